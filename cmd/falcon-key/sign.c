@@ -136,34 +136,26 @@ run_read_trace(struct run *r)
 
 /* --- the other files --- */
 
-/* Reads the job, which must have the hash in the trace. */
 static int
-run_read_job(struct run *r)
+run_read(struct run *r)
 {
 	struct fal_buf text = { 0 };
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[HEX];
+	int err = run_read_trace(r);
+	if (err == FAL_OK)
+		err = run_read_file(r, MODEL);
+	if (err == FAL_OK && strcmp(r->sha256[MODEL], r->model) != 0)
+		err = run_fail(r, MODEL, "is not the one of the trace");
 	r->text = &text;
-	int err = run_read_file(r, JOB);
+	if (err == FAL_OK)
+		err = run_read_file(r, JOB);
 	r->text = NULL;
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	if (err == FAL_OK && strcmp(hex, r->job) != 0)
 		err = run_fail(r, JOB, "is not the one of the trace");
 	fal_buf_free(&text);
-	return err;
-}
-
-static int
-run_read(struct run *r)
-{
-	int err = run_read_trace(r);
-	if (err == FAL_OK)
-		err = run_read_file(r, MODEL);
-	if (err == FAL_OK && strcmp(r->sha256[MODEL], r->model) != 0)
-		err = run_fail(r, MODEL, "is not the one of the trace");
-	if (err == FAL_OK)
-		err = run_read_job(r);
 	for (enum file f = RESULT; f <= JOURNAL && err == FAL_OK; f += JOURNAL - RESULT)
 		err = run_read_file(r, f);
 	for (enum file f = AVERAGE; f <= BEST && err == FAL_OK; f++) {

@@ -113,19 +113,6 @@ options_grid(const struct proj_opt *o, struct fal_grid g)
 	return g;
 }
 
-/* Checks the sizes as falcon-ps does.  Returns -1, or an exit code after one line on
- * stderr. */
-static int
-check_sizes(const struct proj_opt *o, const struct fal_cost *c)
-{
-	const struct fal_grid g = options_grid(o, c->grid);
-	if (o->task + o->batch == 0 || g.task <= g.batch)
-		return -1;
-	return fail(FAL_EXIT_USAGE,
-		    "--%s: a task of %u sample%s is more than a batch of %u",
-		    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task), g.batch);
-}
-
 static int
 remove_machine(struct fal_cost *c, const char *name)
 {
@@ -543,16 +530,20 @@ int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
 	struct whatif w = { .job = job };
-	int code = check_sizes(o, &job->cost);
-	if (code >= 0)
-		return code;
+	/* The same check as falcon-ps. */
+	const struct fal_grid g = options_grid(o, job->cost.grid);
+	if (o->task + o->batch > 0 && g.task > g.batch)
+		return fail(FAL_EXIT_USAGE,
+			    "--%s: a task of %u sample%s is more than a batch of %u",
+			    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task),
+			    g.batch);
 	w.predicted = predict_epoch_s(job, &job->cost, &job->run.policy, &w.backtest);
 	if (isinf(w.predicted))
 		return fail(FAL_EXIT_USAGE,
 			    "%s: under the policy that ran nothing goes on", job->name);
 	w.cost = fal_cost_copy(&job->cost);
 	const bool is_off = backtest_is_off(job, w.predicted);
-	code = whatif_answer(o, &w, out);
+	const int code = whatif_answer(o, &w, out);
 	free(w.row);
 	free(w.change);
 	fal_cost_free(&w.cost);
@@ -563,18 +554,6 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 
 /* --- --policy -----------------------------------------------------------------------
  */
-
-/* Returns a policy as JSON text, owned by the caller. */
-static char *
-policy_text(const struct fal_policy *p)
-{
-	struct fal_buf b = { 0 };
-	fal_policy_json_put(p, &b);
-	fal_put_u8(&b, 0);
-	if (b.err < 0)
-		fal_out_of_memory();
-	return (char *)b.p;
-}
 
 /* Prints the gain of a scheme that makes another model.  Such a scheme is not proposed,
  * as seconds are not accuracy. */
@@ -629,7 +608,14 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	const double gain = 100 * (1 - a.then_s / a.now_s);
 	const bool gains = a.then_s < a.now_s && gain >= o->min_gain &&
 			   job->run.clocks >= FAL_FIT_ENOUGH;
-	char *text = gains ? policy_text(&a.policy) : NULL;
+	struct fal_buf json = { 0 };
+	if (gains) {
+		fal_policy_json_put(&a.policy, &json);
+		fal_put_u8(&json, 0);
+	}
+	if (json.err < 0)
+		fal_out_of_memory();
+	char *text = (char *)json.p;
 	const bool is_same =
 		text != NULL && last->text != NULL && strcmp(last->text, text) == 0;
 	const bool prints = text != NULL && (is_same ? !last->printed : !o->follow);

@@ -85,12 +85,28 @@ expect_number(struct folder *f, const char *what, uint64_t told, uint64_t found)
 		finding(f, "%s is %ju, but the trace says %ju", what, found, told);
 }
 
-/* Compares the job with the job line's copy of its values. */
 static void
-folder_compare_job(struct folder *f, const struct fal_job *job)
+folder_check_job(struct folder *f)
 {
+	struct fal_buf text = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1], seed[24];
 	const struct fal_audit_facts *t = f->facts;
-	char seed[24];
+	const struct fal_job *job = &f->job;
+	if (!folder_read(f, "job", TEXT_MAX, true, &text))
+		return;
+	fal_hash(text.p, text.n, digest);
+	fal_hex(digest, sizeof(digest), hex);
+	expect_text(f, "job: hash", f->facts->hash, hex);
+	int err = fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL);
+	fal_buf_free(&text);
+	if (err == FAL_ENOMEM)
+		folder_fail(f, err, "job");
+	else if (err < 0)
+		finding(f, "job: is none");
+	if (err < 0)
+		return;
+	/* The job line has a copy of these values. */
 	snprintf(seed, sizeof(seed), "%ju", job->seed);
 	expect_text(f, "job: name", t->name, job->name);
 	expect_text(f, "job: seed", t->seed, seed);
@@ -103,27 +119,6 @@ folder_compare_job(struct folder *f, const struct fal_job *job)
 	expect_number(f, "job: tail_task", t->job->grid.tail_task, job->tail_task);
 	expect_number(f, "job: audit = sums", t->job->sums,
 		      job->audit == FAL_JOB_AUDIT_SUMS);
-}
-
-static void
-folder_check_job(struct folder *f)
-{
-	struct fal_buf text = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!folder_read(f, "job", TEXT_MAX, true, &text))
-		return;
-	fal_hash(text.p, text.n, digest);
-	fal_hex(digest, sizeof(digest), hex);
-	expect_text(f, "job: hash", f->facts->hash, hex);
-	int err = fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL);
-	if (err == FAL_OK)
-		folder_compare_job(f, &f->job);
-	else if (err == FAL_ENOMEM)
-		folder_fail(f, err, "job");
-	else
-		finding(f, "job: is none");
-	fal_buf_free(&text);
 }
 
 /* Computes the hash of the version in a model's file. */
@@ -147,27 +142,6 @@ folder_hash_model(const struct folder *f, const struct fal_buf *bytes,
 		fal_leaf_model(params, (*m)->params, out);
 	free(params);
 	return err;
-}
-
-static void
-folder_check_hash(struct folder *f, const struct fal_buf *bytes)
-{
-	struct fal_model *m = NULL;
-	uint8_t hash[FAL_HASH_BYTES];
-	struct fal_diag diag = { "" };
-	int err = folder_hash_model(f, bytes, &m, hash, &diag);
-	if (err < 0) {
-		folder_fail(f, err, "%s/%s", f->dir, diag.text);
-	} else {
-		fal_hex(hash, sizeof(hash), f->hash);
-		if (f->facts->failed[0] == '\0')
-			expect_text(f, "model.safetensors: hash", f->facts->model_hash,
-				    f->hash);
-		expect_number(f, "job: hashes", f->facts->job->hashes,
-			      f->job.hashes > 0 ? f->job.hashes
-						: fal_leaf_every(m->params));
-	}
-	fal_model_free(m);
 }
 
 /* Reads DIR/name and computes its SHA-256, in hex; false as folder_read. */
@@ -194,8 +168,25 @@ folder_check_model(struct folder *f)
 	if (told[0] != '\0')
 		expect_text(f, "model.safetensors: SHA-256", told, f->sha256);
 	/* A file with another SHA-256 is a finding already. */
-	if (f->job.name != NULL && (told[0] == '\0' || strcmp(told, f->sha256) == 0))
-		folder_check_hash(f, &bytes);
+	if (f->job.name == NULL || (told[0] != '\0' && strcmp(told, f->sha256) != 0))
+		goto free_bytes;
+	struct fal_model *m = NULL;
+	uint8_t hash[FAL_HASH_BYTES];
+	struct fal_diag diag = { "" };
+	const int err = folder_hash_model(f, &bytes, &m, hash, &diag);
+	if (err < 0) {
+		folder_fail(f, err, "%s/%s", f->dir, diag.text);
+	} else {
+		fal_hex(hash, sizeof(hash), f->hash);
+		if (f->facts->failed[0] == '\0')
+			expect_text(f, "model.safetensors: hash", f->facts->model_hash,
+				    f->hash);
+		expect_number(f, "job: hashes", f->facts->job->hashes,
+			      f->job.hashes > 0 ? f->job.hashes
+						: fal_leaf_every(m->params));
+	}
+	fal_model_free(m);
+free_bytes:
 	fal_buf_free(&bytes);
 }
 

@@ -721,23 +721,20 @@ kept_mismatches(const struct stat_recomputed *r)
 }
 
 static void
-put_mismatch(struct fal_buf *out, const struct stat_mismatch *w)
-{
-	fal_put_fmt(out, "recompute: clock %ju: ", w->clock);
-	if (w->id == 0)
-		fal_put_fmt(out, "%s\n", w->what);
-	else
-		fal_put_fmt(out,
-			    "contribution %u.%u of %s, key %s (%s): %s is not what job "
-			    "and data make\n",
-			    w->id, w->seq, w->worker, w->key, w->fingerprint, w->what);
-}
-
-static void
 put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 {
-	for (size_t i = 0; i < kept_mismatches(r); i++)
-		put_mismatch(out, &r->mismatch[i]);
+	for (size_t i = 0; i < kept_mismatches(r); i++) {
+		const struct stat_mismatch *m = &r->mismatch[i];
+		fal_put_fmt(out, "recompute: clock %ju: ", m->clock);
+		if (m->id == 0)
+			fal_put_fmt(out, "%s\n", m->what);
+		else
+			fal_put_fmt(out,
+				    "contribution %u.%u of %s, key %s (%s): %s is not "
+				    "what job and data make\n",
+				    m->id, m->seq, m->worker, m->key, m->fingerprint,
+				    m->what);
+	}
 	if (r->mismatches > kept_mismatches(r))
 		fal_put_fmt(out, "recompute: and %s more\n",
 			    GROUPED(r->mismatches - kept_mismatches(r)));
@@ -764,24 +761,6 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 }
 
 static void
-json_mismatch(struct fal_buf *out, const struct stat_mismatch *w)
-{
-	fal_json_open(out, '{');
-	fal_json_member_u64(out, "clock", w->clock);
-	fal_json_member_str(out, "what", w->what);
-	if (w->id != 0) {
-		fal_json_member_open(out, "c", '[');
-		fal_json_u64(out, w->id);
-		fal_json_u64(out, w->seq);
-		fal_json_close(out, ']');
-		fal_json_member_str(out, "worker", w->worker);
-		fal_json_member_str(out, "key", w->key);
-		fal_json_member_str(out, "key_fingerprint", w->fingerprint);
-	}
-	fal_json_close(out, '}');
-}
-
-static void
 json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 {
 	fal_json_open(out, '{');
@@ -798,8 +777,22 @@ json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 	}
 	fal_json_member_u64(out, "findings", r->mismatches);
 	fal_json_member_open(out, "wrong", '[');
-	for (size_t i = 0; i < kept_mismatches(r); i++)
-		json_mismatch(out, &r->mismatch[i]);
+	for (size_t i = 0; i < kept_mismatches(r); i++) {
+		const struct stat_mismatch *m = &r->mismatch[i];
+		fal_json_open(out, '{');
+		fal_json_member_u64(out, "clock", m->clock);
+		fal_json_member_str(out, "what", m->what);
+		if (m->id != 0) {
+			fal_json_member_open(out, "c", '[');
+			fal_json_u64(out, m->id);
+			fal_json_u64(out, m->seq);
+			fal_json_close(out, ']');
+			fal_json_member_str(out, "worker", m->worker);
+			fal_json_member_str(out, "key", m->key);
+			fal_json_member_str(out, "key_fingerprint", m->fingerprint);
+		}
+		fal_json_close(out, '}');
+	}
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 }

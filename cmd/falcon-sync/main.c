@@ -53,23 +53,6 @@ struct options {
 	uint64_t timeout; /* 0: not given */
 };
 
-/* Returns the verb with `n` operands; VERBS after a line on stderr. */
-static enum verb
-verb_find(const char *name, size_t n)
-{
-	for (enum verb v = 0; v < VERBS; v++) {
-		if (strcmp(verbs[v].name, name) != 0)
-			continue;
-		if (n >= verbs[v].min && n <= verbs[v].max)
-			return v;
-		return fail(VERBS, "usage: %s ADDR %s%s", PROG, name, verbs[v].operands);
-	}
-	return fail(VERBS,
-		    "'%s' is not show, set, apply, watch, drain, pause, resume, export, "
-		    "checkpoint or stop",
-		    FAL_QUOTE(name));
-}
-
 /* Returns whether the options fit the verb; false after a line on stderr. */
 static bool
 options_fit_verb(const struct options *o, enum verb v)
@@ -132,8 +115,19 @@ run_sync(const struct fal_cli *cli, struct options *o)
 	struct fal_addr addr;
 	struct fal_diag diag;
 	const size_t n = cli->n_args - 2;
-	const enum verb v = verb_find(cli->arg[1], n);
-	if (v == VERBS || !options_fit_verb(o, v))
+	const char *name = cli->arg[1];
+	enum verb v = 0;
+	while (v < VERBS && strcmp(verbs[v].name, name) != 0)
+		v++;
+	if (v == VERBS)
+		return fail(FAL_EXIT_USAGE,
+			    "'%s' is not show, set, apply, watch, drain, pause, resume, "
+			    "export, checkpoint or stop",
+			    FAL_QUOTE(name));
+	if (n < verbs[v].min || n > verbs[v].max)
+		return fail(FAL_EXIT_USAGE, "usage: %s ADDR %s%s", PROG, name,
+			    verbs[v].operands);
+	if (!options_fit_verb(o, v))
 		return FAL_EXIT_USAGE;
 	int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
 	if (code < 0)

@@ -243,20 +243,6 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	fal_names_put(&g->by_key, key, i);
 }
 
-static void
-ledger_read_contribs(struct ledger *g)
-{
-	const size_t n = g->l->is.ledger.contrib.n;
-	if (n > FAL_JUDGE_CONTRIBS_MAX) {
-		fal_trace_fail(g->l, FAL_ELIMIT, "contrib: more than %zu",
-			       FAL_JUDGE_CONTRIBS_MAX);
-		return;
-	}
-	g->c = fal_xcalloc(n, sizeof(*g->c));
-	for (; g->n_c < n && g->l->err == 0; g->n_c++)
-		ledger_read_contrib(g, g->n_c);
-}
-
 /* ---- tasks ---------------------------------------------------------------------------
  */
 
@@ -481,7 +467,13 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	s.dropped += ledger_read_rows(&g, "lost", e->lost, LOST);
 	ledger_read_skipped(&g);
 	fal_trace_check_verified(l);
-	ledger_read_contribs(&g);
+	if (e->contrib.n > FAL_JUDGE_CONTRIBS_MAX)
+		fal_trace_fail(l, FAL_ELIMIT, "contrib: more than %zu",
+			       FAL_JUDGE_CONTRIBS_MAX);
+	else
+		g.c = fal_xcalloc(e->contrib.n, sizeof(*g.c));
+	for (; g.n_c < e->contrib.n && l->err == 0; g.n_c++)
+		ledger_read_contrib(&g, g.n_c);
 	ledger_judge_sums(&g);
 	if (l->err == 0)
 		ledger_judge_tasks(&g);
