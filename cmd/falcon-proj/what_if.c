@@ -245,7 +245,7 @@ whatif_put_rows(const struct whatif *w, struct fal_buf *out)
 	for (size_t i = 0; i < w->rows; i++) {
 		const struct whatif_row *r = &w->row[i];
 		const struct fal_simulation *p = &r->play;
-		const double work = p->samples + p->dropped + p->twice;
+		const double work = p->samples + p->dropped + p->duplicates;
 		fal_table_row(&t, "%s%s\t%s", r->name, r->ran ? " *" : "",
 			      r->other ? "another" : "same");
 		if (!r->ok) {
@@ -257,7 +257,7 @@ whatif_put_rows(const struct whatif *w, struct fal_buf *out)
 			      1e3 * p->seconds / p->clocks, 100 * p->compute,
 			      p->stale_updates);
 		fal_table_row(&t, "%.1f %%\t%.1f\t%.1f %%\t%.1f",
-			      percent_of(p->dropped + p->twice, work),
+			      percent_of(p->dropped + p->duplicates, work),
 			      p->moved / p->clocks, 100 * p->load,
 			      p->bytes / p->seconds / 1e6);
 	}
@@ -349,7 +349,7 @@ whatif_json_row(struct fal_buf *out, const struct whatif_row *r)
 		{ "stale", p->stale_updates, 3 },
 		{ "samples", p->samples, 0 },
 		{ "dropped", p->dropped, 0 },
-		{ "twice", p->twice, 0 },
+		{ "twice", p->duplicates, 0 },
 		{ "moved", p->moved, 0 },
 		{ "cloned", p->cloned, 0 },
 		{ "load", p->load, 4 },

@@ -308,7 +308,7 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out,
 			    "version: %ju\nsamples: %ju given, %ju dropped, %ju computed "
 			    "twice\n",
-			    s->version, s->samples, s->dropped, s->twice);
+			    s->version, s->samples, s->dropped, s->duplicates);
 		return;
 	}
 	if (s->ended_tasks == 0)
@@ -317,7 +317,7 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	if (s->rate.updates > 0)
 		fal_put_fmt(out, ", %.2f/s", s->rate.updates);
 	fal_put_fmt(out, "\nsamples: %ju used, %ju dropped, %ju computed twice\n",
-		    s->samples, s->dropped, s->twice);
+		    s->samples, s->dropped, s->duplicates);
 	if (s->skipped > 0)
 		fal_put_fmt(out, "skipped: %ju task%s without a finite gradient\n",
 			    s->skipped, fal_text_s(s->skipped));
@@ -615,7 +615,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "updates_s", s->rate.updates, 3);
 	fal_json_member_u64(out, "samples", s->samples);
 	fal_json_member_u64(out, "dropped", s->dropped);
-	fal_json_member_u64(out, "duplicated", s->twice);
+	fal_json_member_u64(out, "duplicated", s->duplicates);
 	fal_json_member_u64(out, "moved", s->moved);
 	fal_json_member_u64(out, "cloned", s->cloned);
 	fal_json_member_u64(out, "skipped", s->skipped);
@@ -850,7 +850,7 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out,
 			    ", evaluated %s test task%s, confirmed %s, unconfirmed %s",
 			    GROUPED(v->evals.tasks), fal_text_s(v->evals.tasks),
-			    GROUPED(v->evals.twice), GROUPED(v->evals.alone));
+			    GROUPED(v->evals.repeated), GROUPED(v->evals.unanswered));
 	fal_put_fmt(out, ", used at staleness: ");
 	put_stale(out, &v->stale);
 	if (v->parts > 0)
@@ -932,8 +932,8 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
 	fal_json_member_u64(out, "samples_dropped", v->samples_dropped);
 	fal_json_member_u64(out, "samples_duplicated", v->samples_twice);
 	fal_json_member_u64(out, "evaluated", v->evals.tasks);
-	fal_json_member_u64(out, "evaluated_twice", v->evals.twice);
-	fal_json_member_u64(out, "evaluated_alone", v->evals.alone);
+	fal_json_member_u64(out, "evaluated_twice", v->evals.repeated);
+	fal_json_member_u64(out, "evaluated_alone", v->evals.unanswered);
 	for (size_t i = 0; i < CLAIMS; i++)
 		fal_json_member_u64(out, claim[i].what, claim[i].n);
 	fal_json_key(out, "staleness");

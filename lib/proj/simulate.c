@@ -200,7 +200,7 @@ worker_take_grant(struct sim_worker *w, const struct fal_act *a,
 
 /* Sums from the beginning; the results leave out the warm part. */
 struct sim_totals {
-	double now, samples, dropped, twice, updates, moved, cloned, stale;
+	double now, samples, dropped, duplicates, updates, moved, cloned, stale;
 	double won; /* samples of claims that won, except in lost rounds */
 	double bytes, load, compute;
 };
@@ -299,7 +299,7 @@ sim_end_round(struct sim *g, const struct fal_act *a)
 	if (a->fate >= FAL_FATE_DROP)
 		g->t.won -= sim_claimed_samples(g, &r);
 	if (a->fate == FAL_FATE_ABANDON) {
-		g->t.twice += sim_claimed_samples(g, &r);
+		g->t.duplicates += sim_claimed_samples(g, &r);
 		return;
 	}
 	g->t.moved += (double)r.ledger->log[FAL_ENTRY_MOVE].n;
@@ -411,7 +411,7 @@ sim_claim(struct sim *g, struct sim_worker *w, size_t i)
 	fal_sched_heard(g->s, g->now, c.worker);
 	const int won = fal_sched_claim(g->s, g->now, &c);
 	g->stopped |= won < 0;
-	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
+	*(won > 0 ? &g->t.won : &g->t.duplicates) += samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
 	worker_push_parts(w, ended);
@@ -569,7 +569,7 @@ sim_results(const struct sim *g, struct fal_simulation *out)
 	*out = (struct fal_simulation){ .seconds = t->now - b->now,
 					.samples = t->won - b->won,
 					.dropped = t->dropped - b->dropped,
-					.twice = t->twice - b->twice,
+					.duplicates = t->duplicates - b->duplicates,
 					.updates = t->updates - b->updates,
 					.moved = t->moved - b->moved,
 					.cloned = t->cloned - b->cloned,

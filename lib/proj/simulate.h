@@ -122,7 +122,7 @@ struct fal_simulation {
 	double seconds, clocks; /* clocks: ended samples / samples of a clock */
 	double samples; /* that become a part of a version; tasks under way count by their
 			   computed part */
-	double dropped, twice; /* samples; twice: of lost races */
+	double dropped, duplicates; /* samples; duplicates: of lost races */
 	double updates;
 	double moved, cloned; /* tasks */
 	double stale_updates; /* mean over samples */

@@ -363,10 +363,10 @@ coverage_check_limit(const struct fal_audit *a, struct fal_trace_line *l)
 }
 
 /* Adds the round's tasks to those that have ended.  Returns whether some had ended
- * before; *twice is the first of them. */
+ * before; *overlapping is the first of them. */
 static bool
 coverage_add(struct fal_audit *a, struct fal_trace_line *l,
-	     const struct fal_trace_round *r, uint64_t *twice)
+	     const struct fal_trace_round *r, uint64_t *overlapping)
 {
 	const struct fal_grid *g = &a->job.grid;
 	const uint64_t end_of = r->first + r->tasks;
@@ -382,7 +382,7 @@ coverage_add(struct fal_audit *a, struct fal_trace_line *l,
 		    !fal_audit_add_range(l, &a->ended_tasks[p], base + begin - from,
 					 base + end - from, &at))
 			continue;
-		*twice = overlap ? *twice : at - base + from;
+		*overlapping = overlap ? *overlapping : at - base + from;
 		overlap = true;
 	}
 	return overlap;
@@ -812,14 +812,15 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	struct fal_trace_round r = fal_trace_round_of(e);
-	uint64_t twice;
+	uint64_t overlapping;
 	if (!judge_order(a, &r))
 		return;
-	if (fal_audit_add_range(l, &a->round_numbers, r.round, r.round + 1, &twice))
+	if (fal_audit_add_range(l, &a->round_numbers, r.round, r.round + 1, &overlapping))
 		finding_round(a, &r, "ledger again, or out of order");
 	/* The coordinator above may ask for tasks again; its ledger counts them. */
-	if (r.end != FAL_END_ABANDONED && !a->is_group && coverage_add(a, l, &r, &twice))
-		fal_finding(&a->findings, &r, twice, 1,
+	if (r.end != FAL_END_ABANDONED && !a->is_group &&
+	    coverage_add(a, l, &r, &overlapping))
+		fal_finding(&a->findings, &r, overlapping, 1,
 			    "it ended in an earlier round, too");
 	if (l->err < 0)
 		return;
@@ -1007,8 +1008,8 @@ judge_eval_keys(struct fal_audit *a, struct fal_trace_line *l)
 				     "eval: nobody was to confirm what key %.64s said",
 				     k->key);
 		tasks += k->tasks;
-		a->verdict.evals.twice += k->twice;
-		a->verdict.evals.alone += k->alone;
+		a->verdict.evals.repeated += k->twice;
+		a->verdict.evals.unanswered += k->alone;
 	}
 	a->verdict.evals.tasks += tasks;
 	if (e->keys.v != NULL && tasks != want)

@@ -23,10 +23,10 @@ struct fal_judge_sums {
 	uint64_t dropped; /* claims that lost */
 };
 
-/* Evaluations.  Sums of test tasks; twice: two keys have run them; alone: another key was
- * to repeat them, but none was there that answered. */
+/* Evaluations.  Sums of test tasks; repeated: two keys have run them; unanswered: another
+ * key should have repeated them, but none answered. */
 struct fal_evals {
-	uint64_t tasks, twice, alone;
+	uint64_t tasks, repeated, unanswered;
 	uint64_t lines, version; /* evaluations; the version of the last one */
 	double accuracy, loss;   /* of the last one */
 	struct fal_evaluation {

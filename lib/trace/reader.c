@@ -938,28 +938,6 @@ fal_trace_place_free(struct fal_trace_place *p)
 	*p = (struct fal_trace_place){ 0 };
 }
 
-/* Reads runs [shard, first, count], which must have each block once, in order. */
-static int
-place_read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
-{
-	const struct fal_numbers runs = l->is.place.runs;
-	uint64_t next = 0;
-	for (size_t i = 0; i < runs.n; i++) {
-		const uint64_t *row = runs.v + 3 * i;
-		if (row[0] == 0 || row[0] > p->shards)
-			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: there is no shard %ju", row[0]);
-		if (row[1] != next || row[2] == 0 || row[2] > p->blocks - next)
-			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: not each block once, in order");
-		for (; next < row[1] + row[2]; next++)
-			p->shard[next] = (uint32_t)row[0] - 1;
-	}
-	if (next != p->blocks)
-		fal_trace_fail(l, FAL_EINVAL, "runs: not each block once, in order");
-	return l->err;
-}
-
 int
 fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		     struct fal_trace_place *p)
@@ -978,7 +956,22 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
 	snprintf(map.rule, sizeof(map.rule), "%s", e->rule);
 	map.shard = fal_xcalloc(map.blocks, sizeof(*map.shard));
-	if (place_read_runs(l, &map) < 0) {
+	/* Runs [shard, first, count], which must have each block once, in order. */
+	uint64_t next = 0;
+	for (size_t i = 0; i < e->runs.n && l->err == 0; i++) {
+		const uint64_t *row = e->runs.v + 3 * i;
+		if (row[0] == 0 || row[0] > map.shards)
+			fal_trace_fail(l, FAL_EINVAL, "runs: there is no shard %ju",
+				       row[0]);
+		else if (row[1] != next || row[2] == 0 || row[2] > map.blocks - next)
+			fal_trace_fail(l, FAL_EINVAL,
+				       "runs: not each block once, in order");
+		for (; l->err == 0 && next < row[1] + row[2]; next++)
+			map.shard[next] = (uint32_t)row[0] - 1;
+	}
+	if (next != map.blocks)
+		fal_trace_fail(l, FAL_EINVAL, "runs: not each block once, in order");
+	if (l->err < 0) {
 		fal_trace_place_free(&map);
 		return l->err;
 	}

@@ -253,7 +253,7 @@ summary_take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	const bool has_ended = r.end != FAL_END_ABANDONED;
 	s->moved += fal_trace_rows_tasks(e->move, 4);
 	s->cloned += fal_trace_rows_tasks(e->clone, 3);
-	s->twice += fal_trace_round_duplicates(e, &s->job);
+	s->duplicates += fal_trace_round_duplicates(e, &s->job);
 	if (r.end == FAL_END_GIVEN) {
 		summary_tick(s, l->t, r.clock,
 			     fal_trace_round_samples(&r, e->skipped, &s->job));
@@ -427,20 +427,20 @@ summary_take_place(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_place *e = &l->is.place;
 	struct fal_trace_moves *m = &s->moves;
-	struct fal_trace_place old = m->is;
+	struct fal_trace_place old = m->map;
 	if (s->job.blocks > FAL_TRACE_PLACED_MAX)
 		return;
-	m->is = (struct fal_trace_place){ 0 };
+	m->map = (struct fal_trace_place){ 0 };
 	m->moves = strcmp(e->rule, FAL_TRACE_MOVED) == 0 ? m->moves + 1 : 0;
-	if (fal_trace_place_read(l, &s->job, &m->is) == 0 && m->moves > 0) {
+	if (fal_trace_place_read(l, &s->job, &m->map) == 0 && m->moves > 0) {
 		snprintf(m->by, sizeof(m->by), "%s", e->by != NULL ? e->by : "");
 		m->t = l->t;
 		m->took = e->took;
 		m->blocks = 0;
 		memset(m->more, 0, sizeof(m->more));
-		for (uint32_t b = 0; b < m->is.blocks && b < old.blocks; b++) {
-			m->blocks += m->is.shard[b] != old.shard[b];
-			m->more[m->is.shard[b]]++;
+		for (uint32_t b = 0; b < m->map.blocks && b < old.blocks; b++) {
+			m->blocks += m->map.shard[b] != old.shard[b];
+			m->more[m->map.shard[b]]++;
 			m->more[old.shard[b]]--;
 		}
 	}
@@ -512,7 +512,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->trainer);
 	fal_ids_free(&s->ids);
 	json_decref(s->names);
-	fal_trace_place_free(&s->moves.is);
+	fal_trace_place_free(&s->moves.map);
 	*s = (struct fal_summary){ 0 };
 }
 

@@ -109,7 +109,7 @@ struct fal_trace_moves {
 	uint64_t blocks; /* that went to another shard */
 	/* The growth of each shard, in blocks. */
 	int64_t more[FAL_TRACE_SHARDS_MAX];
-	struct fal_trace_place is; /* private: the present map */
+	struct fal_trace_place map; /* private: the present map */
 };
 
 /* ---- workers, epochs, the job ------------------------------------------------------ */
@@ -214,7 +214,7 @@ struct fal_summary {
 	double seconds;   /* time of the last line */
 	/* Samples that became a part of a version, that were dropped, that were computed
 	 * in excess; tasks that were moved, cloned, skipped. */
-	uint64_t samples, dropped, twice, moved, cloned, skipped;
+	uint64_t samples, dropped, duplicates, moved, cloned, skipped;
 	struct fal_stale stale; /* of the samples of rounds that were applied */
 	double loss;            /* of the last update that has any samples */
 	struct {
