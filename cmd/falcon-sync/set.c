@@ -109,33 +109,27 @@ static const struct key {
 	{ "share.", read_share },  { "exclude.", read_yes_no }, { "site.", read_site },
 };
 
-/* Returns the key of `said`, and in *name the worker's name after its point, or "". */
-static const struct key *
-key_find(const char *said, const char **name)
-{
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		const size_t n = strlen(keys[i].name);
-		const bool of_worker = keys[i].name[n - 1] == '.';
-		if (strncmp(said, keys[i].name, n) != 0)
-			continue;
-		*name = said + n;
-		if (of_worker ? fal_name_valid(*name) : **name == '\0')
-			return &keys[i];
-	}
-	return NULL;
-}
-
 int
 sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 {
 	char said[FAL_NAME_MAX + 16], key[16];
-	const char *eq = strchr(word, '='), *name;
+	const char *eq = strchr(word, '='), *name = "";
 	json_t *v;
 	if (eq == NULL || eq == word || (size_t)(eq - word) >= sizeof(said))
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not KEY=VALUE",
 				    FAL_QUOTE(word));
 	snprintf(said, sizeof(said), "%.*s", (int)(eq - word), word);
-	const struct key *k = key_find(said, &name);
+	/* The key of `said`, with the worker's name after its point, or "". */
+	const struct key *k = NULL;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && k == NULL; i++) {
+		const size_t length = strlen(keys[i].name);
+		const bool of_worker = keys[i].name[length - 1] == '.';
+		if (strncmp(said, keys[i].name, length) != 0)
+			continue;
+		name = said + length;
+		if (of_worker ? fal_name_valid(name) : *name == '\0')
+			k = &keys[i];
+	}
 	if (k == NULL)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: no such key: scheme, clones, lanes.NAME, "

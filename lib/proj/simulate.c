@@ -417,24 +417,6 @@ sim_claim(struct sim *g, struct sim_worker *w, size_t i)
 	worker_push_parts(w, ended);
 }
 
-/* Returns whether all contributions of the round have arrived. */
-static bool
-sim_has_all(struct sim *g, const struct fal_round_info *r)
-{
-	const struct fal_ledger *l = r->ledger;
-	uint32_t own = 0, *open = &own;
-	if (r->owner == 0 && r->group == 0) {
-		size_t at = r->round % (FAL_SLACK_MAX + 1);
-		if (g->shared[at].round != r->round)
-			g->shared[at].open = 0;
-		g->shared[at].round = r->round;
-		open = &g->shared[at].open;
-	}
-	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
-		(*open)++;
-	return *open == l->contribs;
-}
-
 static void
 sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 {
@@ -444,8 +426,22 @@ sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 	w->part[i] = w->part[--w->parts];
 	sim_charge(g, g->conf->cost->push_bytes);
 	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
-	if (fal_sched_round(g->s, p.round, &r) && r.ledger->claimed == r.tasks &&
-	    sim_has_all(g, &r))
+	if (!fal_sched_round(g->s, p.round, &r) || r.ledger->claimed != r.tasks)
+		return;
+	/* The round is complete when all its contributions have arrived.  For shared
+	 * rounds the search goes on where the last one ended. */
+	uint32_t own = 0, *open = &own;
+	if (r.owner == 0 && r.group == 0) {
+		const size_t at = r.round % (FAL_SLACK_MAX + 1);
+		if (g->shared[at].round != r.round)
+			g->shared[at].open = 0;
+		g->shared[at].round = r.round;
+		open = &g->shared[at].open;
+	}
+	const struct fal_ledger *l = r.ledger;
+	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
+		(*open)++;
+	if (*open == l->contribs)
 		fal_sched_complete(g->s, g->now, p.round);
 }
 

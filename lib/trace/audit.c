@@ -94,21 +94,6 @@ worker_key(const struct fal_audit *a, uint64_t id)
 	return w != NULL ? w->key : 0;
 }
 
-/* Returns the number of a key, from 1, and adds the key if it is new.  Keys with the same
- * name or fingerprint are one. */
-static size_t
-audit_add_key(struct fal_audit *a, const char *name, const char *fingerprint)
-{
-	for (size_t i = 0; i < a->workers.keys; i++)
-		if (strcmp(a->workers.key[i].name, name) == 0 ||
-		    strcmp(a->workers.key[i].fingerprint, fingerprint) == 0)
-			return i + 1;
-	FAL_XGROW(a->workers.key, a->workers.key_cap, a->workers.keys + 1);
-	a->workers.key[a->workers.keys] =
-		(struct audit_key){ fal_xstrdup(name), fal_xstrdup(fingerprint), 0 };
-	return ++a->workers.keys;
-}
-
 /* Returns whether a worker of another key is here. */
 static bool
 has_other_key(const struct fal_audit *a, size_t key)
@@ -127,8 +112,21 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 				  .joined_at = l->t,
 				  .joined_version = a->version };
 	size_t last;
-	if (e->key != NULL && e->key_fingerprint != NULL)
-		w.key = audit_add_key(a, e->key, e->key_fingerprint);
+	if (e->key != NULL && e->key_fingerprint != NULL) {
+		/* Keys with the same name or fingerprint are one. */
+		size_t k = 0;
+		while (k < a->workers.keys &&
+		       strcmp(a->workers.key[k].name, e->key) != 0 &&
+		       strcmp(a->workers.key[k].fingerprint, e->key_fingerprint) != 0)
+			k++;
+		if (k == a->workers.keys) {
+			FAL_XGROW(a->workers.key, a->workers.key_cap, k + 1);
+			a->workers.key[a->workers.keys++] =
+				(struct audit_key){ fal_xstrdup(e->key),
+						    fal_xstrdup(e->key_fingerprint), 0 };
+		}
+		w.key = k + 1;
+	}
 	if (fal_ids_get(&a->workers.ids, e->id) != NULL) {
 		finding_line(a, l, "worker %u joined before", e->id);
 		return;
