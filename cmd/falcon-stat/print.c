@@ -140,21 +140,14 @@ table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 		 struct columns c)
 {
 	const struct rates r = worker_rates(w);
-	const double part[] = { r.compute, r.push, r.pull, r.wait };
-	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
-	const uint64_t count[] = { at,          w->lanes,    w->share, w->tasks.done,
-				   w->tasks.in, w->tasks.out };
-	fal_table_add(t, "%s", PLAIN(w->name));
-	fal_table_add(t, "%s", fal_summary_class(w));
-	fal_table_add(t, "%s", worker_cause(w));
-	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
-		fal_table_add(t, "%ju", count[i]);
-	for (size_t i = 0; i < 4; i++)
-		fal_table_add(t, "%.1f", 100 * part[i]);
-	if (c.stale) {
-		fal_table_add(t, "%.2f", mean_stale(w));
-		fal_table_add(t, "%ju", w->stale.max);
-	}
+	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", PLAIN(w->name),
+		      fal_summary_class(w), worker_cause(w),
+		      w->own_rounds ? w->last_round : w->last_clock, w->lanes, w->share,
+		      w->tasks.done, w->tasks.in, w->tasks.out);
+	fal_table_row(t, "%.1f\t%.1f\t%.1f\t%.1f", 100 * r.compute, 100 * r.push,
+		      100 * r.pull, 100 * r.wait);
+	if (c.stale)
+		fal_table_row(t, "%.2f\t%ju", mean_stale(w), w->stale.max);
 	if (c.dropped)
 		fal_table_add(t, "%ju", w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
@@ -199,14 +192,10 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 		if (w->members == 0)
 			continue;
 		any = true;
-		fal_table_add(&t, "%s", PLAIN(w->name));
-		fal_table_add(&t, "%s", fal_summary_class(w));
-		fal_table_add(&t, "%s", worker_cause(w));
-		fal_table_add(&t, "%ju", w->members);
-		fal_table_add(&t, "%ju", w->lanes_max);
-		table_real(&t, worker_rates(w).samples_s, 1);
-		table_real(&t, (double)w->bytes.up * 1e-6, 2);
-		table_real(&t, (double)w->bytes.down * 1e-6, 2);
+		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%.1f\t%.2f\t%.2f",
+			      PLAIN(w->name), fal_summary_class(w), worker_cause(w),
+			      w->members, w->lanes_max, worker_rates(w).samples_s,
+			      (double)w->bytes.up * 1e-6, (double)w->bytes.down * 1e-6);
 	}
 	if (any)
 		table_put(out, &t);
@@ -409,19 +398,14 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		       "TOOK_MS BLAME");
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
-		fal_table_add(&t, "%u", i + 1);
-		fal_table_add(&t, "%s", fal_class_name(w->class));
-		fal_table_add(&t, "%s", w->cause);
-		fal_table_add(&t, "%s",
-			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator");
-		fal_table_add(&t, "%s", w->address[0] != '\0' ? PLAIN(w->address) : "-");
-		fal_table_add(&t, "%ju", w->blocks);
-		table_real(&t, (double)w->rx * 1e-6, 2);
-		table_real(&t, (double)w->tx * 1e-6, 2);
-		table_real(&t, w->service, 2);
-		table_real(&t, w->queue, 2);
+		fal_table_row(&t, "%u\t%s\t%s\t%s\t%s\t%ju", i + 1,
+			      fal_class_name(w->class), w->cause,
+			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator",
+			      w->address[0] != '\0' ? PLAIN(w->address) : "-", w->blocks);
+		fal_table_row(&t, "%.2f\t%.2f\t%.2f\t%.2f", (double)w->rx * 1e-6,
+			      (double)w->tx * 1e-6, w->service, w->queue);
 		table_real(&t, 1e3 * w->took, 1);
-		table_real(&t, w->blame, 2);
+		fal_table_add(&t, "%.2f", w->blame);
 	}
 	table_put(out, &t);
 }
