@@ -658,7 +658,7 @@ test_groups(void **state)
 	assert_int_equal(g.version, 4);
 	assert_int_equal(g.samples, 7);
 	assert_int_equal(g.clocks, 5); /* that before which all is over */
-	assert_near(g.samples_s, 4 / 2.0);
+	assert_near(g.rate.samples, 4 / 2.0);
 	fal_trace_reader_free(r);
 	fal_summary_free(&s);
 	fal_summary_free(&g);
