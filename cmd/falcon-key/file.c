@@ -1,9 +1,10 @@
-/* Key files on disk. */
+/* Reads and creates key files. */
 #include "key.h"
 
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "cli/cli.h"
 #include "cli/file.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 int
 file_read(const char *path, struct text *out)
 {
-	const size_t cap = FAL_KEYRING_MAX + 1; /* one more, to see that it is too long */
+	const size_t cap = FAL_KEYRING_MAX + 1; /* the last byte shows an excess */
 	const bool std = strcmp(path, "-") == 0;
 	const int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -40,16 +41,16 @@ file_read(const char *path, struct text *out)
 		fal_secret_free(p);
 		return got < 0 ? FAL_EIO : FAL_ELIMIT;
 	}
-	/* As fal_cli_read_into judges it. */
+	/* The same rule as fal_cli_read_into. */
 	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
 	*out = (struct text){ .p = p, .n = n };
 	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (group | S_IRWXO)) != 0;
 	return FAL_OK;
 }
 
-/* Writes and syncs n bytes to `fd` and closes it, in any case. */
+/* Writes and syncs n bytes to `fd`; closes `fd` in any case. */
 static int
-write_all(int fd, const char *p, size_t n)
+file_write(int fd, const char *p, size_t n)
 {
 	const bool good =
 		fal_cli_put(fd, p, n) == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
@@ -83,12 +84,12 @@ dir_create(const char *dir, const char *const *name, const char *const *text, si
 				O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd < 0)
 			goto remove_files;
-		if (write_all(fd, text[made], strlen(text[made])) < 0) {
+		if (file_write(fd, text[made], strlen(text[made])) < 0) {
 			made++;
 			goto remove_files;
 		}
 	}
-	/* Refused where somebody has put something there in the meantime. */
+	/* rename(2) fails if `dir` was created in the meantime and is not empty. */
 	if (FAL_TRY(FSYNC, -1, fsync(dirfd)) == 0 &&
 	    FAL_TRY(RENAME, -1, rename(temp, dir)) == 0) {
 		close(dirfd);
@@ -116,7 +117,7 @@ file_create(const char *path, const char *text, mode_t mode)
 	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (fd < 0)
 		return errno == EEXIST ? FAL_EEXIST : FAL_EIO;
-	const int err = write_all(fd, text, strlen(text));
+	const int err = file_write(fd, text, strlen(text));
 	if (err < 0) {
 		const int saved = errno;
 		unlink(path);
@@ -128,7 +129,7 @@ file_create(const char *path, const char *text, mode_t mode)
 int
 file_lock(const char *path)
 {
-	/* The directory, as the file itself is replaced. */
+	/* Locks the directory, as a change replaces the file itself. */
 	char *copy = fal_xstrdup(path);
 	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(copy);
@@ -140,4 +141,24 @@ file_lock(const char *path)
 	close(fd);
 	errno = saved;
 	return FAL_EIO;
+}
+
+int
+file_fail(const char *object, int err)
+{
+	return fail(err == FAL_ELIMIT ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s", object,
+		    err == FAL_EIO ? strerror(errno) : fal_strerror(err));
+}
+
+int
+file_read_secret(const char *path, struct text *text)
+{
+	int err = file_read(path, text);
+	if (err < 0)
+		return file_fail(path, err);
+	if (!text->exposed)
+		return FAL_EXIT_DONE;
+	fal_secret_free(text->p);
+	return fail(FAL_EXIT_NOPERM, "%s: others can read this secret: chmod go= '%s'",
+		    path, path);
 }

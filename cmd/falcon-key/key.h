@@ -1,4 +1,5 @@
-/* What the commands of falcon-key share. */
+/* Shared by the commands of falcon-key.  main.c calls keys.c and sign.c, which call
+ * file.c. */
 #ifndef FALCON_KEY_KEY_H
 #define FALCON_KEY_KEY_H
 
@@ -10,53 +11,55 @@
 
 #define PROG "falcon-key"
 
-/* ---- key files on disk: read into locked memory, and made whole or not at all.  Errors
- * are FAL_EIO with errno, unless said otherwise. ---- */
+/* ---- file.c: key files on disk, read into locked memory, and created whole or not at
+ * all.  Errors are FAL_EIO with errno, unless said otherwise. ---- */
 
 /* A text in locked memory; free `p` with fal_secret_free. */
 struct text {
 	char *p;
 	size_t n;
-	bool exposed; /* others than its owner may read the file */
+	bool exposed; /* other users may read the file */
 };
 
-/* Reads `path`, "-" for standard input.  FAL_ELIMIT beyond FAL_KEYRING_MAX. */
+/* Reads `path`; "-" is standard input.  FAL_ELIMIT: more than FAL_KEYRING_MAX bytes. */
 int file_read(const char *path, struct text *out);
 
-/* Makes the new directory `dir` (mode 0700) with `n` files (mode 0600) of these names and
- * NUL-terminated texts: all of it or, after an error, nothing.  FAL_EEXIST when `dir` is
- * there already. */
+/* Creates the directory `dir` (mode 0700) with `n` files (mode 0600) of these names and
+ * NUL-terminated texts: all of it or, after an error, nothing.  FAL_EEXIST: `dir` exists.
+ */
 int dir_create(const char *dir, const char *const *name, const char *const *text,
 	       size_t n);
 
-/* Makes the file `path` with this NUL-terminated text, or nothing.  FAL_EEXIST when
- * something is there already. */
+/* Creates the file `path` with this NUL-terminated text, or nothing.  FAL_EEXIST: `path`
+ * exists. */
 int file_create(const char *path, const char *text, mode_t mode);
 
-/* Waits until no other falcon-key changes files beside `path`; returns a descriptor that
- * holds the lock until it is closed. */
+/* Waits until no other falcon-key changes files beside `path`.  Returns a descriptor,
+ * which holds the lock until it is closed. */
 int file_lock(const char *path);
+
+/* Prints one line on stderr; returns `status`. */
+#define fail(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
+
+/* Prints `err` at `object`; returns the exit code.  A file that is too large is a usage
+ * error. */
+int file_fail(const char *object, int err);
+
+/* Reads a file of secrets; refuses a file that other users can read.  Returns an exit
+ * code, after one line on stderr if it is not FAL_EXIT_DONE. */
+int file_read_secret(const char *path, struct text *text);
 
 /* ---- commands ---- */
 
-/* What a command is asked for; NULL: not given. */
+/* The options; NULL: not given. */
 struct options {
 	const char *keyring, *role, *name, *expires, *key, *coordinator;
-	const char *fingerprint; /* of the key to be revoked */
-	const char *public;      /* the key to be added, made elsewhere */
+	const char *fingerprint; /* of the key to revoke */
+	const char *public;      /* the key to add, created elsewhere */
 	bool add, shared;
 };
 
-/* One line on stderr; returns `status`. */
-#define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
-
-/* The same for `err` at `object`; a file that is too large is a bad file. */
-int fail(const char *object, int err);
-
-/* Reads a file of secrets, unless others can, too.  An exit code. */
-int read_keys(const char *path, struct text *text);
-
-/* The commands, with n operands behind their name; an exit code. */
+/* The commands, with n operands after their name.  Each returns an exit code. */
 int cmd_init(const struct options *o, const char *const *arg, size_t n);
 int cmd_add(const struct options *o, const char *const *arg, size_t n);
 int cmd_new(const struct options *o, const char *const *arg, size_t n);

@@ -17,11 +17,11 @@
 
 #define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
 
-/* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory; `kind`
- * stands before the key. */
+/* Writes "NAME ROLE KEY" and `rest` to `out`, which has LINE_MAX_BYTES in locked memory;
+ * `kind` precedes the key. */
 static void
-key_line(char *out, const char *name, const char *role, const char *kind,
-	 const uint8_t key[static FAL_KEY_BYTES], const char *rest)
+format_key_line(char *out, const char *name, const char *role, const char *kind,
+		const uint8_t key[static FAL_KEY_BYTES], const char *rest)
 {
 	char text[FAL_KEY_TEXT + 1];
 	fal_key_encode(key, text);
@@ -29,25 +29,10 @@ key_line(char *out, const char *name, const char *role, const char *kind,
 	fal_secret_wipe(text, sizeof(text));
 }
 
-/* The keyring `old` with the line `add`, in locked memory. */
-static char *
-with_line(const struct text *old, const char *add, size_t *n)
-{
-	const size_t add_n = strlen(add);
-	char *p = fal_secret_alloc(old->n + 1 + add_n);
-	memcpy(p, old->p, old->n);
-	*n = old->n;
-	if (*n > 0 && p[*n - 1] != '\n')
-		p[(*n)++] = '\n';
-	memcpy(p + *n, add, add_n);
-	*n += add_n;
-	return p;
-}
-
-/* The client's line to its file, "NAME.key" beside the keyring, as falcon-key init has
- * them; `*made` is then its name, to be freed. */
+/* Writes the client's line to "NAME.key" beside the keyring, as falcon-key init does;
+ * *made is then the file's name, owned by the caller. */
 static int
-write_client(const struct options *o, const char *client, char **made)
+client_write_file(const struct options *o, const char *client, char **made)
 {
 	const char *slash = strrchr(o->keyring, '/');
 	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
@@ -58,50 +43,57 @@ write_client(const struct options *o, const char *client, char **made)
 		return FAL_EXIT_DONE;
 	}
 	const int status = err == FAL_EEXIST
-				   ? say(FAL_EXIT_USAGE, "%s: already exists", path)
-				   : fail(path, err);
+				   ? fail(FAL_EXIT_USAGE, "%s: already exists", path)
+				   : file_fail(path, err);
 	free(path);
 	return status;
 }
 
+/* Writes the client's line to standard output. */
 static int
-print_client(const char *client)
+client_print(const char *client)
 {
 	struct stat st;
-	/* The same warning as of wg genkey: a shell's redirection makes files that others
-	 * can read. */
+	/* The same warning as wg genkey: a shell's redirection creates files that other
+	 * users can read. */
 	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
 	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
 		fal_cli_err(PROG, "standard output: warning: others can read this file; "
 				  "use umask 077");
-	/* No buffer of stdio holds the key, since stdio does not wipe its buffers. */
+	/* Bypasses stdio, which does not wipe its buffers. */
 	if (fal_cli_put(STDOUT_FILENO, client, strlen(client)) < 0)
-		return fail("standard output", FAL_EIO);
+		return file_fail("standard output", FAL_EIO);
 	return FAL_EXIT_DONE;
 }
 
-/* Hands out the client's line (NULL: it has its key) and then puts the keyring's line in
- * place: a key that nobody has got is not left in the keyring. */
+/* Hands out the client's line (NULL: the client has its key), then adds the keyring's
+ * line: so the keyring never has a key that no client got. */
 static int
-hand_out(const struct options *o, const char *path, const struct text *old,
-	 const char *add, const char *client)
+keyring_add_line(const struct options *o, const char *path, const struct text *old,
+		 const char *add, const char *client)
 {
 	char *made = NULL;
 	struct fal_diag diag;
 	struct fal_keyring *kr;
-	size_t n;
-	char *text = with_line(old, add, &n);
+	const size_t add_n = strlen(add);
+	size_t n = old->n;
+	char *text = fal_secret_alloc(n + 1 + add_n);
+	memcpy(text, old->p, n);
+	if (n > 0 && text[n - 1] != '\n')
+		text[n++] = '\n';
+	memcpy(text + n, add, add_n);
+	n += add_n;
 	int status = FAL_EXIT_DONE;
 	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
-		status = say(FAL_EXIT_NO, "%s", diag.text);
+		status = fail(FAL_EXIT_NO, "%s", diag.text);
 	} else {
 		fal_keyring_free(kr);
 		if (client != NULL)
-			status = o->add ? write_client(o, client, &made)
-					: print_client(client);
+			status = o->add ? client_write_file(o, client, &made)
+					: client_print(client);
 	}
 	if (status == FAL_EXIT_DONE && fal_cli_rewrite(path, text, n, &diag) < 0) {
-		status = say(FAL_EXIT_NO, "%s", diag.text);
+		status = fail(FAL_EXIT_NO, "%s", diag.text);
 		if (made != NULL)
 			unlink(made);
 	}
@@ -110,41 +102,42 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 	return status;
 }
 
-/* Refuses what add is not to add: a second key of a name, unless the client has made it,
- * and a key that is somebody's already, as each is one who is judged. */
+/* Refuses a second key of a name, unless the client created the key, and a known key: the
+ * coordinator judges workers by their keys. */
 static int
-refuse_known(const struct fal_keyring *kr, const struct options *o,
-	     const uint8_t public[static FAL_KEY_BYTES])
+keyring_refuse_known(const struct fal_keyring *kr, const struct options *o,
+		     const uint8_t public[static FAL_KEY_BYTES])
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
 	const bool given = o->public != NULL;
 	if (given && memcmp(fal_keyring_public(kr), public, FAL_KEY_BYTES) == 0)
-		return say(FAL_EXIT_USAGE, "%s: this key is the coordinator's",
-			   o->keyring);
+		return fail(FAL_EXIT_USAGE, "%s: this key is the coordinator's",
+			    o->keyring);
 	for (size_t i = 0; i < n; i++) {
 		if (!given && strcmp(key[i].name, o->name) == 0)
-			return say(FAL_EXIT_USAGE, "%s: has a key '%s' already",
-				   o->keyring, o->name);
+			return fail(FAL_EXIT_USAGE, "%s: has a key '%s' already",
+				    o->keyring, o->name);
 		if (given && key[i].public != NULL &&
 		    memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)
-			return say(FAL_EXIT_USAGE, "%s: has this key already, as '%s'",
-				   o->keyring, key[i].name);
+			return fail(FAL_EXIT_USAGE, "%s: has this key already, as '%s'",
+				    o->keyring, key[i].name);
 	}
 	return FAL_EXIT_DONE;
 }
 
-/* A client's key: what goes into its file, what goes into the keyring, as text. */
-struct made {
+/* A new key, with the lines of the keyring and of the client's file. */
+struct new_key {
 	uint8_t secret[FAL_KEY_BYTES]; /* or the PSK */
 	char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
 };
 
-/* Draws a key for whoever has the coordinator's key `server`; with `public`, that is its
- * public half, and its secret one is elsewhere. */
+/* Creates a key for clients of the coordinator with the key `server`.  With o->public,
+ * only writes the lines for that public key; its secret half is elsewhere. */
 static void
-make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_BYTES],
-	 const uint8_t server[static FAL_KEY_BYTES])
+new_key_create(struct new_key *m, const struct options *o,
+	       uint8_t public[static FAL_KEY_BYTES],
+	       const uint8_t server[static FAL_KEY_BYTES])
 {
 	char name[FAL_NAME_MAX + 1], rest[32] = "", print[FAL_KEY_FINGERPRINT + 1];
 	char coordinator[1 + FAL_KEY_TEXT + 1] = " ";
@@ -160,10 +153,11 @@ make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_
 		snprintf(name, sizeof(name), "%s-%.8s", o->role, print);
 	if (o->expires != NULL)
 		snprintf(rest, sizeof(rest), " %s", o->expires);
-	key_line(m->keyring, name, o->role, o->shared ? "" : FAL_KEY_PUBLIC, shown, rest);
+	format_key_line(m->keyring, name, o->role, o->shared ? "" : FAL_KEY_PUBLIC, shown,
+			rest);
 	fal_key_encode(server, coordinator + 1);
-	key_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET, m->secret,
-		 coordinator);
+	format_key_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET,
+			m->secret, coordinator);
 }
 
 /* falcon-key init DIR */
@@ -177,95 +171,97 @@ cmd_init(const struct options *o, const char *const *arg, size_t n)
 						 "shard.key", "control.key", "all.key" };
 	struct {
 		uint8_t secret[FAL_KEY_BYTES];
-		struct made key[FILES];
+		struct new_key key[FILES];
 		char keyring[FILES * LINE_MAX_BYTES];
 	} *s = fal_secret_alloc(sizeof(*s));
 	const char *text[FILES] = { s->keyring };
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	fal_noise_keypair(s->secret, server);
-	key_line(s->keyring, "coordinator", "self", "", s->secret, "");
+	format_key_line(s->keyring, "coordinator", "self", "", s->secret, "");
 	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
 		const char *role = fal_role_name((enum fal_role)r);
 		const struct options is = { .role = role,
 					    .name = role,
 					    .shared = o->shared };
-		make_key(&s->key[r], &is, public, server);
+		new_key_create(&s->key[r], &is, public, server);
 		strcat(s->keyring, s->key[r].keyring);
 		text[r] = s->key[r].client;
 	}
 	int err = dir_create(dir, name, text, FILES);
 	fal_secret_free(s);
-	return err < 0 ? fail(dir, err) : FAL_EXIT_DONE;
+	return err < 0 ? file_fail(dir, err) : FAL_EXIT_DONE;
 }
 
-/* falcon-key add and new, with the keyring's text at hand. */
+/* falcon-key add and new: adds a key to the keyring `old`. */
 static int
-new_key(const char *path, const struct text *old, const struct options *o)
+keyring_add_key(const char *path, const struct text *old, const struct options *o)
 {
 	struct fal_diag diag;
 	struct fal_keyring *kr;
 	uint8_t public[FAL_KEY_BYTES] = { 0 };
 	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
 	if (err < 0)
-		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
-			   diag.text);
+		return fail(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
+			    diag.text);
 	if (o->public != NULL)
 		(void)fal_key_decode(o->public, strlen(o->public), public);
-	int status = o->add ? refuse_known(kr, o, public) : FAL_EXIT_DONE;
+	int status = o->add ? keyring_refuse_known(kr, o, public) : FAL_EXIT_DONE;
 	if (status == FAL_EXIT_DONE) {
-		struct made *m = fal_secret_alloc(sizeof(*m));
-		make_key(m, o, public, fal_keyring_public(kr));
-		status = hand_out(o, path, old, m->keyring,
-				  o->public == NULL ? m->client : NULL);
+		struct new_key *m = fal_secret_alloc(sizeof(*m));
+		new_key_create(m, o, public, fal_keyring_public(kr));
+		status = keyring_add_line(o, path, old, m->keyring,
+					  o->public == NULL ? m->client : NULL);
 		fal_secret_free(m);
 	}
 	fal_keyring_free(kr);
 	return status;
 }
 
-/* The public key that the operand or option `what` is. */
+/* Parses the public key in the operand or option `what`. */
 static int
-read_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTES])
+parse_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTES])
 {
 	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES], common[FAL_KEY_BYTES];
 	if (fal_key_decode(text, strlen(text), key) < 0)
-		return say(FAL_EXIT_USAGE, "%s: not base64 of 32 bytes", what);
-	fal_noise_keypair(secret, public); /* anybody's */
+		return fail(FAL_EXIT_USAGE, "%s: not base64 of 32 bytes", what);
+	fal_noise_keypair(secret, public); /* a throw-away key */
 	const int err = fal_noise_common(FAL_NOISE_INITIATOR, secret, key, common);
 	fal_secret_wipe(secret, sizeof(secret));
 	fal_secret_wipe(common, sizeof(common));
 	if (err < 0)
-		return say(FAL_EXIT_USAGE, "%s: no key, but of small order", what);
+		return fail(FAL_EXIT_USAGE, "%s: no key, but of small order", what);
 	return FAL_EXIT_DONE;
 }
 
-/* falcon-key new --coordinator KEY: a client makes its own. */
+/* falcon-key new --coordinator KEY: a client creates its own key. */
 static int
-own_key(const struct options *o)
+client_create_key(const struct options *o)
 {
 	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
-	int status = read_public("--coordinator", o->coordinator, server);
+	int status = parse_public("--coordinator", o->coordinator, server);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	struct made *m = fal_secret_alloc(sizeof(*m));
-	make_key(m, o, public, server);
-	status = print_client(m->client);
+	struct new_key *m = fal_secret_alloc(sizeof(*m));
+	new_key_create(m, o, public, server);
+	status = client_print(m->client);
 	fal_secret_free(m);
 	return status;
 }
 
-/* Lets `by` change the keyring, which nobody else does meanwhile. */
+/* Changes the keyring by `by`, under a lock. */
 static int
-change(const struct options *o,
-       int (*by)(const char *path, const struct text *old, const struct options *o))
+keyring_change(const struct options *o,
+	       int (*by)(const char *path, const struct text *old,
+			 const struct options *o))
 {
-	/* A link is not to be replaced by a file. */
+	/* Follows a link, which a rewrite would replace by a file. */
 	char *path = realpath(o->keyring, NULL);
 	if (path == NULL)
-		return fail(o->keyring, FAL_EIO);
+		return file_fail(o->keyring, FAL_EIO);
 	struct text old;
 	const int lock = file_lock(path);
-	int status = lock < 0 ? fail(o->keyring, lock) : read_keys(path, &old);
+	int status =
+		lock < 0 ? file_fail(o->keyring, lock) : file_read_secret(path, &old);
 	if (status == FAL_EXIT_DONE) {
 		status = by(path, &old, o);
 		fal_secret_free(old.p);
@@ -276,41 +272,44 @@ change(const struct options *o,
 	return status;
 }
 
+/* Checks the options of add and new, and creates the key. */
 static int
-make(struct options *o, const char *command)
+run_add_or_new(struct options *o, const char *command)
 {
 	enum fal_role parsed;
 	int64_t end;
 	char now[FAL_EXPIRY_TEXT];
 	if (o->role == NULL)
 		o->role = fal_role_name(FAL_ROLE_WORK);
-	const bool own = o->coordinator != NULL;
-	if ((o->keyring == NULL) != own)
-		return say(FAL_EXIT_USAGE,
-			   own ? "%s: --keyring and --coordinator exclude each other"
-			       : "%s: --keyring FILE is missing",
-			   command);
-	if (own && (o->shared || o->expires != NULL))
-		return say(FAL_EXIT_USAGE, "%s: --shared and --expires are the keyring's",
-			   command);
+	const bool is_client = o->coordinator != NULL;
+	if ((o->keyring == NULL) != is_client)
+		return fail(FAL_EXIT_USAGE,
+			    is_client
+				    ? "%s: --keyring and --coordinator exclude each other"
+				    : "%s: --keyring FILE is missing",
+			    command);
+	if (is_client && (o->shared || o->expires != NULL))
+		return fail(FAL_EXIT_USAGE,
+			    "%s: --shared and --expires are the keyring's", command);
 	if (o->public != NULL && o->shared)
-		return say(FAL_EXIT_USAGE, "%s: a PUBLIC key is not shared", command);
+		return fail(FAL_EXIT_USAGE, "%s: a PUBLIC key is not shared", command);
 	if (fal_role_parse(o->role, &parsed) < 0)
-		return say(FAL_EXIT_USAGE,
-			   "--role: '%s' is not observe, work, shard, control or all",
-			   o->role);
+		return fail(FAL_EXIT_USAGE,
+			    "--role: '%s' is not observe, work, shard, control or all",
+			    o->role);
 	if (o->name != NULL && !fal_name_valid(o->name))
-		return say(FAL_EXIT_USAGE, "%s: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
-			   o->add ? command : "--name", o->name);
+		return fail(FAL_EXIT_USAGE,
+			    "%s: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
+			    o->add ? command : "--name", o->name);
 	if (o->expires != NULL && fal_expiry_parse(o->expires, &end) < 0)
-		return say(FAL_EXIT_USAGE,
-			   "--expires: '%s' is not a date YYYY-MM-DD or a time "
-			   "YYYY-MM-DDThh:mm:ssZ",
-			   o->expires);
+		return fail(FAL_EXIT_USAGE,
+			    "--expires: '%s' is not a date YYYY-MM-DD or a time "
+			    "YYYY-MM-DDThh:mm:ssZ",
+			    o->expires);
 	if (o->expires != NULL && end <= (int64_t)time(NULL))
-		return say(FAL_EXIT_USAGE, "--expires: '%s' is over: it is %s here",
-			   o->expires, fal_expiry_text(time(NULL), now));
-	return own ? own_key(o) : change(o, new_key);
+		return fail(FAL_EXIT_USAGE, "--expires: '%s' is over: it is %s here",
+			    o->expires, fal_expiry_text(time(NULL), now));
+	return is_client ? client_create_key(o) : keyring_change(o, keyring_add_key);
 }
 
 /* falcon-key add --keyring FILE … NAME [PUBLIC] */
@@ -323,8 +322,8 @@ cmd_add(const struct options *o, const char *const *arg, size_t n)
 	add.name = arg[0];
 	add.public = n > 1 ? arg[1] : NULL;
 	const int status =
-		n > 1 ? read_public("add: PUBLIC", arg[1], key) : FAL_EXIT_DONE;
-	return status == FAL_EXIT_DONE ? make(&add, "add") : status;
+		n > 1 ? parse_public("add: PUBLIC", arg[1], key) : FAL_EXIT_DONE;
+	return status == FAL_EXIT_DONE ? run_add_or_new(&add, "add") : status;
 }
 
 /* falcon-key new --keyring FILE …, new --coordinator KEY … */
@@ -333,12 +332,12 @@ cmd_new(const struct options *o, const char *const *arg, size_t n)
 {
 	struct options new = *o;
 	(void)arg, (void)n;
-	return make(&new, "new");
+	return run_add_or_new(&new, "new");
 }
 
-/* Is the line that of a key to be revoked? */
+/* Returns whether the line is that of a key to revoke. */
 static bool
-is_revoked(const struct fal_keyring *kr, unsigned line, const struct options *o)
+line_is_revoked(const struct fal_keyring *kr, unsigned line, const struct options *o)
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
@@ -352,43 +351,33 @@ is_revoked(const struct fal_keyring *kr, unsigned line, const struct options *o)
 	return false;
 }
 
-/* The keyring `old` without their lines, in locked memory. */
-static char *
-without_lines(const struct text *old, const struct fal_keyring *kr,
-	      const struct options *o, size_t *n)
-{
-	char *p = fal_secret_alloc(old->n);
-	unsigned line = 0;
-	*n = 0;
-	for (size_t at = 0, len; at < old->n; at += len) {
-		const char *nl = memchr(old->p + at, '\n', old->n - at);
-		len = nl != NULL ? (size_t)(nl - old->p) + 1 - at : old->n - at;
-		if (is_revoked(kr, ++line, o))
-			continue;
-		memcpy(p + *n, old->p + at, len);
-		*n += len;
-	}
-	return p;
-}
-
 static int
-revoke_key(const char *path, const struct text *old, const struct options *o)
+keyring_revoke(const char *path, const struct text *old, const struct options *o)
 {
 	struct fal_diag diag;
 	struct fal_keyring *kr;
-	size_t n;
+	size_t n = 0;
 	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
 	if (err < 0)
-		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
-			   diag.text);
+		return fail(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
+			    diag.text);
 	int status = FAL_EXIT_DONE;
-	char *text = without_lines(old, kr, o, &n);
+	char *text = fal_secret_alloc(old->n);
+	unsigned line = 0;
+	for (size_t at = 0, len; at < old->n; at += len) {
+		const char *nl = memchr(old->p + at, '\n', old->n - at);
+		len = nl != NULL ? (size_t)(nl - old->p) + 1 - at : old->n - at;
+		if (line_is_revoked(kr, ++line, o))
+			continue;
+		memcpy(text + n, old->p + at, len);
+		n += len;
+	}
 	if (n == old->n)
-		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
-			     o->fingerprint != NULL ? " of fingerprint " : "",
-			     o->fingerprint != NULL ? o->fingerprint : "");
+		status = fail(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
+			      o->fingerprint != NULL ? " of fingerprint " : "",
+			      o->fingerprint != NULL ? o->fingerprint : "");
 	else if (fal_cli_rewrite(path, text, n, &diag) < 0)
-		status = say(FAL_EXIT_NO, "%s", diag.text);
+		status = fail(FAL_EXIT_NO, "%s", diag.text);
 	fal_secret_free(text);
 	fal_keyring_free(kr);
 	return status;
@@ -402,14 +391,14 @@ cmd_revoke(const struct options *o, const char *const *arg, size_t n)
 	revoke.name = arg[0];
 	revoke.fingerprint = n > 1 ? arg[1] : NULL;
 	if (o->keyring == NULL)
-		return say(FAL_EXIT_USAGE, "revoke: --keyring FILE is missing");
-	return change(&revoke, revoke_key);
+		return fail(FAL_EXIT_USAGE, "revoke: --keyring FILE is missing");
+	return keyring_change(&revoke, keyring_revoke);
 }
 
-/* One row of the table; `expires` as in struct fal_key. */
+/* Prints a row of the table; `expires` as in struct fal_key. */
 static void
-show_row(const char *name, const char *role, int64_t expires, const char *print,
-	 const char *kind)
+print_key_row(const char *name, const char *role, int64_t expires, const char *print,
+	      const char *kind)
 {
 	char date[FAL_EXPIRY_TEXT];
 	printf("%-20s %-8s %-20s %s%s%s\n", name, role, fal_expiry_text(expires, date),
@@ -417,29 +406,29 @@ show_row(const char *name, const char *role, int64_t expires, const char *print,
 }
 
 static void
-show_self(const char *name, const uint8_t public[static FAL_KEY_BYTES])
+print_coordinator_row(const char *name, const uint8_t public[static FAL_KEY_BYTES])
 {
 	char print[FAL_KEY_FINGERPRINT + 1];
 	fal_key_fingerprint(public, false, print);
-	show_row(name, "self", INT64_MAX, print, "");
+	print_key_row(name, "self", INT64_MAX, print, "");
 }
 
-/* A file of keys, whichever it is: one of the two results, the other is NULL.  An exit
- * code. */
+/* Reads a keyring or a client's key; sets one of *kr and *client, the other to NULL.
+ * Returns an exit code. */
 static int
-read_either(const char *path, struct fal_keyring **kr, struct fal_client_key **client)
+read_key_file(const char *path, struct fal_keyring **kr, struct fal_client_key **client)
 {
 	struct text text;
 	struct fal_diag diag;
 	*kr = NULL;
 	*client = NULL;
-	int status = read_keys(path, &text);
+	int status = file_read_secret(path, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	/* Only a client's key has a coordinator's key at the end of its line. */
+	/* Only a client's line ends with a coordinator's key. */
 	if (fal_client_key_parse(text.p, text.n, path, client, NULL) < 0 &&
 	    fal_keyring_parse(text.p, text.n, path, kr, &diag) < 0)
-		status = say(FAL_EXIT_USAGE, "%s", diag.text);
+		status = fail(FAL_EXIT_USAGE, "%s", diag.text);
 	fal_secret_free(text.p);
 	return status;
 }
@@ -452,22 +441,22 @@ cmd_show(const struct options *o, const char *const *arg, size_t n)
 	struct fal_keyring *kr;
 	char print[FAL_KEY_FINGERPRINT + 1];
 	(void)o;
-	const int status = read_either(arg[0], &kr, &client);
+	const int status = read_key_file(arg[0], &kr, &client);
 	if (status == FAL_EXIT_DONE)
 		puts("NAME                 ROLE     EXPIRES              FINGERPRINT");
 	if (client != NULL) {
 		fal_client_key_print(client, print);
-		show_row(client->name, fal_role_name(client->role), INT64_MAX, print,
-			 client->is_static ? "" : " shared");
-		show_self("coordinator", client->server);
+		print_key_row(client->name, fal_role_name(client->role), INT64_MAX, print,
+			      client->is_static ? "" : " shared");
+		print_coordinator_row("coordinator", client->server);
 	}
 	if (kr != NULL) {
 		const struct fal_key *key = fal_keyring_keys(kr, &n);
-		show_self(fal_keyring_self(kr), fal_keyring_public(kr));
+		print_coordinator_row(fal_keyring_self(kr), fal_keyring_public(kr));
 		for (const struct fal_key *end = key + n; key < end; key++) {
 			fal_key_print(key, print);
-			show_row(key->name, fal_role_name(key->role), key->expires, print,
-				 key->public == NULL ? " shared" : "");
+			print_key_row(key->name, fal_role_name(key->role), key->expires,
+				      print, key->public == NULL ? " shared" : "");
 		}
 	}
 	fal_secret_free(client);
@@ -483,10 +472,10 @@ cmd_public(const struct options *o, const char *const *arg, size_t n)
 	struct fal_keyring *kr;
 	char text[FAL_KEY_TEXT + 1];
 	(void)o, (void)n;
-	int status = read_either(arg[0], &kr, &client);
+	int status = read_key_file(arg[0], &kr, &client);
 	if (client != NULL && !client->is_static) {
-		status = say(FAL_EXIT_USAGE, "%s: a shared key has no public half",
-			     arg[0]);
+		status = fail(FAL_EXIT_USAGE, "%s: a shared key has no public half",
+			      arg[0]);
 	} else if (status == FAL_EXIT_DONE) {
 		fal_key_encode(kr != NULL ? fal_keyring_public(kr) : client->public,
 			       text);

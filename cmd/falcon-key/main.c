@@ -1,34 +1,12 @@
-/* falcon-key: keys, and what is signed with them. */
+/* falcon-key: manages keys, and signs runs. */
 #include "key.h"
 
-#include "base/err.h"
 #include "cli/cli.h"
 #include "cli/need.h"
 
-#include <errno.h>
 #include <string.h>
 
-int
-fail(const char *object, int err)
-{
-	return say(err == FAL_ELIMIT ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s", object,
-		   err == FAL_EIO ? strerror(errno) : fal_strerror(err));
-}
-
-int
-read_keys(const char *path, struct text *text)
-{
-	int err = file_read(path, text);
-	if (err < 0)
-		return fail(path, err);
-	if (!text->exposed)
-		return FAL_EXIT_DONE;
-	fal_secret_free(text->p);
-	return say(FAL_EXIT_NOPERM, "%s: others can read this secret: chmod go= '%s'",
-		   path, path);
-}
-
-/* Options that a command takes. */
+/* The options that a command accepts. */
 enum {
 	KEYRING = 1,
 	ROLE = 2,
@@ -59,7 +37,7 @@ static const struct command {
 };
 
 static int
-run(const struct fal_cli *cli, const struct options *o)
+run_command(const struct fal_cli *cli, const struct options *o)
 {
 	const struct command *c = commands, *end = c + sizeof(commands) / sizeof(*c);
 	const size_t n = cli->n_args - 1;
@@ -71,15 +49,15 @@ run(const struct fal_cli *cli, const struct options *o)
 	while (c < end && strcmp(cli->arg[0], c->name) != 0)
 		c++;
 	if (c == end)
-		return say(FAL_EXIT_USAGE,
-			   "%s: not init, add, new, public, revoke, show, pair, sign or "
-			   "verify",
-			   cli->arg[0]);
+		return fail(FAL_EXIT_USAGE,
+			    "%s: not init, add, new, public, revoke, show, pair, sign or "
+			    "verify",
+			    cli->arg[0]);
 	if ((given & ~c->options) != 0)
-		return say(FAL_EXIT_USAGE, "%s: an option that it does not take",
-			   c->name);
+		return fail(FAL_EXIT_USAGE, "%s: an option that it does not take",
+			    c->name);
 	if (n < c->min || n > c->max)
-		return say(FAL_EXIT_USAGE, "%s: takes %s", c->name, c->takes);
+		return fail(FAL_EXIT_USAGE, "%s: takes %s", c->name, c->takes);
 	return c->run(o, cli->arg + 1, n);
 }
 
@@ -123,7 +101,7 @@ main(int argc, char **argv)
 	if (status < 0)
 		status = fal_need_hold(&cli, program, max_memory, false);
 	if (status < 0)
-		status = run(&cli, &o);
+		status = run_command(&cli, &o);
 	fal_cli_free(&cli);
 	return status;
 }

@@ -1,5 +1,5 @@
-/* falcon-proj: a trace in; a report of the stragglers, a prediction, a policy or a
- * picture out. */
+/* falcon-proj: reads a trace; prints a report of the stragglers, a prediction or a
+ * policy, or draws a picture. */
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/need.h"
@@ -12,28 +12,28 @@
 #include <string.h>
 #include <unistd.h>
 
-enum mode { REPORT, WHAT_IF, POLICY, BANDS, CURVES };
+enum mode { REPORT, WHAT_IF, POLICY, GANTT, CURVES };
 
-/* What the lines of a trace go to, by mode. */
+/* The state of reading a trace, by mode. */
 struct input {
 	const struct proj_opt *o;
 	enum mode mode;
 	struct proj_job job;
 	struct fal_fit *fit;
 	struct fal_report report;
-	struct fal_band band;
+	struct fal_gantt gantt;
 	struct fal_curve *curve;
 	struct fal_trace_reader *reader;
 	struct fal_diag diag; /* of the reader */
-	double next;          /* second at which --follow says something again */
-	bool said;            /* something was */
-	bool waits;           /* for more lines, if these are too few */
+	double next;          /* second of the trace at which --follow answers again */
+	bool has_answered;    /* at least once */
+	bool waits;           /* too few lines for an answer are no error */
 	struct proj_proposal last;
-	int code; /* of a part that failed; -1 */
+	int code; /* of an answer that failed; -1 */
 };
 
 static enum mode
-mode_of(const struct proj_opt *o, size_t traces)
+options_mode(const struct proj_opt *o, size_t traces)
 {
 	if (o->policy)
 		return POLICY;
@@ -41,12 +41,13 @@ mode_of(const struct proj_opt *o, size_t traces)
 		return WHAT_IF;
 	if (o->plot == NULL && !o->tsv)
 		return REPORT;
-	return traces > 1 ? CURVES : BANDS;
+	return traces > 1 ? CURVES : GANTT;
 }
 
-/* Writes what is in `out`, and empties it. */
+/* Writes `out` to stdout, and empties it; returns `code` or, if writing fails, another
+ * exit code. */
 static int
-flush(const struct input *in, struct fal_buf *out, int code)
+write_answer(const struct input *in, struct fal_buf *out, int code)
 {
 	if (out->err < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(out->err));
@@ -62,84 +63,100 @@ flush(const struct input *in, struct fal_buf *out, int code)
 	return code;
 }
 
-/* The exit code for what a part made of the lines so far, having said what is wrong; -1:
- * they are too few. */
+/* Returns the exit code for an error of an answer, after one line on stderr; -1: there
+ * are too few lines, and more may come. */
 static int
-judge(const struct input *in, int err, const struct fal_diag *diag)
+check_answer(const struct input *in, int err, const struct fal_diag *diag)
 {
 	if (err == FAL_ETRUNC && in->waits)
 		return -1;
 	if (err < 0)
-		return say(fal_cli_exit(err), "%s: %s", fal_cli_file(in->job.name),
-			   diag->text);
+		return fail(fal_cli_exit(err), "%s: %s", fal_cli_file(in->job.name),
+			    diag->text);
 	return FAL_EXIT_DONE;
 }
 
 /* Draws these numbers, or prints them for --tsv; frees them. */
 static int
-show_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
+draw_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
 {
 	struct fal_diag diag;
 	if (in->o->tsv)
-		return flush(in, numbers, FAL_EXIT_DONE);
+		return write_answer(in, numbers, FAL_EXIT_DONE);
 	int err = plot_draw(in->o->plot, kind, numbers, &diag);
 	fal_buf_free(numbers);
 	if (err < 0)
-		return say(fal_cli_exit(err), "%s", diag.text);
+		return fail(fal_cli_exit(err), "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 
-/* A terminal shows the newest window, a pipe all of them. */
-static void
-wipe(const struct input *in)
-{
-	if (in->o->follow && in->mode != POLICY && !in->o->json && isatty(STDOUT_FILENO))
-		fputs("\033[H\033[2J", stdout);
-}
-
-/* Says what is asked for, from the lines so far; -1: they are too few. */
+/* Prints or draws the answer from the lines so far.  Returns an exit code, or -1: there
+ * are too few lines. */
 static int
-answer(struct input *in)
+proj_answer(struct input *in)
 {
+	/* A terminal shows the newest window, a pipe all windows. */
+	const bool clears = in->o->follow && in->mode != POLICY && !in->o->json &&
+			    isatty(STDOUT_FILENO);
 	struct fal_buf out = { 0 };
 	struct fal_diag diag;
 	int code;
-	if (in->mode == BANDS) {
-		code = judge(in, fal_band_end(&in->band, &diag), &diag);
+	if (in->mode == GANTT) {
+		code = check_answer(in, fal_gantt_end(&in->gantt, &diag), &diag);
 		if (code != FAL_EXIT_DONE)
 			return code;
-		plot_put_bands(&out, &in->band);
-		return show_numbers(in, "bands", &out);
+		plot_put_bands(&out, &in->gantt);
+		return draw_numbers(in, "bands", &out);
 	}
 	if (in->mode == REPORT) {
-		code = judge(in, fal_report_end(&in->report, &diag), &diag);
+		code = check_answer(in, fal_report_end(&in->report, &diag), &diag);
 		if (code != FAL_EXIT_DONE)
 			return code;
 		(in->o->json ? report_json : report_text)(&out, &in->report);
-		wipe(in);
-		return flush(in, &out, code);
+	} else {
+		code = check_answer(in,
+				    fal_fit_end(in->fit, &in->job.cost, &in->job.run,
+						&diag),
+				    &diag);
+		if (code != FAL_EXIT_DONE)
+			return code;
+		if (in->mode == POLICY)
+			code = proj_policy(in->o, &in->job, &in->last, &out);
+		else
+			code = proj_what_if(in->o, &in->job, &out);
+		fal_cost_free(&in->job.cost);
 	}
-	code = judge(in, fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag), &diag);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	if (in->mode == POLICY)
-		code = proj_policy(in->o, &in->job, &in->last, &out);
-	else
-		code = proj_what_if(in->o, &in->job, &out);
-	fal_cost_free(&in->job.cost);
-	wipe(in);
-	return flush(in, &out, code);
+	if (clears)
+		fputs("\033[H\033[2J", stdout);
+	return write_answer(in, &out, code);
 }
 
-/* A window of a live stream is over. */
 static int
-say_window(struct input *in)
+on_proj_line(void *arg, struct fal_trace_line *l)
 {
+	struct input *in = arg;
+	/* Under another policy the same proposal may be printed again. */
+	if (l->event == FAL_EV_POLICY)
+		in->last.printed = false;
+	int err = l->event == FAL_EV_GAP
+			  ? fal_trace_fail(l, FAL_EINVAL,
+					   "lines are missing here: nothing can be told")
+		  : in->mode == REPORT ? fal_report_line(&in->report, l)
+		  : in->mode == GANTT  ? fal_gantt_line(&in->gantt, l)
+		  : in->mode == CURVES ? fal_curve_line(in->curve, l)
+				       : fal_fit_line(in->fit, l);
+	if (err < 0 || !in->o->follow || l->t < in->next)
+		return err;
+	const bool is_first = in->next <= 0;
+	in->next = l->t + (double)in->o->window;
+	if (is_first)
+		return FAL_OK;
+	/* A window of a live stream has ended. */
 	in->waits = true;
-	int code = answer(in);
+	const int code = proj_answer(in);
 	if (code < 0)
 		return FAL_OK;
-	in->said = true;
+	in->has_answered = true;
 	if (in->mode == REPORT)
 		fal_report_window(&in->report);
 	in->code = code > FAL_EXIT_DONE ? code : -1;
@@ -147,55 +164,23 @@ say_window(struct input *in)
 }
 
 static int
-take(struct input *in, struct fal_trace_line *l)
-{
-	switch (in->mode) {
-	case REPORT:
-		return fal_report_line(&in->report, l);
-	case BANDS:
-		return fal_band_line(&in->band, l);
-	case CURVES:
-		return fal_curve_line(in->curve, l);
-	default:
-		return fal_fit_line(in->fit, l);
-	}
-}
-
-static int
-on_line(void *arg, struct fal_trace_line *l)
-{
-	struct input *in = arg;
-	/* What was proposed may be again, under another policy. */
-	if (strcmp(l->ev, "policy") == 0)
-		in->last.told = false;
-	int err = strcmp(l->ev, "gap") != 0
-			  ? take(in, l)
-			  : fal_trace_fail(l, FAL_EINVAL,
-					   "lines are missing here: nothing can be told");
-	if (err < 0 || !in->o->follow || l->t < in->next)
-		return err;
-	bool first = in->next <= 0;
-	in->next = l->t + (double)in->o->window;
-	return first ? FAL_OK : say_window(in);
-}
-
-static int
-feed(void *arg, const void *p, size_t n)
+on_proj_chunk(void *arg, const void *p, size_t n)
 {
 	struct input *in = arg;
 	return fal_trace_feed(in->reader, p, n, &in->diag);
 }
 
-/* Reads the trace.  What is cut in mid-line is enough as far as it goes. */
+/* Reads the trace; a trace that ends in mid-line counts up to there.  Returns an exit
+ * code. */
 static int
-read_trace(struct input *in)
+proj_read_trace(struct input *in)
 {
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
-	in->reader = fal_trace_reader_new(on_line, in);
+	in->reader = fal_trace_reader_new(on_proj_line, in);
 	const struct fal_cli_pass first = { fal_trace_find, in->reader };
-	const struct fal_cli_pass then = { feed, in };
+	const struct fal_cli_pass then = { on_proj_chunk, in };
 	int err = fal_cli_feed_twice(name, first, then, &diag);
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
@@ -203,24 +188,16 @@ read_trace(struct input *in)
 	if (err < 0 && in->code >= 0)
 		return in->code;
 	if (err < 0 && in->diag.text[0] == '\0')
-		return say(fal_cli_exit_file(err), "%s",
-			   diag.text[0] != '\0' ? diag.text : fal_strerror(err));
+		return fail(fal_cli_exit_file(err), "%s",
+			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 	if (err < 0)
-		return say(err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE,
-			   "%s:%s%s", fal_cli_file(name), in->diag.text,
-			   err == FAL_ETRUNC ? "; the rest counts" : "");
+		return fail(err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE,
+			    "%s:%s%s", fal_cli_file(name), in->diag.text,
+			    err == FAL_ETRUNC ? "; the rest counts" : "");
 	return FAL_EXIT_DONE;
 }
 
-/* The part of a path after its last slash. */
-static const char *
-base(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
-}
-
-/* A curve for each trace. */
+/* Draws the curves of each trace. */
 static int
 draw_curves(struct input *in, const char *const *name, size_t n)
 {
@@ -228,10 +205,12 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 	int code = FAL_EXIT_DONE;
 	bool any_loss = false;
 	for (size_t i = 0; i < n && code == FAL_EXIT_DONE; i++) {
+		const char *slash = strrchr(name[i], '/');
+		const bool has_path = slash != NULL && slash[1] != '\0';
 		in->job.name = name[i];
 		in->curve = fal_xcalloc(1, sizeof(*in->curve));
-		all[i] = (struct plot_curve){ base(name[i]), in->curve };
-		code = read_trace(in);
+		all[i] = (struct plot_curve){ has_path ? slash + 1 : name[i], in->curve };
+		code = proj_read_trace(in);
 		if (code == FAL_EXIT_DONE &&
 		    in->curve->loss.n + in->curve->accuracy.n == 0) {
 			fal_cli_err(PROG, "%s: neither loss nor accuracy", name[i]);
@@ -245,7 +224,7 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 	} else if (code == FAL_EXIT_DONE) {
 		struct fal_buf numbers = { 0 };
 		plot_put_curves(&numbers, all, n);
-		code = show_numbers(in, "curves", &numbers);
+		code = draw_numbers(in, "curves", &numbers);
 	}
 	for (size_t i = 0; i < n; i++)
 		free((void *)(uintptr_t)all[i].curve);
@@ -254,33 +233,35 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 }
 
 static int
-work(const struct proj_opt *o, const char *const *name, size_t n)
+run_proj(const struct proj_opt *o, const char *const *name, size_t n)
 {
 	struct input in = {
-		.o = o, .mode = mode_of(o, n), .job.name = name[0], .code = -1
+		.o = o, .mode = options_mode(o, n), .job.name = name[0], .code = -1
 	};
 	int code;
 	in.fit = fal_fit_new();
 	if (in.mode == CURVES) {
 		code = draw_curves(&in, name, n);
 	} else {
-		code = read_trace(&in);
-		/* The last window of a stream has its answer, too, if it says enough. */
-		in.waits = in.said;
-		if (code == FAL_EXIT_DONE && !(in.said && in.mode == POLICY))
-			code = answer(&in);
+		code = proj_read_trace(&in);
+		/* The last window of a stream has an answer, too, if it has enough lines.
+		 */
+		in.waits = in.has_answered;
+		if (code == FAL_EXIT_DONE && !(in.has_answered && in.mode == POLICY))
+			code = proj_answer(&in);
 		code = code < 0 ? FAL_EXIT_DONE : code;
 	}
 	fal_fit_free(in.fit);
 	fal_report_free(&in.report);
-	fal_band_free(&in.band);
+	fal_gantt_free(&in.gantt);
 	free(in.last.text);
 	return code;
 }
 
-/* Numbers within their bounds, options that go together.  -1, or an exit code. */
+/* Checks the numbers of options, and which options go together.  Returns -1, or an exit
+ * code. */
 static int
-check(const struct fal_cli *cli, const struct proj_opt *o)
+proj_check_options(const struct fal_cli *cli, const struct proj_opt *o)
 {
 	static const struct {
 		const char *name;
@@ -297,18 +278,18 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 		return code;
 	struct fal_diag diag;
 	if (o->plot != NULL && plot_check_format(o->plot, &diag) < 0)
-		return say(FAL_EXIT_USAGE, "--plot: %s", diag.text);
+		return fail(FAL_EXIT_USAGE, "--plot: %s", diag.text);
 	if (o->policy + (o->plot != NULL) + o->tsv + o->json > 1 ||
 	    (o->follow && (o->plot != NULL || o->tsv)) ||
-	    (n > 1 && mode_of(o, n) != CURVES) || (o->policy && proj_changes(o)))
-		return say(FAL_EXIT_USAGE,
-			   "one of --policy, --plot, --tsv, --json; --plot and --tsv "
-			   "without --follow; --policy on the machines as they are; "
-			   "several traces only for --plot or --tsv alone");
+	    (n > 1 && options_mode(o, n) != CURVES) || (o->policy && proj_changes(o)))
+		return fail(FAL_EXIT_USAGE,
+			    "one of --policy, --plot, --tsv, --json; --plot and --tsv "
+			    "without --follow; --policy on the machines as they are; "
+			    "several traces only for --plot or --tsv alone");
 	if (o->min_gain < 0 || o->min_gain > 100)
-		return say(FAL_EXIT_USAGE, "--min-gain: '%g' is not from 0 to 100",
-			   o->min_gain);
-	/* Options that would do nothing. */
+		return fail(FAL_EXIT_USAGE, "--min-gain: '%g' is not from 0 to 100",
+			    o->min_gain);
+	/* Options that would have no effect are errors. */
 	const struct {
 		const char *name;
 		bool works;
@@ -319,8 +300,8 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 		       { "seed", o->workers != NULL, "workers" } };
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
 		if (!option[i].works && fal_cli_given(cli, option[i].name))
-			return say(FAL_EXIT_USAGE, "--%s: only with --%s", option[i].name,
-				   option[i].with);
+			return fail(FAL_EXIT_USAGE, "--%s: only with --%s",
+				    option[i].name, option[i].with);
 	return -1;
 }
 
@@ -377,10 +358,11 @@ main(int argc, char **argv)
 	if (code < 0)
 		code = fal_need_hold(&cli, program, max_memory, false);
 	if (code < 0)
-		code = check(&cli, &o);
+		code = proj_check_options(&cli, &o);
 	const char *const in = "-";
 	if (code < 0)
-		code = cli.n_args > 0 ? work(&o, cli.arg, cli.n_args) : work(&o, &in, 1);
+		code = cli.n_args > 0 ? run_proj(&o, cli.arg, cli.n_args)
+				      : run_proj(&o, &in, 1);
 	fal_cli_free(&cli);
 	return code;
 }

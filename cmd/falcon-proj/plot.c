@@ -1,7 +1,7 @@
-/* The numbers of pictures, and running gnuplot.
+/* Puts the numbers of pictures, and runs gnuplot.
  *
- * Numbers, picture and messages are files in memory: gnuplot may write while it reads
- * without either waiting for the other, and what is half done vanishes by itself.
+ * Numbers, picture and messages are files in memory: so gnuplot can write while it reads
+ * without a deadlock, and an unfinished picture vanishes by itself.
  */
 #include "plot.h"
 
@@ -21,9 +21,8 @@
 
 extern char **environ;
 
-/* Puts a name that takes one column: '?' for control characters and for double quotes,
- * which gnuplot reads as its own, and for all that is not ASCII where the name is not
- * UTF-8. */
+/* Puts a name as one column.  Puts '?' for control characters, for double quotes, which
+ * gnuplot interprets, and for bytes above 0x7f if the name is not UTF-8. */
 static void
 plot_put_name(struct fal_buf *out, const char *name)
 {
@@ -37,10 +36,10 @@ plot_put_name(struct fal_buf *out, const char *name)
 }
 
 static void
-plot_put_row(struct fal_buf *out, const struct fal_band_row *r, size_t row)
+plot_put_row(struct fal_buf *out, const struct fal_gantt_row *r, size_t row)
 {
 	for (size_t k = r->first; k < r->n; k++) {
-		const struct fal_band_part *p = &r->part[k];
+		const struct fal_gantt_part *p = &r->part[k];
 		fal_put_fmt(out, "%zu\t%.6f\t%.6f\t%.6f\t%.6f\t%.6f\t", row, p->begin,
 			    p->pull, p->compute, p->push, p->wait);
 		fal_put_fmt(out, "%ju\t%ju\t%ju\n", p->in, p->out, p->cloned);
@@ -48,7 +47,7 @@ plot_put_row(struct fal_buf *out, const struct fal_band_row *r, size_t row)
 }
 
 void
-plot_put_bands(struct fal_buf *out, const struct fal_band *b)
+plot_put_bands(struct fal_buf *out, const struct fal_gantt *b)
 {
 	fal_put_fmt(out, "# job\tscheme\tunit\tbegin\tend\n");
 	plot_put_name(out, b->name);
@@ -56,8 +55,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 	plot_put_name(out, b->scheme);
 	fal_put_fmt(out, "\t%s\t%.6f\t%.6f\n", b->own ? "round" : "clock", b->begin,
 		    b->end);
-	/* Stragglers first, twice the same way: rows have their names, then their parts.
-	 */
+	/* Persistent stragglers come first, in both tables: of names, and of parts. */
 	for (int table = 0; table < 2; table++) {
 		size_t row = 0;
 		fal_put_fmt(out, table == 0
@@ -66,7 +64,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 					   "in\tout\tcloned\n");
 		for (int persistent = 1; persistent >= 0; persistent--) {
 			for (size_t i = 0; i < b->n_shown; i++) {
-				const struct fal_band_row *r = &b->row[b->shown[i]];
+				const struct fal_gantt_row *r = &b->row[b->shown[i]];
 				if (r->persistent != (persistent == 1))
 					continue;
 				if (table == 1) {
@@ -81,7 +79,7 @@ plot_put_bands(struct fal_buf *out, const struct fal_band *b)
 	}
 	fal_put_fmt(out, "\n\n# time\t%s\n", b->own ? "version" : "clock");
 	for (size_t i = 0; i < b->shown_updates; i++) {
-		const struct fal_band_update *u = &b->update[b->first_update + i];
+		const struct fal_gantt_update *u = &b->update[b->first_update + i];
 		fal_put_fmt(out, "%.6f\t%ju\n", u->t, b->own ? u->version : u->clock);
 	}
 }
@@ -124,7 +122,7 @@ plot_put_curves(struct fal_buf *out, const struct plot_curve *curves, size_t n)
 	}
 }
 
-/* "svg" or "png", by the end of the file's name; NULL: neither. */
+/* Returns "svg" or "png", by the end of the file's name; NULL: neither. */
 static const char *
 plot_format(const char *file)
 {
@@ -144,7 +142,7 @@ plot_check_format(const char *file, struct fal_diag *diag)
 	return fal_diag_set(diag, FAL_EINVAL, "%s: not a name in .svg or .png", file);
 }
 
-/* Finds the script beside the installed programs, or in the tree that holds these. */
+/* Finds the script beside the installed programs, or in the source tree that has them. */
 static int
 plot_find_script(char *out, size_t room, const char *kind)
 {
@@ -165,7 +163,7 @@ plot_find_script(char *out, size_t room, const char *kind)
 
 /* Runs gnuplot on three files; sets the status of waitpid.  Returns 0 or an errno. */
 static int
-run_gnuplot(const int fd[static 3], char *script, const char *format, int *status)
+plot_run_gnuplot(const int fd[static 3], char *script, const char *format, int *status)
 {
 	char numbers[] = "/dev/stdin", form[4];
 	snprintf(form, sizeof(form), "%s", format);
@@ -188,9 +186,9 @@ run_gnuplot(const int fd[static 3], char *script, const char *format, int *statu
 	return 0;
 }
 
-/* The last line of gnuplot's messages as a diagnosis. */
+/* Makes the last line of gnuplot's messages the diagnosis. */
 static int
-blame_gnuplot(int fd, struct fal_diag *diag)
+plot_diagnose_gnuplot(int fd, struct fal_diag *diag)
 {
 	char text[512];
 	const off_t end = lseek(fd, 0, SEEK_END);
@@ -206,9 +204,9 @@ blame_gnuplot(int fd, struct fal_diag *diag)
 			    *line != '\0' ? line + strspn(line, " \t") : "failed");
 }
 
-/* Makes the file what gnuplot has written. */
+/* Writes gnuplot's picture to the file. */
 static int
-keep_picture(const char *file, int fd, struct fal_diag *diag)
+plot_write_picture(const char *file, int fd, struct fal_diag *diag)
 {
 	struct stat st;
 	if (fstat(fd, &st) < 0 || st.st_size == 0)
@@ -243,16 +241,16 @@ plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
 		       lseek(fd[0], 0, SEEK_SET) < 0))
 		e = errno;
 	if (e == 0)
-		e = run_gnuplot(fd, script, plot_format(file), &status);
+		e = plot_run_gnuplot(fd, script, plot_format(file), &status);
 	if (e == ENOENT)
 		err = fal_diag_set(diag, FAL_ENOENT,
 				   "gnuplot is not here: apt install gnuplot-nox");
 	else if (e != 0)
 		err = fal_diag_set(diag, FAL_EIO, "gnuplot: %s", strerror(e));
 	else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		err = blame_gnuplot(fd[2], diag);
+		err = plot_diagnose_gnuplot(fd[2], diag);
 	else
-		err = keep_picture(file, fd[1], diag);
+		err = plot_write_picture(file, fd[1], diag);
 	for (int i = 0; i < 3; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);

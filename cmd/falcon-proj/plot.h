@@ -1,8 +1,8 @@
-/* The pictures of falcon-proj: their numbers as tables of tab-separated values, and
- * gnuplot, which draws them by the scripts of share/plots.
+/* The pictures of falcon-proj: puts their numbers as tables of tab-separated values, and
+ * draws these with gnuplot and the scripts of share/plots.
  *
- * A table's first line is a comment that names its columns; two empty lines stand between
- * tables.  falcon-proj(1), PICTURES, is their specification.
+ * A table's first line is a comment that names its columns; two empty lines separate
+ * tables.  Specification: falcon-proj(1), PICTURES.
  */
 #ifndef FALCON_PROJ_PLOT_H
 #define FALCON_PROJ_PLOT_H
@@ -13,34 +13,34 @@
 
 /* A scheme of a what-if. */
 struct plot_bar {
-	const char *name;  /* borrowed, like all here */
+	const char *name;  /* borrowed */
 	double epoch_s;    /* predicted seconds per epoch, > 0 */
-	double measured_s; /* of the trace; 0: not known */
+	double measured_s; /* in the trace; 0: not known */
 	double compute;    /* predicted share of the workers' time, 0 … 1 */
-	bool ran;          /* the scheme of the trace */
-	bool other;        /* the scheme makes another model */
+	bool ran;          /* it is the scheme of the trace */
+	bool other;        /* it makes another model */
 };
 
+/* The curves of a trace; borrowed. */
 struct plot_curve {
 	const char *name;
 	const struct fal_curve *curve;
 };
 
-/* The straggler projection, after fal_band_end; persistent stragglers are the first rows.
- */
-void plot_put_bands(struct fal_buf *out, const struct fal_band *b);
-/* n > 0 bars, in the order given. */
+/* Puts a Gantt chart, after fal_gantt_end; persistent stragglers are the first rows. */
+void plot_put_bands(struct fal_buf *out, const struct fal_gantt *b);
+/* Puts n > 0 bars, in this order. */
 void plot_put_bars(struct fal_buf *out, const struct plot_bar *bars, size_t n);
-/* n > 0 curves. */
+/* Puts n > 0 curves. */
 void plot_put_curves(struct fal_buf *out, const struct plot_curve *curves, size_t n);
 
 /* Checks that the name of `file` ends in .svg or .png.  FAL_EINVAL, with a diagnosis. */
 int plot_check_format(const char *file, struct fal_diag *diag);
 
-/* Draws `numbers` by the script share/plots/`kind`.gp into `file`, whose name has passed
- * plot_check_format; the file is written as a whole or not at all.  FAL_ENOENT (gnuplot
- * or the script is not here), FAL_EIO (gnuplot failed, with its last line), FAL_ENOMEM,
- * or those of fal_cli_write, each with a diagnosis. */
+/* Draws `numbers` by the script share/plots/`kind`.gp into `file`, whole or not at all.
+ * Needs a name that has passed plot_check_format.  FAL_ENOENT (gnuplot or the script is
+ * missing), FAL_EIO (gnuplot failed; its last line), FAL_ENOMEM, or an error of
+ * fal_cli_write, each with a diagnosis. */
 int plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
 	      struct fal_diag *diag);
 

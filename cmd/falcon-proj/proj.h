@@ -1,4 +1,4 @@
-/* What the parts of falcon-proj share. */
+/* Shared by the files of falcon-proj. */
 #ifndef FALCON_PROJ_PROJ_H
 #define FALCON_PROJ_PROJ_H
 
@@ -13,15 +13,15 @@
 #define PROG "falcon-proj"
 
 /* Prints one line on stderr; returns `status`. */
-#define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
+#define fail(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
 
-/* The options of a question to the trace; values are borrowed. */
+/* The options; values are borrowed. */
 struct proj_opt {
 	bool json, tsv, follow, strict, policy, allow_model;
 	const char *what_if; /* schemes, or NULL */
 	const char *plot;    /* file, or NULL */
 	struct fal_opt_list with, without;
-	uint64_t lanes, task, batch; /* 0: as they are */
+	uint64_t lanes, task, batch; /* 0: no change */
 	const char *workers;         /* SPEC, or NULL */
 	uint64_t seed, window;
 	double min_gain; /* per cent */
@@ -34,28 +34,28 @@ struct proj_job {
 	struct fal_fit_run run;
 };
 
-/* Whether machines or sizes are to be others. */
+/* Returns whether the options change machines or sizes. */
 bool proj_changes(const struct proj_opt *o);
 
-/* The straggler projection as text: a line for the job, tables of the workers and of the
- * parts of a clock, a line for each finding; or as one JSON object on a line. */
+/* Puts the straggler projection as text: a line for the job, tables of the workers and of
+ * the parts of a clock, a line for each finding; or as one JSON object on a line. */
 void report_text(struct fal_buf *out, const struct fal_report *r);
 void report_json(struct fal_buf *out, const struct fal_report *r);
 
-/* --what-if, --workers, and the changes of machines and sizes; also draws the bars for
- * --plot, or prints their numbers for --tsv.  Appends to `out`; returns an exit code,
- * having said what is wrong. */
+/* Answers --what-if, --workers, and the changes of machines and sizes; also draws the
+ * bars for --plot, or puts their numbers for --tsv.  Appends to `out`.  Returns an exit
+ * code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
 
-/* What the window before would have changed. */
+/* The proposal of the window before. */
 struct proj_proposal {
-	char *text; /* a policy, owned; NULL: nothing */
-	bool told;
+	char *text; /* a policy, owned; NULL: none */
+	bool printed;
 };
 
-/* --policy: appends one line of JSON if there is a policy that gains enough, by as many
- * clocks as that takes; with --follow if it is `*last`, too, and was not told.  It
- * becomes that.  Returns an exit code. */
+/* Answers --policy: appends one line of JSON if a policy gains enough over enough clocks;
+ * with --follow only if the window before proposed the same policy, and the policy was
+ * not printed yet.  Replaces *last by this proposal.  Returns an exit code. */
 int proj_policy(const struct proj_opt *o, const struct proj_job *job,
 		struct proj_proposal *last, struct fal_buf *out);
 

@@ -1,4 +1,4 @@
-/* The report as text and as JSON. */
+/* Puts the report as text and as JSON. */
 #include "proj.h"
 
 #include "base/err.h"
@@ -9,22 +9,22 @@
 
 #include <math.h>
 
-static const char *const wait_name[FAL_REPORT_WAITS] = {
+static const char *const wait_names[FAL_REPORT_WAITS] = {
 	[FAL_REPORT_OTHERS] = "others",
 	[FAL_REPORT_COORDINATOR] = "coordinator",
 	[FAL_REPORT_IDLE] = "work",
 	[FAL_REPORT_LATENCY] = "latency",
 };
 
-/* A worker that waits less than this share of its time is not asked for what. */
+/* The table gives the reason of waiting from this share of a worker's time on. */
 #define WAITS 0.01
-/* A part of the clock that rounds to less is left out of the table. */
+/* The table leaves out smaller shares of the clock. */
 #define SHOWN 0.0005
 
-enum { NAME_LEAST = 24 }; /* characters of a name that stay on a narrow terminal */
+enum { NAME_LEAST = 24 }; /* characters of a name on a narrow terminal */
 
 static void
-put_table(struct fal_buf *out, struct fal_table *t)
+report_put_table(struct fal_buf *out, struct fal_table *t)
 {
 	t->width = fal_cli_width(stdout);
 	t->shorten = NAME_LEAST;
@@ -32,9 +32,9 @@ put_table(struct fal_buf *out, struct fal_table *t)
 	fal_table_free(t);
 }
 
-/* "-" for what is not known. */
+/* Adds a number; NAN: "-". */
 static void
-add_fixed(struct fal_table *t, double v, int decimals)
+table_add_fixed(struct fal_table *t, double v, int decimals)
 {
 	if (isnan(v))
 		fal_table_add(t, "-");
@@ -43,23 +43,24 @@ add_fixed(struct fal_table *t, double v, int decimals)
 }
 
 static void
-add_ms(struct fal_table *t, double seconds)
+table_add_ms(struct fal_table *t, double seconds)
 {
-	add_fixed(t, 1e3 * seconds, 1);
+	table_add_fixed(t, 1e3 * seconds, 1);
 }
 
-/* A row for each number of lanes that the worker ran; the worker stands in the first. */
+/* Adds a row for each number of lanes that the worker ran; the first row has the worker.
+ */
 static void
-add_worker(struct fal_table *t, const struct fal_report_worker *w)
+table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_row(t, "%s\t%s\t%s", w->shown,
-		      w->row->suspect ? "suspect" : fal_class_name(w->class),
-		      !(w->in_class > 0) ? "-" : /* too seldom to say how */
+		      w->row->suspicion.holds ? "suspect" : fal_class_name(w->class),
+		      !(w->in_class > 0) ? "-" : /* in no clock */
 			      w->persistent ? "persistent"
 					    : "transient");
-	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
+	table_add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
-	add_fixed(t, w->slower, 2);
+	table_add_fixed(t, w->slower, 2);
 	if (w->speeds == 0)
 		fal_table_row(t, "%u\t-\t-\t-", w->lanes);
 	for (size_t i = 0; i < w->speeds; i++) {
@@ -71,9 +72,9 @@ add_worker(struct fal_table *t, const struct fal_report_worker *w)
 	}
 }
 
-/* What it waits for longest. */
+/* Returns the reason that the worker waits longest for. */
 static const char *
-waits_for(const struct fal_report *r, const struct fal_report_worker *w)
+worker_wait_reason(const struct fal_report *r, const struct fal_report_worker *w)
 {
 	int most = 0;
 	for (int i = 1; i < FAL_REPORT_WAITS; i++)
@@ -83,11 +84,11 @@ waits_for(const struct fal_report *r, const struct fal_report_worker *w)
 	    !(w->wait > 0))
 		return "-";
 	return r->above != NULL && most == FAL_REPORT_COORDINATOR ? "above"
-								  : wait_name[most];
+								  : wait_names[most];
 }
 
 static void
-put_times(struct fal_buf *out, const struct fal_report *r)
+report_put_times(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_table t = { .columns = 13,
 			       .drops = "LOST CLONED FINISH OUT IN TASKS PUSH PULL LAG" };
@@ -96,34 +97,36 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 	for (size_t i = 0; i < r->workers; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
 		fal_table_add(&t, "%s", w->shown);
-		add_ms(&t, w->compute);
-		add_ms(&t, w->push);
-		add_ms(&t, w->pull);
-		add_ms(&t, w->wait);
-		fal_table_add(&t, "%s", waits_for(r, w));
-		add_ms(&t, w->finish);
-		add_ms(&t, w->lag);
+		table_add_ms(&t, w->compute);
+		table_add_ms(&t, w->push);
+		table_add_ms(&t, w->pull);
+		table_add_ms(&t, w->wait);
+		fal_table_add(&t, "%s", worker_wait_reason(r, w));
+		table_add_ms(&t, w->finish);
+		table_add_ms(&t, w->lag);
 		fal_table_row(&t, "%ju\t%ju\t%ju\t%ju\t%ju", w->counts.tasks,
 			      w->counts.in, w->counts.out, w->counts.cloned,
 			      w->counts.lost);
 	}
 	fal_put_fmt(out, "\nms of a %s:\n",
 		    r->shared || r->above != NULL ? "clock" : "round of its own");
-	put_table(out, &t);
+	report_put_table(out, &t);
 }
 
 static void
-put_parts(struct fal_buf *out, const struct fal_report *r)
+report_put_parts(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_table t = { .columns = 3 };
 	fal_table_row(&t, "PART\tMS\t%%");
 	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
-		const bool asked = i == FAL_REPORT_IDEAL || i == FAL_REPORT_GRANULARITY ||
-				   i == FAL_REPORT_SMALL_TASKS;
-		if (isnan(r->part[i]) || (!asked && r->part[i] < SHOWN * r->clock))
+		const bool is_always_shown = i == FAL_REPORT_IDEAL ||
+					     i == FAL_REPORT_GRANULARITY ||
+					     i == FAL_REPORT_SMALL_TASKS;
+		if (isnan(r->part[i]) ||
+		    (!is_always_shown && r->part[i] < SHOWN * r->clock))
 			continue;
 		fal_table_add(&t, "%s", fal_report_part_name((enum fal_report_part)i));
-		add_ms(&t, r->part[i]);
+		table_add_ms(&t, r->part[i]);
 		fal_table_add(&t, "%.1f", 100 * r->part[i] / r->clock);
 	}
 	fal_put_fmt(out, "\nclock: %.1f ms", 1e3 * r->clock);
@@ -131,7 +134,7 @@ put_parts(struct fal_buf *out, const struct fal_report *r)
 		fal_put_fmt(out, ", median %.1f, 95 %% within %.1f",
 			    1e3 * r->clock_median, 1e3 * r->clock_p95);
 	fal_put_u8(out, '\n');
-	put_table(out, &t);
+	report_put_table(out, &t);
 }
 
 void
@@ -152,11 +155,11 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	fal_table_row(&t, "WORKER\tCLASS\tHOLDS\tCLOCKS%%\tCAUSE\tSLOWER\tLANES\t"
 			  "SAMPLES/S\tP10\tP90");
 	for (size_t i = 0; i < r->workers; i++)
-		add_worker(&t, &r->worker[i]);
-	put_table(out, &t);
-	put_times(out, r);
+		table_add_report_worker(&t, &r->worker[i]);
+	report_put_table(out, &t);
+	report_put_times(out, r);
 	if (r->clock > 0 && r->above == NULL)
-		put_parts(out, r);
+		report_put_parts(out, r);
 	fal_put_u8(out, '\n');
 	if (!(r->clocks > 0))
 		fal_put_fmt(out, "no clock counts yet: the first one of a session tells "
@@ -165,14 +168,14 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 	for (size_t i = 0; i < r->workers; i++)
-		if (r->worker[i].row->falls > 1)
+		if (r->worker[i].row->falls.n > 1)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    r->worker[i].shown, r->worker[i].row->falls,
-				    r->worker[i].row->fell_s);
+				    r->worker[i].shown, r->worker[i].row->falls.n,
+				    r->worker[i].row->falls.seconds);
 }
 
 static void
-json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
+report_json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_member_open(out, "speed", '[');
 	for (size_t i = 0; i < w->speeds; i++) {
@@ -189,16 +192,16 @@ json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 }
 
 static void
-json_worker(struct fal_buf *out, const struct fal_report_worker *w)
+report_json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->row->name);
 	if (w->row->members > 0)
 		fal_json_member_u64(out, "members", w->row->members);
 	fal_json_member_bool(out, "left", w->row->left);
-	fal_json_member_bool(out, "suspect", w->row->suspect);
-	fal_json_member_u64(out, "falls", w->row->falls);
-	fal_json_member_fixed(out, "fell_s", w->row->fell_s, 3);
+	fal_json_member_bool(out, "suspect", w->row->suspicion.holds);
+	fal_json_member_u64(out, "falls", w->row->falls.n);
+	fal_json_member_fixed(out, "fell_s", w->row->falls.seconds, 3);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
 	fal_json_member_bool(out, "persistent", w->persistent);
@@ -210,14 +213,14 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_u64(out, "lanes", w->lanes);
 	fal_json_member_u64(out, "lanes_max", w->row->lanes_max);
 	fal_json_member_u64(out, "cores", w->row->cores);
-	json_speeds(out, w);
+	report_json_speeds(out, w);
 	fal_json_member_fixed(out, "compute", w->compute, 6);
 	fal_json_member_fixed(out, "push", w->push, 6);
 	fal_json_member_fixed(out, "pull", w->pull, 6);
 	fal_json_member_fixed(out, "wait", w->wait, 6);
 	fal_json_member_open(out, "waits", '{');
 	for (int i = 0; i < FAL_REPORT_WAITS; i++)
-		fal_json_member_fixed(out, wait_name[i], w->waits[i], 6);
+		fal_json_member_fixed(out, wait_names[i], w->waits[i], 6);
 	fal_json_close(out, '}');
 	fal_json_member_fixed(out, "projected", w->projected, 6);
 	fal_json_member_fixed(out, "finish", w->finish, 6);
@@ -257,7 +260,7 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	fal_json_close(out, '}');
 	fal_json_member_open(out, "workers", '[');
 	for (size_t i = 0; i < r->workers; i++)
-		json_worker(out, &r->worker[i]);
+		report_json_worker(out, &r->worker[i]);
 	fal_json_close(out, ']');
 	fal_json_member_open(out, "findings", '[');
 	for (size_t i = 0; i < r->findings; i++) {

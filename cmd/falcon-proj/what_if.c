@@ -1,5 +1,5 @@
-/* --what-if: the backtest, then a row for each scheme, then what each change is worth;
- * --policy: what falcon-sync is to apply. */
+/* --what-if: prints the backtest, a row for each scheme, and the gain of each change;
+ * --policy: prints the policy that falcon-sync should apply. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -15,35 +15,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A prediction; ok is false where the policy cannot go on. */
+/* The prediction for a scheme. */
 struct whatif_row {
-	char name[FAL_RULE_TEXT]; /* of the rule */
-	bool ok, ran;
-	bool other; /* it alters the model of what ran */
-	/* The advice when momentum meets late gradients; else "". */
-	char warning[FAL_STALE_TEXT];
+	char name[FAL_RULE_TEXT];     /* of the rule */
+	bool ok;                      /* false: the policy comes to a halt */
+	bool ran;                     /* it is the scheme of the trace */
+	bool other;                   /* it makes another model than the trace's */
+	char warning[FAL_STALE_TEXT]; /* if momentum meets late gradients; else "" */
 	double epoch_s;
-	struct fal_play play;
+	struct fal_simulation play;
 };
 
-/* A worker more, a worker less, or another size. */
+/* A further worker, a worker less, or another size. */
 enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 
-/* The gain of one change under the policy that ran, all else being as it was. */
+/* The effect of a single change under the policy of the trace. */
 struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
-	bool other;    /* it alters the model of what ran */
+	bool other;    /* it makes another model than the trace's */
 	double by_s;   /* seconds per epoch that it adds */
 };
 
 /* The whole answer. */
 struct whatif {
-	const struct proj_job *job; /* borrowed */
-	struct fal_play backtest;   /* what ran, on the machines that there were */
-	double predicted;           /* seconds per epoch of that */
-	struct fal_cost cost;       /* with all changes */
-	double whole, small;        /* fal_cost_sizes of that */
+	const struct proj_job *job;     /* borrowed */
+	struct fal_simulation backtest; /* the trace's policy on its machines */
+	double predicted;               /* seconds per epoch of the backtest */
+	struct fal_cost cost;           /* with all changes */
+	double whole, small;            /* its fal_cost_sizes */
 	struct whatif_row *row;
 	size_t rows;
 	struct whatif_change *change;
@@ -53,8 +53,8 @@ struct whatif {
 static const char all_rules[] =
 	"bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsgd:3;wbsp;groups:2;epsp;epsp:2";
 
-/* The schemes of --what-if, or the default ones for "all".  `*out` is free()d by the
- * caller.  Returns -1 to go on or an exit code, having said why. */
+/* Parses the schemes of --what-if, or the default ones for "all".  The caller frees *out.
+ * Returns -1 to go on, or an exit code after one line on stderr. */
 static int
 proj_rules(const char *text, struct fal_rule **out, size_t *n)
 {
@@ -84,15 +84,15 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
 	return code;
 }
 
-/* Plays the policy on these machines: seconds per epoch of the trace's job; infinite: the
- * policy cannot go on. */
+/* Simulates the policy on these machines; returns the seconds per epoch of the trace's
+ * job; infinite: the policy comes to a halt. */
 static double
-predict(const struct proj_job *job, const struct fal_cost *cost,
-	const struct fal_policy *policy, struct fal_play *play)
+predict_epoch_s(const struct proj_job *job, const struct fal_cost *cost,
+		const struct fal_policy *policy, struct fal_simulation *play)
 {
 	return fal_predict(cost, policy, play) < 0
 		       ? INFINITY
-		       : fal_play_epoch_s(play, &job->cost.grid);
+		       : fal_simulation_epoch_s(play, &job->cost.grid);
 }
 
 bool
@@ -104,65 +104,49 @@ proj_changes(const struct proj_opt *o)
 
 /* --- changes of machines and sizes -------------------------------------------------- */
 
-static int
-bad(const char *option, const char *value, const char *why)
-{
-	return say(FAL_EXIT_USAGE, "%s: '%s': %s", option, value, why);
-}
-
-/* The grid with the sizes that are asked for. */
+/* Returns the grid with the sizes of the options. */
 static struct fal_grid
-sizes_of(const struct proj_opt *o, struct fal_grid g)
+options_grid(const struct proj_opt *o, struct fal_grid g)
 {
 	g.task = o->task > 0 ? (uint32_t)o->task : g.task;
 	g.batch = o->batch > 0 ? (uint32_t)o->batch : g.batch;
 	return g;
 }
 
-/* Would falcon-ps take them?  -1, or an exit code, having said what is wrong. */
 static int
-check_sizes(const struct proj_opt *o, const struct fal_cost *c)
-{
-	const struct fal_grid g = sizes_of(o, c->grid);
-	if (o->task + o->batch == 0 || g.task <= g.batch)
-		return -1;
-	return say(FAL_EXIT_USAGE,
-		   "--%s: a task of %u sample%s is more than a batch of %u",
-		   o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task), g.batch);
-}
-
-static int
-without(struct fal_cost *c, const char *name)
+remove_machine(struct fal_cost *c, const char *name)
 {
 	const struct fal_cost_machine *m = fal_cost_find(c, name);
 	if (m == NULL)
-		return bad("--without", name, "no such worker in the trace");
+		return fail(FAL_EXIT_USAGE,
+			    "--without: '%s': no such worker in the trace", name);
 	if (c->machines == 1)
-		return bad("--without", name, "it is the last one");
+		return fail(FAL_EXIT_USAGE, "--without: '%s': it is the last one", name);
 	fal_cost_remove(c, (size_t)(m - c->machine));
 	return -1;
 }
 
-/* -1 to go on; else an exit code, having said what is wrong with the option. */
+/* Returns -1 to go on, or an exit code after one line on stderr about the option. */
 static int
-judge(const char *option, int err, const struct fal_diag *diag)
+check_option(const char *option, int err, const struct fal_diag *diag)
 {
 	if (err < 0)
-		return say(fal_cli_exit(err), "%s: %s", option, diag->text);
+		return fail(fal_cli_exit(err), "%s: %s", option, diag->text);
 	return -1;
 }
 
-/* Makes the changes that are asked for.  -1 to go on, else an exit code. */
+/* Applies the options' changes.  Returns -1 to go on, or an exit code. */
 static int
-change(const struct proj_opt *o, struct fal_cost *c)
+apply_changes(const struct proj_opt *o, struct fal_cost *c)
 {
 	struct fal_diag diag = { "" };
 	int code = -1;
-	/* An added machine may be like one that is taken away. */
+	/* Adds first: an added machine may be like a removed one. */
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
-		code = judge("--with", fal_machines_add(c, o->with.v[i], &diag), &diag);
+		code = check_option("--with", fal_machines_add(c, o->with.v[i], &diag),
+				    &diag);
 	for (size_t i = 0; i < o->without.n && code < 0; i++)
-		code = without(c, o->without.v[i]);
+		code = remove_machine(c, o->without.v[i]);
 	if (code >= 0)
 		return code;
 	const uint32_t lanes = (uint32_t)o->lanes;
@@ -177,22 +161,23 @@ change(const struct proj_opt *o, struct fal_cost *c)
 		fal_machines_batch(c, (uint32_t)o->batch);
 	if (o->workers == NULL)
 		return -1;
-	return judge("--workers", fal_machines_draw(c, o->workers, o->seed, &diag),
-		     &diag);
+	return check_option("--workers", fal_machines_draw(c, o->workers, o->seed, &diag),
+			    &diag);
 }
 
-/* Adds what one change is worth; `what` NULL: it is a worker more.  -1 to go on, else an
- * exit code. */
+/* Adds the effect of the single change in `only`; `what` NULL: the name of the added
+ * worker.  Returns -1 to go on, or an exit code. */
 static int
-add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
-	   const char *what)
+whatif_add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
+		  const char *what)
 {
 	struct whatif_change *c = &w->change[w->changes];
 	struct fal_cost cost = fal_cost_copy(&w->job->cost);
-	int code = change(only, &cost);
+	int code = apply_changes(only, &cost);
 	if (code < 0) {
-		struct fal_play play;
-		const double epoch_s = predict(w->job, &cost, &w->job->run.policy, &play);
+		struct fal_simulation play;
+		const double epoch_s =
+			predict_epoch_s(w->job, &cost, &w->job->run.policy, &play);
 		if (what == NULL) /* the newest machine */
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
@@ -205,9 +190,9 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	return code;
 }
 
-/* Each change alone. */
+/* Computes the effect of each change alone. */
 static int
-make_changes(const struct proj_opt *o, struct whatif *w)
+whatif_compute_changes(const struct proj_opt *o, struct whatif *w)
 {
 	const struct {
 		const char *name;
@@ -221,19 +206,19 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 	w->change = fal_xcalloc(o->with.n + o->without.n + sizes, sizeof(*w->change));
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
-		code = add_change(w, &only, WHATIF_ADD, NULL);
+		code = whatif_add_change(w, &only, WHATIF_ADD, NULL);
 	}
 	for (size_t i = 0; i < o->without.n && code < 0; i++) {
 		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
-		code = add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
+		code = whatif_add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
 	}
 	for (size_t i = 0; i < sizes && code < 0; i++) {
 		char what[40];
-		/* A task that only fits the other batch, too, is worth nothing alone. */
-		const struct fal_grid g = sizes_of(&size[i].only, w->job->cost.grid);
+		/* Leaves out a task that only fits together with the new batch. */
+		const struct fal_grid g = options_grid(&size[i].only, w->job->cost.grid);
 		snprintf(what, sizeof(what), "%s = %ju", size[i].name, size[i].value);
 		if (size[i].value > 0 && g.task <= g.batch)
-			code = add_change(w, &size[i].only, WHATIF_SIZE, what);
+			code = whatif_add_change(w, &size[i].only, WHATIF_SIZE, what);
 	}
 	return code;
 }
@@ -241,13 +226,13 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 /* --- as text and as JSON ----------------------------------------------------------- */
 
 static double
-per_cent(double part, double all)
+percent_of(double part, double all)
 {
 	return all > 0 ? 100 * part / all : 0;
 }
 
 static void
-put_rows(const struct whatif *w, struct fal_buf *out)
+whatif_put_rows(const struct whatif *w, struct fal_buf *out)
 {
 	const double rate = w->job->cost.grid.samples / w->predicted;
 	struct fal_table t = {
@@ -259,8 +244,8 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 			  "dropped\tmoved\tload\tMB/s");
 	for (size_t i = 0; i < w->rows; i++) {
 		const struct whatif_row *r = &w->row[i];
-		const struct fal_play *p = &r->play;
-		const double work = p->samples + p->dropped + p->twice;
+		const struct fal_simulation *p = &r->play;
+		const double work = p->samples + p->dropped + p->duplicates;
 		fal_table_row(&t, "%s%s\t%s", r->name, r->ran ? " *" : "",
 			      r->other ? "another" : "same");
 		if (!r->ok) {
@@ -272,15 +257,16 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 			      1e3 * p->seconds / p->clocks, 100 * p->compute,
 			      p->stale_updates);
 		fal_table_row(&t, "%.1f %%\t%.1f\t%.1f %%\t%.1f",
-			      per_cent(p->dropped + p->twice, work), p->moved / p->clocks,
-			      100 * p->load, p->bytes / p->seconds / 1e6);
+			      percent_of(p->dropped + p->duplicates, work),
+			      p->moved / p->clocks, 100 * p->load,
+			      p->bytes / p->seconds / 1e6);
 	}
 	fal_table_text(&t, out);
 	fal_table_free(&t);
 }
 
 static void
-put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
+whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
@@ -293,7 +279,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
 			    "%%)\n",
 			    w->predicted, run->epoch_s,
-			    per_cent(w->predicted - run->epoch_s, run->epoch_s));
+			    percent_of(w->predicted - run->epoch_s, run->epoch_s));
 	else
 		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
 	fal_put_fmt(out,
@@ -321,7 +307,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 }
 
 static void
-put_change(const struct whatif_change *c, struct fal_buf *out)
+whatif_put_change(const struct whatif_change *c, struct fal_buf *out)
 {
 	const char *sign = c->by_s < 0 ? "-" : "+";
 	const double by = fabs(c->by_s);
@@ -338,32 +324,32 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 			    c->what, verdict, sign, by);
 }
 
-/* A number of an object. */
-struct field {
+/* A number of a JSON object. */
+struct json_field {
 	const char *key;
 	double value;
 	int decimals;
 };
 
 static void
-put_fields(struct fal_buf *out, const struct field *f, size_t n)
+json_put_fields(struct fal_buf *out, const struct json_field *f, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		fal_json_member_fixed(out, f[i].key, f[i].value, f[i].decimals);
 }
 
 static void
-put_json_row(struct fal_buf *out, const struct whatif_row *r)
+whatif_json_row(struct fal_buf *out, const struct whatif_row *r)
 {
-	const struct fal_play *p = &r->play;
-	const struct field field[] = {
+	const struct fal_simulation *p = &r->play;
+	const struct json_field field[] = {
 		{ "epoch_s", r->epoch_s, 6 },
 		{ "clock_s", p->seconds / p->clocks, 6 },
 		{ "compute", p->compute, 4 },
 		{ "stale", p->stale_updates, 3 },
 		{ "samples", p->samples, 0 },
 		{ "dropped", p->dropped, 0 },
-		{ "twice", p->twice, 0 },
+		{ "twice", p->duplicates, 0 },
 		{ "moved", p->moved, 0 },
 		{ "cloned", p->cloned, 0 },
 		{ "load", p->load, 4 },
@@ -374,17 +360,17 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	fal_json_member_bool(out, "another_model", r->other);
 	if (r->warning[0] != '\0')
 		fal_json_member_str(out, "warning", r->warning);
-	put_fields(out, field, r->ok ? sizeof(field) / sizeof(field[0]) : 0);
+	json_put_fields(out, field, r->ok ? sizeof(field) / sizeof(field[0]) : 0);
 	fal_json_close(out, '}');
 }
 
-/* Puts the same content as one JSON object. */
+/* Puts the answer as one JSON object. */
 static void
 whatif_json(const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_cost *cost = &w->cost;
 	const struct fal_fit_run *run = &w->job->run;
-	const struct field field[] = {
+	const struct json_field field[] = {
 		{ "workers", (double)cost->machines, 0 },
 		{ "batch", cost->grid.batch, 0 },
 		{ "task", cost->grid.task, 0 },
@@ -403,10 +389,10 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "trace", w->job->name);
 	fal_json_member_str(out, "scheme", run->scheme);
-	put_fields(out, field, sizeof(field) / sizeof(field[0]));
+	json_put_fields(out, field, sizeof(field) / sizeof(field[0]));
 	fal_json_member_open(out, "schemes", '[');
 	for (size_t i = 0; i < w->rows; i++)
-		put_json_row(out, &w->row[i]);
+		whatif_json_row(out, &w->row[i]);
 	fal_json_close(out, ']');
 	fal_json_member_open(out, "changes", '[');
 	for (size_t i = 0; i < w->changes; i++) {
@@ -425,11 +411,11 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 	fal_put_fmt(out, "\n");
 }
 
-/* --- all of it -------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------- */
 
-/* A row for each rule on the changed machines; without --what-if for the one that ran. */
+/* Computes a row for each rule on the changed machines, and one for the trace's rule. */
 static int
-make_rows(const struct proj_opt *o, struct whatif *w)
+whatif_compute_rows(const struct proj_opt *o, struct whatif *w)
 {
 	const struct proj_job *job = w->job;
 	const bool resized = !fal_grid_alike(&w->cost.grid, &job->cost.grid);
@@ -441,7 +427,7 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 	for (size_t i = 0; i < rules; i++)
 		ran |= fal_rule_eq(&rule[i], &job->run.policy.rule);
 	for (size_t i = 0; i < rules + !ran && code < 0; i++) {
-		struct fal_policy p = job->run.policy; /* borrowed but for the rule */
+		struct fal_policy p = job->run.policy; /* borrowed except the rule */
 		struct whatif_row *r = &w->row[w->rows++];
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
@@ -451,11 +437,11 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
 				  r->warning);
 		fal_rule_text(&p.rule, r->name);
-		if (r->ran && !proj_changes(o)) { /* that is the backtest */
+		if (r->ran && !proj_changes(o)) { /* the backtest */
 			r->epoch_s = w->predicted;
 			r->play = w->backtest;
 		} else {
-			r->epoch_s = predict(job, &w->cost, &p, &r->play);
+			r->epoch_s = predict_epoch_s(job, &w->cost, &p, &r->play);
 		}
 		r->ok = !isinf(r->epoch_s);
 	}
@@ -463,16 +449,17 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 	return code;
 }
 
-/* Is the backtest too far off?  If so, the function says so. */
+/* Returns whether the backtest is too far off; then prints a warning. */
 static bool
-proj_is_off(const struct proj_job *job, double predicted)
+backtest_is_off(const struct proj_job *job, double predicted)
 {
 	static const double most = 0.10;
 	double measured = job->run.epoch_s;
 	if (measured <= 0 || fabs(predicted - measured) <= most * measured)
 		return false;
-	return say(true, "%s: the backtest is off by %+.1f %%: do not trust what follows",
-		   job->name, 100 * (predicted - measured) / measured);
+	return fail(true,
+		    "%s: the backtest is off by %+.1f %%: do not trust what follows",
+		    job->name, 100 * (predicted - measured) / measured);
 }
 
 static int
@@ -499,30 +486,29 @@ draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_buf_free(&numbers);
 	free(bar);
 	if (err < 0)
-		return say(fal_cli_exit(err), "%s", diag.text);
+		return fail(fal_cli_exit(err), "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 
-/* Finds all that is asked for, and says or draws it.  An exit code. */
+/* Computes the answer, and prints or draws it.  Returns an exit code. */
 static int
-answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
+whatif_answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 {
-	int code = change(o, &w->cost);
+	int code = apply_changes(o, &w->cost);
 	if (code < 0)
-		code = make_rows(o, w);
+		code = whatif_compute_rows(o, w);
 	if (code < 0 && (o->plot != NULL || o->tsv))
 		return draw_bars(o, w, out);
 	if (code < 0)
-		code = make_changes(o, w);
+		code = whatif_compute_changes(o, w);
 	if (code >= 0)
 		return code;
 	fal_cost_sizes(&w->cost, &w->whole, &w->small);
 	if (o->json) {
 		whatif_json(w, out);
 	} else {
-		put_head(o, w, out);
-		put_rows(w, out);
-		/* Seconds do not show the worth of another model. */
+		whatif_put_head(o, w, out);
+		whatif_put_rows(w, out);
 		bool other = false;
 		for (size_t i = 0; i < w->rows; i++)
 			other |= w->row[i].other;
@@ -535,7 +521,7 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 			if (w->row[i].warning[0] != '\0')
 				fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
 		for (size_t i = 0; i < w->changes; i++)
-			put_change(&w->change[i], out);
+			whatif_put_change(&w->change[i], out);
 	}
 	return FAL_EXIT_DONE;
 }
@@ -544,43 +530,35 @@ int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
 	struct whatif w = { .job = job };
-	int code = check_sizes(o, &job->cost);
-	if (code >= 0)
-		return code;
-	w.predicted = predict(job, &job->cost, &job->run.policy, &w.backtest);
+	/* The same check as falcon-ps. */
+	const struct fal_grid g = options_grid(o, job->cost.grid);
+	if (o->task + o->batch > 0 && g.task > g.batch)
+		return fail(FAL_EXIT_USAGE,
+			    "--%s: a task of %u sample%s is more than a batch of %u",
+			    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task),
+			    g.batch);
+	w.predicted = predict_epoch_s(job, &job->cost, &job->run.policy, &w.backtest);
 	if (isinf(w.predicted))
-		return say(FAL_EXIT_USAGE,
-			   "%s: under the policy that ran nothing goes on", job->name);
+		return fail(FAL_EXIT_USAGE,
+			    "%s: under the policy that ran nothing goes on", job->name);
 	w.cost = fal_cost_copy(&job->cost);
-	bool off = proj_is_off(job, w.predicted);
-	code = answer(o, &w, out);
+	const bool is_off = backtest_is_off(job, w.predicted);
+	const int code = whatif_answer(o, &w, out);
 	free(w.row);
 	free(w.change);
 	fal_cost_free(&w.cost);
 	if (code > FAL_EXIT_DONE)
 		return code;
-	return off && o->strict ? FAL_EXIT_NO : FAL_EXIT_DONE;
+	return is_off && o->strict ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
-/* --- --policy: what falcon-sync is to apply ------------------------------------------
+/* --- --policy -----------------------------------------------------------------------
  */
 
-/* The JSON of a policy as a string. */
-static char *
-text_of(const struct fal_policy *p)
-{
-	struct fal_buf b = { 0 };
-	fal_policy_json_put(p, &b);
-	fal_put_u8(&b, 0);
-	if (b.err < 0)
-		fal_out_of_memory();
-	return (char *)b.p;
-}
-
-/* Says what a scheme that makes another model would save; it is not proposed, as seconds
- * are not accuracy. */
+/* Prints the gain of a scheme that makes another model.  Such a scheme is not proposed,
+ * as seconds are not accuracy. */
 static void
-say_other(const struct proj_opt *o, const struct proj_job *job, double then_s)
+print_other_model(const struct proj_opt *o, const struct proj_job *job, double then_s)
 {
 	struct fal_rule *rule;
 	size_t rules;
@@ -614,7 +592,7 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	struct fal_rule *rule;
 	size_t rules;
 	struct fal_advice a;
-	/* Without --what-if, what gives the same model and may be faster. */
+	/* Without --what-if: the scheme with the same model that may be faster. */
 	const char *list = o->what_if != NULL ? o->what_if : "epsp";
 	int code = proj_rules(list, &rule, &rules);
 	if (code >= 0)
@@ -622,28 +600,34 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);
 	free(rule);
 	if (err < 0)
-		return say(FAL_EXIT_NO, "the policy that runs cannot go on");
-	bool off = proj_is_off(job, a.now_s);
-	if (off && o->strict) {
+		return fail(FAL_EXIT_NO, "the policy that runs cannot go on");
+	if (backtest_is_off(job, a.now_s) && o->strict) {
 		fal_policy_free(&a.policy);
 		return FAL_EXIT_NO;
 	}
 	const double gain = 100 * (1 - a.then_s / a.now_s);
 	const bool gains = a.then_s < a.now_s && gain >= o->min_gain &&
 			   job->run.clocks >= FAL_FIT_ENOUGH;
-	char *text = gains ? text_of(&a.policy) : NULL;
-	const bool again =
+	struct fal_buf json = { 0 };
+	if (gains) {
+		fal_policy_json_put(&a.policy, &json);
+		fal_put_u8(&json, 0);
+	}
+	if (json.err < 0)
+		fal_out_of_memory();
+	char *text = (char *)json.p;
+	const bool is_same =
 		text != NULL && last->text != NULL && strcmp(last->text, text) == 0;
-	const bool told = text != NULL && (again ? !last->told : !o->follow);
-	if (told) {
+	const bool prints = text != NULL && (is_same ? !last->printed : !o->follow);
+	if (prints) {
 		fal_put_fmt(out, "%s\n", text);
 		fal_cli_err(PROG, "%.1f s per epoch now, %.1f predicted (%.0f %% less)",
 			    a.now_s, a.then_s, gain);
 	}
 	free(last->text);
-	*last = (struct proj_proposal){ text, told || (again && last->told) };
-	if (o->allow_model && (told || !o->follow))
-		say_other(o, job, told ? a.then_s : a.now_s);
+	*last = (struct proj_proposal){ text, prints || (is_same && last->printed) };
+	if (o->allow_model && (prints || !o->follow))
+		print_other_model(o, job, prints ? a.then_s : a.now_s);
 	fal_policy_free(&a.policy);
 	return FAL_EXIT_DONE;
 }

@@ -1,4 +1,4 @@
-/* Reading the course of a run. */
+/* Reads the course of a run from its trace. */
 #include "recompute_priv.h"
 
 #include "base/err.h"
@@ -17,9 +17,10 @@ course_worker(const struct course *c, uint64_t id)
 	return at != NULL ? &c->worker[*at] : NULL;
 }
 
-/* The clock, made if it is new; NULL: out of memory, or the job has none such. */
+/* Returns the clock, and adds the clocks up to it; NULL with the line's error: out of
+ * memory, or the job has no such clock. */
 static struct course_clock *
-clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
+course_clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 {
 	if (clock >= c->job.clocks) {
 		fal_trace_fail(l, FAL_EINVAL, "clock: %ju", clock);
@@ -30,148 +31,129 @@ clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 		return NULL;
 	}
 	for (; c->clocks <= clock; c->clocks++)
-		c->clock[c->clocks] = (struct course_clock){ .why = COURSE_UNTOLD };
+		c->clock[c->clocks] = (struct course_clock){ .why = COURSE_UNKNOWN };
 	return &c->clock[clock];
 }
 
 static int
-take_scheme(struct course *c, struct fal_trace_line *l, const char *scheme)
+course_set_scheme(struct course *c, struct fal_trace_line *l, const char *scheme)
 {
 	struct fal_rule rule;
 	if (fal_trace_scheme_read(l, scheme, &rule) < 0)
 		return l->err;
-	c->lawful = fal_rule_traits(&rule).law;
+	c->is_lawful = fal_rule_traits(&rule).law;
 	c->scheme = fal_scheme_name(rule.scheme);
 	return FAL_OK;
 }
 
+/* Copies a text; NULL gives NULL. */
 static char *
-copy(const char *text)
+copy_text(const char *text)
 {
 	return text != NULL ? fal_xstrdup(text) : NULL;
 }
 
-/* The place, and 1, of a fingerprint of numerics. */
-static size_t
-print_of(struct course *c, const char *text)
-{
-	size_t i = 0;
-	while (i < c->prints && strcmp(c->print[i], text) != 0)
-		i++;
-	if (i == c->prints) {
-		FAL_XGROW(c->print, c->print_cap, c->prints + 1);
-		c->print[c->prints++] = fal_xstrdup(text);
-	}
-	return i + 1;
-}
-
 static void
-take_join(struct course *c, const struct fal_ev_join *e)
+course_take_join(struct course *c, const struct fal_ev_join *e)
 {
 	if (course_worker(c, e->id) != NULL)
 		return;
+	size_t print = 0; /* the place of its fingerprint */
+	while (print < c->fingerprints &&
+	       strcmp(c->fingerprint[print], e->fingerprint) != 0)
+		print++;
+	if (print == c->fingerprints) {
+		FAL_XGROW(c->fingerprint, c->fingerprint_cap, print + 1);
+		c->fingerprint[c->fingerprints++] = fal_xstrdup(e->fingerprint);
+	}
 	FAL_XGROW(c->worker, c->worker_cap, c->workers + 1);
 	fal_ids_put(&c->ids, e->id, c->workers);
 	c->worker[c->workers++] =
-		(struct course_worker){ .name = copy(e->worker),
-					.key = copy(e->key),
-					.key_fingerprint = copy(e->key_fingerprint),
-					.print = print_of(c, e->fingerprint) };
-}
-
-/* Who made the clock has which numerics? */
-static void
-take_makers(const struct course *c, const struct fal_ev_ledger *e,
-	    struct course_clock *at)
-{
-	for (size_t i = 0; i < e->contrib.n; i++) {
-		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
-		const size_t print = w != NULL ? w->print : 0;
-		if (at->print == 0)
-			at->print = print;
-		else if (at->print != print && at->why == COURSE_MAY)
-			at->why = COURSE_MIXED;
-	}
+		(struct course_worker){ .name = copy_text(e->worker),
+					.key = copy_text(e->key),
+					.key_fingerprint = copy_text(e->key_fingerprint),
+					.fingerprint = print + 1 };
 }
 
 static int
-take_ledger(struct course *c, struct fal_trace_line *l)
+course_take_ledger(struct course *c, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
-	struct course_clock *at = clock_at(c, l, e->clock);
+	struct course_clock *at = course_clock_at(c, l, e->clock);
 	if (at == NULL || e->end == FAL_END_ABANDONED)
 		return l->err;
-	if (c->again && at->want) {
+	if (c->second_pass && at->is_wanted) {
 		FAL_XGROW(at->line, at->line_cap, at->lines + 1);
 		at->line[at->lines++] = fal_trace_line_keep(l);
 	}
-	if (c->again)
+	if (c->second_pass)
 		return FAL_OK;
-	if (at->why == COURSE_UNTOLD)
-		at->why = c->lawful ? COURSE_MAY : COURSE_UNLAWFUL;
+	if (at->why == COURSE_UNKNOWN)
+		at->why = c->is_lawful ? COURSE_COMPUTABLE : COURSE_UNLAWFUL;
 	at->scheme = c->scheme;
-	at->on = e->version;
+	at->base = e->version;
 	at->late = e->late;
-	take_makers(c, e, at);
+	/* The contributors' numerics. */
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
+		const size_t print = w != NULL ? w->fingerprint : 0;
+		if (at->fingerprint == 0)
+			at->fingerprint = print;
+		else if (at->fingerprint != print && at->why == COURSE_COMPUTABLE)
+			at->why = COURSE_MIXED;
+	}
 	return FAL_OK;
 }
 
 static bool
-get_hash(const char *hex, uint8_t out[static FAL_HASH_BYTES])
+parse_hash(const char *hex, uint8_t out[static FAL_HASH_BYTES])
 {
 	return hex != NULL && fal_unhex(hex, FAL_HASH_BYTES, out) == FAL_OK;
 }
 
 static int
-take_update(struct course *c, struct fal_trace_line *l)
+course_take_update(struct course *c, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *e = &l->is.update;
-	struct course_clock *at = clock_at(c, l, e->clock);
+	struct course_clock *at = course_clock_at(c, l, e->clock);
 	if (at == NULL)
 		return l->err;
 	at->lr = e->lr;
 	at->total = c->job.clocks;
-	at->hashed = get_hash(e->hash, at->hash);
-	at->exact = get_hash(e->exponents, at->exponents);
-	c->made = at->version = e->version;
-	if (at->why == COURSE_MAY && e->version - at->on > c->delay)
-		c->delay = e->version - at->on;
+	at->has_hash = parse_hash(e->hash, at->hash);
+	at->has_exponents = parse_hash(e->exponents, at->exponents);
+	c->newest = at->version = e->version;
+	if (at->why == COURSE_COMPUTABLE && e->version - at->base > c->delay)
+		c->delay = e->version - at->base;
 	return FAL_OK;
-}
-
-/* The lines so far, and the link of this one. */
-static void
-pass(struct course *c, const struct fal_trace_line *l)
-{
-	const char *link = json_string_value(json_object_get(l->o, "h"));
-	c->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
-	for (size_t i = 0; i < c->marks && link != NULL; i++)
-		c->mark[i].met |= c->mark[i].line == c->counted &&
-				  strcmp(c->mark[i].link, link) == 0;
 }
 
 int
 course_line(void *course, struct fal_trace_line *l)
 {
 	struct course *c = course;
-	pass(c, l);
-	if (l->cut || (c->again && l->event != FAL_EV_LEDGER))
+	const char *link = json_string_value(json_object_get(l->o, "h"));
+	c->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
+	for (size_t i = 0; i < c->marks && link != NULL; i++)
+		c->mark[i].is_met |= c->mark[i].line == c->counted &&
+				     strcmp(c->mark[i].link, link) == 0;
+	if (l->cut || (c->second_pass && l->event != FAL_EV_LEDGER))
 		return FAL_OK;
 	switch (l->event) {
 	case FAL_EV_JOB:
 		snprintf(c->hash, sizeof(c->hash), "%s", l->is.job.hash);
-		return take_scheme(c, l, l->is.job.scheme) < 0
+		return course_set_scheme(c, l, l->is.job.scheme) < 0
 			       ? l->err
 			       : fal_trace_job_read(l, &c->job);
 	case FAL_EV_POLICY:
-		return take_scheme(c, l, l->is.policy.scheme);
+		return course_set_scheme(c, l, l->is.policy.scheme);
 	case FAL_EV_JOIN:
-		take_join(c, &l->is.join);
+		course_take_join(c, &l->is.join);
 		return FAL_OK;
 	case FAL_EV_LEDGER:
-		return take_ledger(c, l);
+		return course_take_ledger(c, l);
 	case FAL_EV_UPDATE:
-		return take_update(c, l);
+		return course_take_update(c, l);
 	case FAL_EV_DONE:
 		snprintf(c->sha256, sizeof(c->sha256), "%s",
 			 l->is.done.sha256 != NULL ? l->is.done.sha256 : "");
@@ -179,7 +161,7 @@ course_line(void *course, struct fal_trace_line *l)
 		return FAL_OK;
 	case FAL_EV_RESTART: /* the job may have more epochs by now */
 		snprintf(c->hash, sizeof(c->hash), "%s", l->is.restart.hash);
-		c->parts |= l->is.restart.accepted != NULL;
+		c->has_parts |= l->is.restart.accepted != NULL;
 		return fal_trace_job_restart(l, &c->job);
 	default:
 		return FAL_OK;
@@ -199,11 +181,11 @@ course_free(struct course *c)
 		free(c->worker[i].key);
 		free(c->worker[i].key_fingerprint);
 	}
-	for (size_t i = 0; i < c->prints; i++)
-		free(c->print[i]);
+	for (size_t i = 0; i < c->fingerprints; i++)
+		free(c->fingerprint[i]);
 	fal_ids_free(&c->ids);
 	free(c->clock);
 	free(c->worker);
-	free(c->print);
+	free(c->fingerprint);
 	*c = (struct course){ 0 };
 }

@@ -1,7 +1,6 @@
-/* What lies beside a trace. */
+/* Compares a trace with the files beside it. */
 #include "stat.h"
 
-#include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -22,31 +21,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-enum { TEXT_MAX = 1 << 20 };     /* bytes of a job or result */
-enum { JOURNAL_MAX = 64 << 20 }; /* and of a journal */
+enum {
+	TEXT_MAX = 1 << 20,    /* bytes of a job or result */
+	JOURNAL_MAX = 64 << 20 /* bytes of a journal */
+};
 
 struct folder {
 	const char *dir;
 	struct fal_audit *audit;
-	const struct fal_audit_told *told;
+	const struct fal_audit_facts *facts;
 	struct fal_job job; /* all 0: there is none that can be read */
-	/* Of the model's file, and of its version; "": there is none. */
+	/* The SHA-256 of the model's file and the hash of its version; "": no file. */
 	char sha256[65], hash[65];
-	int code; /* FAL_EXIT_DONE, or why it cannot be judged; has been said then */
+	int code; /* FAL_EXIT_DONE; else a file cannot be judged, which was printed */
 };
 
-bool
-stat_is_folder(const char *path)
-{
-	struct stat st;
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
+/* Adds a finding about the folder. */
+#define finding(f, ...) fal_audit_add_finding((f)->audit, __VA_ARGS__)
 
-/* A file cannot be judged, which is said. */
+/* Prints that a file cannot be judged, and sets the exit code. */
 static void __attribute__((format(printf, 3, 4)))
-give_up(struct folder *f, int err, const char *fmt, ...)
+folder_fail(struct folder *f, int err, const char *fmt, ...)
 {
 	char what[600];
 	va_list ap;
@@ -57,83 +53,79 @@ give_up(struct folder *f, int err, const char *fmt, ...)
 	f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
-/* DIR/name into `out`; false: it is not there, which is found if it must be, or cannot be
- * read. */
+/* Reads DIR/name into `out`; false: the file cannot be read, or does not exist, which is
+ * a finding if it must. */
 static bool
-read_file(struct folder *f, const char *name, size_t most, bool must, struct fal_buf *out)
+folder_read(struct folder *f, const char *name, size_t most, bool must,
+	    struct fal_buf *out)
 {
 	struct fal_diag diag = { "" };
 	char *path = fal_xprintf("%s/%s", f->dir, name);
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && must)
-		fal_audit_found(f->audit, "%s: is not there", name);
+		finding(f, "%s: is not there", name);
 	else if (err < 0 && err != FAL_ENOENT)
-		give_up(f, err, "%s", diag.text);
+		folder_fail(f, err, "%s", diag.text);
 	return err == FAL_OK;
 }
 
+/* Adds a finding unless a text of a file is the trace's. */
 static void
-same(struct folder *f, const char *what, const char *told, const char *is)
+expect_text(struct folder *f, const char *what, const char *told, const char *found)
 {
-	if (strcmp(told, is) != 0)
-		fal_audit_found(f->audit, "%s is %.64s, but the trace says %.64s", what,
-				is, told);
+	if (strcmp(told, found) != 0)
+		finding(f, "%s is %.64s, but the trace says %.64s", what, found, told);
 }
 
 static void
-same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
+expect_number(struct folder *f, const char *what, uint64_t told, uint64_t found)
 {
-	if (told != is)
-		fal_audit_found(f->audit, "%s is %ju, but the trace says %ju", what, is,
-				told);
-}
-
-/* What the job line repeats of it. */
-static void
-judge_job(struct folder *f, const struct fal_job *job)
-{
-	const struct fal_audit_told *t = f->told;
-	char seed[24];
-	snprintf(seed, sizeof(seed), "%ju", job->seed);
-	same(f, "job: name", t->name, job->name);
-	same(f, "job: seed", t->seed, seed);
-	same(f, "job: from-sha256", t->from,
-	     job->from_sha256 != NULL ? job->from_sha256 : "");
-	same(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
-	same_number(f, "job: epochs", t->job->grid.epochs, job->epochs);
-	same_number(f, "job: batch", t->job->grid.batch, job->batch);
-	same_number(f, "job: task", t->job->grid.task, job->task);
-	same_number(f, "job: tail_task", t->job->grid.tail_task, job->tail_task);
-	same_number(f, "job: audit = sums", t->job->sums,
-		    job->audit == FAL_JOB_AUDIT_SUMS);
+	if (told != found)
+		finding(f, "%s is %ju, but the trace says %ju", what, found, told);
 }
 
 static void
-check_job(struct folder *f)
+folder_check_job(struct folder *f)
 {
 	struct fal_buf text = { 0 };
 	uint8_t digest[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "job", TEXT_MAX, true, &text))
+	char hex[2 * FAL_HASH_BYTES + 1], seed[24];
+	const struct fal_audit_facts *t = f->facts;
+	const struct fal_job *job = &f->job;
+	if (!folder_read(f, "job", TEXT_MAX, true, &text))
 		return;
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
-	same(f, "job: hash", f->told->hash, hex);
+	expect_text(f, "job: hash", f->facts->hash, hex);
 	int err = fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL);
-	if (err == FAL_OK)
-		judge_job(f, &f->job);
-	else if (err == FAL_ENOMEM)
-		give_up(f, err, "job");
-	else
-		fal_audit_found(f->audit, "job: is none");
 	fal_buf_free(&text);
+	if (err == FAL_ENOMEM)
+		folder_fail(f, err, "job");
+	else if (err < 0)
+		finding(f, "job: is none");
+	if (err < 0)
+		return;
+	/* The job line has a copy of these values. */
+	snprintf(seed, sizeof(seed), "%ju", job->seed);
+	expect_text(f, "job: name", t->name, job->name);
+	expect_text(f, "job: seed", t->seed, seed);
+	expect_text(f, "job: from-sha256", t->from,
+		    job->from_sha256 != NULL ? job->from_sha256 : "");
+	expect_text(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
+	expect_number(f, "job: epochs", t->job->grid.epochs, job->epochs);
+	expect_number(f, "job: batch", t->job->grid.batch, job->batch);
+	expect_number(f, "job: task", t->job->grid.task, job->task);
+	expect_number(f, "job: tail_task", t->job->grid.tail_task, job->tail_task);
+	expect_number(f, "job: audit = sums", t->job->sums,
+		      job->audit == FAL_JOB_AUDIT_SUMS);
 }
 
-/* The hash of the version that the file is. */
+/* Computes the hash of the version in a model's file. */
 static int
-hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **m,
-	uint8_t out[static FAL_HASH_BYTES], struct fal_diag *diag)
+folder_hash_model(const struct folder *f, const struct fal_buf *bytes,
+		  struct fal_model **m, uint8_t out[static FAL_HASH_BYTES],
+		  struct fal_diag *diag)
 {
 	const struct fal_safetensors file =
 		fal_job_tensors(&f->job, "model.safetensors", bytes);
@@ -152,66 +144,64 @@ hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **
 	return err;
 }
 
-static void
-check_hash(struct folder *f, const struct fal_buf *bytes)
-{
-	struct fal_model *m = NULL;
-	uint8_t hash[FAL_HASH_BYTES];
-	struct fal_diag diag = { "" };
-	int err = hash_of(f, bytes, &m, hash, &diag);
-	if (err < 0) {
-		give_up(f, err, "%s/%s", f->dir, diag.text);
-	} else {
-		fal_hex(hash, sizeof(hash), f->hash);
-		if (f->told->failed[0] == '\0')
-			same(f, "model.safetensors: hash", f->told->model_hash, f->hash);
-		same_number(f, "job: hashes", f->told->job->hashes,
-			    f->job.hashes > 0 ? f->job.hashes
-					      : fal_leaf_every(m->params));
-	}
-	fal_model_free(m);
-}
-
-/* SHA-256 of DIR/name, in hex; false: it is not there. */
+/* Reads DIR/name and computes its SHA-256, in hex; false as folder_read. */
 static bool
-sum_file(struct folder *f, const char *name, bool must, char hex[static 65],
-	 struct fal_buf *bytes)
+folder_read_sum(struct folder *f, const char *name, bool must, char hex[static 65],
+		struct fal_buf *bytes)
 {
 	uint8_t digest[FAL_HASH_BYTES];
-	if (!read_file(f, name, SIZE_MAX / 2, must, bytes))
+	if (!folder_read(f, name, SIZE_MAX / 2, must, bytes))
 		return false;
 	fal_sha256(bytes->p, bytes->n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	return true;
 }
 
-/* Of a job that failed the trace does not say which model it left, if any. */
+/* The trace of a failed job does not say which model the job left, if any. */
 static void
-check_model(struct folder *f)
+folder_check_model(struct folder *f)
 {
 	struct fal_buf bytes = { 0 };
-	const char *told = f->told->sha256;
-	if (!sum_file(f, "model.safetensors", told[0] != '\0', f->sha256, &bytes))
+	const char *told = f->facts->sha256;
+	if (!folder_read_sum(f, "model.safetensors", told[0] != '\0', f->sha256, &bytes))
 		return;
 	if (told[0] != '\0')
-		same(f, "model.safetensors: SHA-256", told, f->sha256);
-	/* Of another file it is known that it is not the one. */
-	if (f->job.name != NULL && (told[0] == '\0' || strcmp(told, f->sha256) == 0))
-		check_hash(f, &bytes);
+		expect_text(f, "model.safetensors: SHA-256", told, f->sha256);
+	/* A file with another SHA-256 is a finding already. */
+	if (f->job.name == NULL || (told[0] != '\0' && strcmp(told, f->sha256) != 0))
+		goto free_bytes;
+	struct fal_model *m = NULL;
+	uint8_t hash[FAL_HASH_BYTES];
+	struct fal_diag diag = { "" };
+	const int err = folder_hash_model(f, &bytes, &m, hash, &diag);
+	if (err < 0) {
+		folder_fail(f, err, "%s/%s", f->dir, diag.text);
+	} else {
+		fal_hex(hash, sizeof(hash), f->hash);
+		if (f->facts->failed[0] == '\0')
+			expect_text(f, "model.safetensors: hash", f->facts->model_hash,
+				    f->hash);
+		expect_number(f, "job: hashes", f->facts->job->hashes,
+			      f->job.hashes > 0 ? f->job.hashes
+						: fal_leaf_every(m->params));
+	}
+	fal_model_free(m);
+free_bytes:
 	fal_buf_free(&bytes);
 }
 
-/* A member that a result has, or must not have: a text, or, where that is NULL, a number,
- * NAN for null. */
-struct member {
-	bool there;
+/* A member that a result must have, or must not have.  Its value is a text or, if `text`
+ * is NULL, a number, NAN for null. */
+struct result_member {
+	bool is_present;
 	const char *key, *text;
-	double is, within;
+	double number, tolerance;
 };
 
-/* Of a path only the last part counts: the folder may have been moved since. */
+/* Returns whether v is the member's value.  Of a path only the last part counts: the user
+ * may have moved the folder. */
 static bool
-is_member(const struct member *m, const json_t *v)
+member_matches(const struct result_member *m, const json_t *v)
 {
 	const char *text = json_string_value(v);
 	const char *slash = text != NULL ? strrchr(text, '/') : NULL;
@@ -219,52 +209,55 @@ is_member(const struct member *m, const json_t *v)
 		return text != NULL &&
 		       (strcmp(text, m->text) == 0 ||
 			(slash != NULL && strcmp(slash + 1, m->text) == 0));
-	return isnan(m->is) ? json_is_null(v)
-			    : json_is_number(v) &&
-				      fabs(json_number_value(v) - m->is) <= m->within;
+	return isnan(m->number)
+		       ? json_is_null(v)
+		       : json_is_number(v) &&
+				 fabs(json_number_value(v) - m->number) <= m->tolerance;
 }
 
-/* The best model is one that was evaluated, and was as good then. */
+/* The best model must have an evaluation with this accuracy. */
 static void
-judge_best(struct folder *f, double clock, double accuracy)
+folder_judge_best(struct folder *f, double clock, double accuracy)
 {
-	const struct fal_evals *e = f->told->evals;
+	const struct fal_evals *e = f->facts->evals;
 	size_t i = 0;
 	while (i < e->lines && (e->all[i].accuracy != accuracy ||
 				(e->plain && (double)e->all[i].version != clock)))
 		i++;
 	if (i == e->lines)
-		fal_audit_found(f->audit,
-				"result.json: best_accuracy is of no evaluation");
+		finding(f, "result.json: best_accuracy is of no evaluation");
 }
 
-/* What the result's count should be.  Of a job that went on from a snapshot the trace has
- * rounds that were done twice, and counts otherwise: any number will do. */
+/* Returns the value that a count of the result should have.  If the job went on from a
+ * snapshot, the trace has repeated rounds and so other counts: then any number will do.
+ */
 static double
-counted(const struct fal_audit_told *t, const json_t *o, const char *key, uint64_t sum)
+expected_count(const struct fal_audit_facts *t, const json_t *o, const char *key,
+	       uint64_t sum)
 {
 	return t->resumed ? json_number_value(json_object_get(o, key)) : (double)sum;
 }
 
-/* The result `o` has what the trace and the files beside it say, and nothing else. */
+/* The result `o` must agree with the trace and the files, and have no further member. */
 static void
-judge_result(struct folder *f, const json_t *o)
+folder_judge_result(struct folder *f, const json_t *o)
 {
-	const struct fal_audit_told *t = f->told;
+	const struct fal_audit_facts *t = f->facts;
 	const bool failed = t->failed[0] != '\0', judged = t->evals->lines > 0;
 	char average_sum[65] = "", best_sum[65] = "";
 	struct fal_buf bytes = { 0 };
 	const bool average =
 		!failed && f->job.optim.ema > 0 &&
-		sum_file(f, "average.safetensors", true, average_sum, &bytes);
+		folder_read_sum(f, "average.safetensors", true, average_sum, &bytes);
 	fal_buf_free(&bytes);
 	const bool best = f->job.state_best == FAL_JOB_BEST_YES &&
-			  sum_file(f, "best.safetensors", false, best_sum, &bytes);
+			  folder_read_sum(f, "best.safetensors", false, best_sum, &bytes);
 	fal_buf_free(&bytes);
-	const double best_is = json_number_value(json_object_get(o, "best_accuracy"));
+	const double best_accuracy =
+		json_number_value(json_object_get(o, "best_accuracy"));
 	const double best_clock = json_number_value(json_object_get(o, "best_clock"));
 	const double clock = json_number_value(json_object_get(o, "clock"));
-	const struct member must[] = {
+	const struct result_member must[] = {
 		{ true, "name", t->name, 0, 0 },
 		{ failed, "failed", t->failed, 0, 0 },
 		{ failed, "clock", NULL, clock, 0 },
@@ -277,55 +270,57 @@ judge_result(struct folder *f, const json_t *o)
 		{ best, "best", "best.safetensors", 0, 0 },
 		{ best, "best_sha256", best_sum, 0, 0 },
 		{ best, "best_clock", NULL, best_clock, 0 },
-		{ best, "best_accuracy", NULL, best_is, 0 },
+		{ best, "best_accuracy", NULL, best_accuracy, 0 },
 		{ judged, "accuracy", NULL, t->evals->accuracy, 0 },
 		{ judged, "test_loss", NULL, t->evals->loss, 0 },
 		{ true, "loss", NULL, t->loss, 0 },
 		{ true, "seconds", NULL, t->trained, 0.000502 }, /* it has 3 decimals */
-		{ true, "moved", NULL, counted(t, o, "moved", t->sums->moved), 0 },
-		{ true, "cloned", NULL, counted(t, o, "cloned", t->sums->cloned), 0 },
-		{ true, "filled", NULL, counted(t, o, "filled", t->sums->filled), 0 },
-		{ true, "lost", NULL, counted(t, o, "lost", t->sums->dropped), 0 },
-		{ true, "skipped", NULL, counted(t, o, "skipped", t->sums->skipped), 0 },
+		{ true, "moved", NULL, expected_count(t, o, "moved", t->sums->moved), 0 },
+		{ true, "cloned", NULL, expected_count(t, o, "cloned", t->sums->cloned),
+		  0 },
+		{ true, "filled", NULL, expected_count(t, o, "filled", t->sums->filled),
+		  0 },
+		{ true, "lost", NULL, expected_count(t, o, "lost", t->sums->dropped), 0 },
+		{ true, "skipped", NULL,
+		  expected_count(t, o, "skipped", t->sums->skipped), 0 },
 		{ true, "chain", t->link, 0, 0 },
 	};
 	size_t known = 0;
 	for (size_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
-		const struct member *m = &must[i];
+		const struct result_member *m = &must[i];
 		const json_t *v = json_object_get(o, m->key);
 		char number[32];
-		snprintf(number, sizeof(number), "%.15g", m->is);
+		snprintf(number, sizeof(number), "%.15g", m->number);
 		known += v != NULL;
-		if (!m->there && v != NULL)
-			fal_audit_found(f->audit, "result.json: the run has no %s",
-					m->key);
-		else if (m->there && !is_member(m, v))
-			fal_audit_found(f->audit,
-					"result.json: %s is not %.64s, as the trace and "
-					"the files say",
-					m->key, m->text != NULL ? m->text : number);
+		if (!m->is_present && v != NULL)
+			finding(f, "result.json: the run has no %s", m->key);
+		else if (m->is_present && !member_matches(m, v))
+			finding(f,
+				"result.json: %s is not %.64s, as the trace and "
+				"the files say",
+				m->key, m->text != NULL ? m->text : number);
 	}
 	if (known != json_object_size(o))
-		fal_audit_found(f->audit, "result.json: it has what no result has");
+		finding(f, "result.json: it has what no result has");
 	if (best)
-		judge_best(f, best_clock, best_is);
+		folder_judge_best(f, best_clock, best_accuracy);
 }
 
 static void
-check_result(struct folder *f)
+folder_check_result(struct folder *f)
 {
 	struct fal_buf text = { 0 };
 	json_error_t why;
-	if (!read_file(f, "result.json", TEXT_MAX, f->told->sha256[0] != '\0', &text))
+	if (!folder_read(f, "result.json", TEXT_MAX, f->facts->sha256[0] != '\0', &text))
 		return;
 	json_t *o = fal_json_load(text.p, text.n, 0, &why);
 	if (o == NULL) {
-		give_up(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
-			"%s/result.json: %s", f->dir, why.text);
+		folder_fail(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
+			    "%s/result.json: %s", f->dir, why.text);
 	} else if (!json_is_object(o)) {
-		fal_audit_found(f->audit, "result.json: is none");
+		finding(f, "result.json: is none");
 	} else {
-		judge_result(f, o);
+		folder_judge_result(f, o);
 	}
 	json_decref(o);
 	fal_buf_free(&text);
@@ -345,20 +340,20 @@ stat_policies_free(struct stat_policies *s)
 }
 
 static void
-add_policy(struct stat_policies *s, uint64_t clock, const char *by,
-	   const struct fal_policy *policy)
+policies_add(struct stat_policies *s, uint64_t clock, const char *by,
+	     const struct fal_policy *policy)
 {
-	struct fal_buf whole = { 0 };
-	fal_policy_json_put(policy, &whole);
-	fal_put_u8(&whole, '\0');
-	if (whole.err < 0)
+	struct fal_buf text = { 0 };
+	fal_policy_json_put(policy, &text);
+	fal_put_u8(&text, '\0');
+	if (text.err < 0)
 		fal_out_of_memory();
 	FAL_XGROW(s->v, s->cap, s->n + 1);
-	s->v[s->n++] = (struct stat_policy){ clock, fal_xstrdup(by), (char *)whole.p };
+	s->v[s->n++] = (struct stat_policy){ clock, fal_xstrdup(by), (char *)text.p };
 }
 
 static bool
-same_policy(const struct stat_policy *a, const struct stat_policy *b)
+policies_are_equal(const struct stat_policy *a, const struct stat_policy *b)
 {
 	return strcmp(a->by, b->by) == 0 && strcmp(a->text, b->text) == 0;
 }
@@ -368,28 +363,21 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	const struct fal_policy none = { 0 };
-	struct fal_policy policy;
-	struct fal_buf scheme = { 0 };
+	struct fal_policy policy = { 0 };
 	s->resumed = s->resumed || l->event == FAL_EV_RESTART;
 	if (l->event != FAL_EV_POLICY)
 		return FAL_OK;
 	struct fal_policy_text in = { "policy", 1, e->policy.p, e->policy.n };
-	if (e->policy.p == NULL) { /* nothing is known but the scheme */
-		fal_json_open(&scheme, '{');
-		fal_json_member_str(&scheme, "scheme", e->scheme);
-		fal_json_close(&scheme, '}');
-		in.p = (const char *)scheme.p;
-		in.n = scheme.n;
-	}
-	int err = scheme.err < 0 ? scheme.err
-				 : fal_policy_json_get(&in, &none, &policy, NULL);
-	fal_buf_free(&scheme);
+	/* A line may have only the scheme. */
+	int err = e->policy.p != NULL ? fal_policy_json_get(&in, &none, &policy, NULL)
+				      : fal_rule_parse(e->scheme, &policy.rule, NULL);
 	if (err < 0)
 		return fal_trace_fail(l, err, "%s",
 				      err == FAL_ENOMEM ? fal_strerror(err) : "is none");
-	add_policy(s, e->clock, e->by, &policy);
+	policies_add(s, e->clock, e->by, &policy);
 	fal_policy_free(&policy);
-	if (s->resumed && s->n > 1 && same_policy(&s->v[s->n - 2], &s->v[s->n - 1])) {
+	if (s->resumed && s->n > 1 &&
+	    policies_are_equal(&s->v[s->n - 2], &s->v[s->n - 1])) {
 		s->n--;
 		free(s->v[s->n].by);
 		free(s->v[s->n].text);
@@ -399,92 +387,97 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 }
 
 static int
-on_line(void *arg, const struct fal_journal_line *l)
+on_journal_line(void *arg, const struct fal_journal_line *l)
 {
-	add_policy(arg, l->clock, l->by, l->policy);
+	policies_add(arg, l->clock, l->by, l->policy);
 	return FAL_OK;
 }
 
-/* The trace begins with the job's policy or, if the job was begun again, with the last
- * policy that the job found in the journal.  Policies before that one belong to the runs
- * before. */
+/* The trace begins with the job's policy or, if the job was started again, with the last
+ * policy that the job found in the journal.  Policies before that one belong to earlier
+ * runs. */
 static void
-compare_policies(const struct stat_policies *trace, const struct stat_policies *journal,
-		 bool done, struct fal_audit *a)
+folder_compare_policies(const struct stat_policies *trace,
+			const struct stat_policies *journal, bool done,
+			struct fal_audit *a)
 {
 	const struct stat_policy *first = &trace->v[0];
-	const bool fresh = trace->n == 0 || strcmp(first->by, "job") == 0;
+	const bool is_first_run = trace->n == 0 || strcmp(first->by, "job") == 0;
 	const size_t changes = trace->n > 0 ? trace->n - 1 : 0;
 	size_t from = 0;
-	if (!fresh) {
-		/* The last one by which all that follows is what the trace has. */
+	if (!is_first_run) {
+		/* Finds the last such policy that leaves room for the trace's changes. */
 		from = journal->n > changes ? journal->n - changes : 0;
-		while (!done && from > 1 && !same_policy(&journal->v[from - 1], first))
+		while (!done && from > 1 &&
+		       !policies_are_equal(&journal->v[from - 1], first))
 			from--;
-		if (from == 0 || !same_policy(&journal->v[from - 1], first)) {
-			fal_audit_found(a,
-					"policy.jsonl: has not the policy that the trace "
-					"begins with, and then %zu change%s",
-					changes, fal_text_s(changes));
+		if (from == 0 || !policies_are_equal(&journal->v[from - 1], first)) {
+			fal_audit_add_finding(
+				a,
+				"policy.jsonl: has not the policy that the trace "
+				"begins with, and then %zu change%s",
+				changes, fal_text_s(changes));
 			return;
 		}
 	}
 	for (size_t i = 0; i < changes; i++) {
-		const struct stat_policy *is = &trace->v[i + 1];
-		if (from + i < journal->n && journal->v[from + i].clock == is->clock &&
-		    same_policy(&journal->v[from + i], is))
+		const struct stat_policy *change = &trace->v[i + 1];
+		if (from + i < journal->n &&
+		    journal->v[from + i].clock == change->clock &&
+		    policies_are_equal(&journal->v[from + i], change))
 			continue;
-		fal_audit_found(a,
-				"policy.jsonl: line %zu is not the trace's change by "
-				"'%.64s' from clock %ju on",
-				from + i + 1, is->by, is->clock);
+		fal_audit_add_finding(
+			a,
+			"policy.jsonl: line %zu is not the trace's change by "
+			"'%.64s' from clock %ju on",
+			from + i + 1, change->by, change->clock);
 		return;
 	}
 	if (done && journal->n > from + changes)
-		fal_audit_found(
+		fal_audit_add_finding(
 			a, "policy.jsonl: line %zu is a change that the trace has not",
 			from + changes + 1);
 }
 
-/* The journal may be missing if the trace knows of no change.  A trace with the end of
- * its job gives the last link of the journal, and the link stands for facts that the
- * trace does not repeat, as the time of a change.  Without the end of the job, the
- * journal may know of changes that the trace did not come to. */
+/* The journal may be missing if the trace has no change of policy.  A trace with the end
+ * of its job has the last link of the journal.  The link stands for facts that the trace
+ * does not repeat, such as the time of a change.  Without the end of the job, the journal
+ * may have later changes than the trace. */
 static void
-check_journal(struct folder *f, const struct stat_policies *policies)
+folder_check_journal(struct folder *f, const struct stat_policies *policies)
 {
 	struct fal_buf text = { 0 };
 	struct stat_policies journal = { 0 };
 	struct fal_chain chain = { 0 };
 	struct fal_journal_reading r = { .name = "policy.jsonl",
-					 .on_line = on_line,
+					 .on_line = on_journal_line,
 					 .arg = &journal,
 					 .chain = &chain };
-	const char *end = f->told->journal;
-	const bool done = f->told->sha256[0] != '\0';
+	const char *end = f->facts->journal;
+	const bool done = f->facts->sha256[0] != '\0';
 	const bool must = end[0] != '\0' || policies->n > 1 ||
 			  (policies->n > 0 && strcmp(policies->v[0].by, "job") != 0);
-	const bool is = read_file(f, "policy.jsonl", JOURNAL_MAX, must, &text);
-	/* All whole lines; a last one without its newline is none, as falcon-policy(5)
-	 * says. */
-	const int err = is ? fal_journal_read(&r, &text, NULL) : FAL_ENOENT;
+	const bool has_file = folder_read(f, "policy.jsonl", JOURNAL_MAX, must, &text);
+	/* Reads whole lines; a last line without newline does not count
+	 * (falcon-policy(5)). */
+	const int err = has_file ? fal_journal_read(&r, &text, NULL) : FAL_ENOENT;
 	if (err == FAL_OK) {
-		compare_policies(policies, &journal, done, f->audit);
+		folder_compare_policies(policies, &journal, done, f->audit);
 		if (done && strcmp(chain.link, end) != 0)
-			fal_audit_found(f->audit,
-					"policy.jsonl: its last link is %s, but the "
-					"trace says %.64s",
-					chain.link[0] != '\0' ? chain.link : "none",
-					end[0] != '\0' ? end : "none");
+			finding(f,
+				"policy.jsonl: its last link is %s, but the "
+				"trace says %.64s",
+				chain.link[0] != '\0' ? chain.link : "none",
+				end[0] != '\0' ? end : "none");
 	} else if (err == FAL_ENOMEM) {
-		give_up(f, err, "policy.jsonl");
-	} else if (is && r.unchained) {
-		fal_audit_found(f->audit,
-				"policy.jsonl: line %u does not chain the line before, "
-				"or was changed",
-				r.line);
-	} else if (is) {
-		fal_audit_found(f->audit, "policy.jsonl: line %u is none", r.line);
+		folder_fail(f, err, "policy.jsonl");
+	} else if (has_file && r.unchained) {
+		finding(f,
+			"policy.jsonl: line %u does not chain the line before, "
+			"or was changed",
+			r.line);
+	} else if (has_file) {
+		finding(f, "policy.jsonl: line %u is none", r.line);
 	}
 	stat_policies_free(&journal);
 	fal_buf_free(&text);
@@ -497,18 +490,18 @@ stat_folder_audit(const char *dir, const struct stat_policies *policies,
 		  struct fal_audit *a)
 {
 	struct folder f = {
-		.dir = dir, .audit = a, .told = fal_audit_told(a), .code = FAL_EXIT_DONE
+		.dir = dir, .audit = a, .facts = fal_audit_facts(a), .code = FAL_EXIT_DONE
 	};
-	if (f.told->hash[0] != '\0')
-		check_job(&f);
-	/* Of a job that was not done there may be nothing. */
-	const bool over = f.told->sha256[0] != '\0' || f.told->failed[0] != '\0';
+	if (f.facts->hash[0] != '\0')
+		folder_check_job(&f);
+	/* A job that has not ended may have left no files. */
+	const bool over = f.facts->sha256[0] != '\0' || f.facts->failed[0] != '\0';
 	if (over && f.code == FAL_EXIT_DONE)
-		check_model(&f);
+		folder_check_model(&f);
 	if (over && f.code == FAL_EXIT_DONE)
-		check_result(&f);
-	if (f.told->hash[0] != '\0' && f.code == FAL_EXIT_DONE)
-		check_journal(&f, policies);
+		folder_check_result(&f);
+	if (f.facts->hash[0] != '\0' && f.code == FAL_EXIT_DONE)
+		folder_check_journal(&f, policies);
 	fal_job_free(&f.job);
 	return f.code;
 }

@@ -1,5 +1,5 @@
-/* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
- * it comes. */
+/* falcon-stat: prints a table of a job, its history, the audit of its ledger, or its
+ * trace as it comes. */
 #include "stat.h"
 
 #include "base/err.h"
@@ -15,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Writes what was printed, for a person or as JSON, and returns `code` unless that fails.
- */
+/* Writes the output to stdout, for a person or as JSON; returns `code` or, if writing
+ * fails, another exit code. */
 static int
-finish(struct fal_buf *out, bool json, int code)
+write_output(struct fal_buf *out, bool json, int code)
 {
 	if (out->err < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(out->err));
@@ -34,35 +34,33 @@ finish(struct fal_buf *out, bool json, int code)
 	return code;
 }
 
-/* The exit code for a trace that was read but cannot be judged, having said why. */
+/* Prints why a trace cannot be judged; returns the exit code. */
 static int
-too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
+print_bad_trace(const struct stat_source *src, int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s: %s", fal_cli_file(src->name), diag->text);
 	return (int)fal_cli_exit(err);
 }
 
-/* What the options ask for; those that exclude one another are refused. */
 struct options {
 	bool audit, partial, history, json, follow;
 	const char *key, *part;
 	struct stat_recompute recompute;
 };
 
-/* What an audit gathers of a trace. */
 struct auditing {
 	struct fal_audit *audit;
-	bool journal; /* is to be held against it */
+	bool has_folder; /* collects the policies, to compare them with the journal */
 	struct stat_policies policies;
 };
 
 static int
 audit_line(void *arg, struct fal_trace_line *l)
 {
-	struct auditing *is = arg;
-	int err = fal_audit_line(is->audit, l);
-	return err == FAL_OK && is->journal && !l->cut
-		       ? stat_policies_line(&is->policies, l)
+	struct auditing *in = arg;
+	int err = fal_audit_line(in->audit, l);
+	return err == FAL_OK && in->has_folder && !l->cut
+		       ? stat_policies_line(&in->policies, l)
 		       : err;
 }
 
@@ -70,22 +68,20 @@ static int
 run_audit(const struct stat_source *src, const struct options *o)
 {
 	struct fal_audit *a = fal_audit_new();
-	if (a == NULL)
-		fal_out_of_memory();
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
-	struct auditing is = { .audit = a, .journal = src->folder != NULL };
-	int code = stat_source_read(src, true, audit_line, &is);
+	struct auditing in = { .audit = a, .has_folder = src->folder != NULL };
+	int code = stat_source_read(src, true, audit_line, &in);
 	if (code == FAL_EXIT_DONE && src->folder != NULL)
-		code = stat_folder_audit(src->folder, &is.policies, a);
+		code = stat_folder_audit(src->folder, &in.policies, a);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
 	if (err < 0) {
-		code = too_little(src, err, &diag);
+		code = print_bad_trace(src, err, &diag);
 		goto free_a;
 	}
 	struct stat_recomputed r;
@@ -94,14 +90,14 @@ run_audit(const struct stat_source *src, const struct options *o)
 		goto free_a;
 	(o->json ? stat_audit_json : stat_audit)(&out, &v, anew ? &r : NULL);
 	code = v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO;
-	code = finish(&out, o->json, anew ? stat_recomputed_code(&r) : code);
+	code = write_output(&out, o->json, anew ? stat_recomputed_code(&r) : code);
 free_a:
-	stat_policies_free(&is.policies);
+	stat_policies_free(&in.policies);
 	fal_audit_free(a);
 	return code;
 }
 
-/* Sums the trace up and prints it by `print`. */
+/* Sums the trace up and prints the summary by `print`. */
 static int
 run_summary(const struct stat_source *src, bool json,
 	    void (*print)(struct fal_buf *out, const struct fal_summary *s))
@@ -114,19 +110,19 @@ run_summary(const struct stat_source *src, bool json,
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);
 	if (err < 0) {
-		code = too_little(src, err, &diag);
+		code = print_bad_trace(src, err, &diag);
 		goto free_s;
 	}
 	print(&out, &s);
-	code = finish(&out, json, FAL_EXIT_DONE);
+	code = write_output(&out, json, FAL_EXIT_DONE);
 free_s:
 	fal_summary_free(&s);
 	return code;
 }
 
-/* "1%": a part of all. */
+/* Parses a share such as "1%". */
 static bool
-read_part(const char *text, double *out)
+parse_percent(const char *text, double *out)
 {
 	char number[32];
 	const size_t n = strlen(text);
@@ -140,9 +136,9 @@ read_part(const char *text, double *out)
 	return *out > 0;
 }
 
-/* Options that exclude one another are refused. */
+/* Refuses options that exclude each other. */
 static int
-judge_options(const struct stat_source *src, const struct options *o)
+stat_check_options(const struct stat_source *src, const struct options *o)
 {
 	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
 	const char *name = src->name, *wrong = NULL;
@@ -167,9 +163,9 @@ judge_options(const struct stat_source *src, const struct options *o)
 }
 
 static int
-run(const struct stat_source *src, const struct options *o)
+run_stat(const struct stat_source *src, const struct options *o)
 {
-	if (judge_options(src, o) != FAL_EXIT_DONE)
+	if (stat_check_options(src, o) != FAL_EXIT_DONE)
 		return FAL_EXIT_USAGE;
 	if (o->follow)
 		return stat_source_follow(src);
@@ -181,17 +177,19 @@ run(const struct stat_source *src, const struct options *o)
 	return run_summary(src, o->json, o->json ? stat_table_json : stat_table);
 }
 
-/* OpenBLAS, which --recompute alone uses, begins a thread for each further core when it
- * is loaded, which asks for 128 MiB until it gets them, and is waited for at the end. Who
- * is held to less begins again without them; nothing was read yet. */
+/* OpenBLAS, which only --recompute uses, starts a thread for each further core when it is
+ * loaded.  A thread asks for 128 MiB until it gets them, and the end of the program waits
+ * for it.  Under a limit the program starts itself again without these threads; nothing
+ * was read yet. */
 static void
-begin_without_threads(char **argv)
+restart_without_threads(char **argv)
 {
 	static const char threads[] = "OPENBLAS_NUM_THREADS";
-	const char *is = getenv(threads);
+	const char *value = getenv(threads);
 	char self[PATH_MAX];
 	const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (n < 0 || (is != NULL && strcmp(is, "1") == 0) || setenv(threads, "1", 1) != 0)
+	if (n < 0 || (value != NULL && strcmp(value, "1") == 0) ||
+	    setenv(threads, "1", 1) != 0)
 		return;
 	self[n] = '\0';
 	(void)execv(self, argv);
@@ -233,13 +231,13 @@ main(int argc, char **argv)
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0 && (max_memory > 0 || o.part != NULL))
-		begin_without_threads(argv);
+		restart_without_threads(argv);
 	getrlimit(RLIMIT_DATA, &o.recompute.data);
 	o.recompute.program = program;
 	if (code < 0)
 		code = fal_need_hold(&cli, program, max_memory,
 				     access(cli.arg[0], F_OK) < 0);
-	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
+	if (code < 0 && o.part != NULL && !parse_percent(o.part, &o.recompute.part)) {
 		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
 		code = FAL_EXIT_USAGE;
 	}
@@ -249,8 +247,8 @@ main(int argc, char **argv)
 		if (code == FAL_EXIT_DONE && o.audit)
 			stat_source_enter(&src);
 		if (code == FAL_EXIT_DONE)
-			code = run(&src, &o);
-		stat_source_free(&src);
+			code = run_stat(&src, &o);
+		free(src.path);
 	}
 	fal_cli_free(&cli);
 	return code;

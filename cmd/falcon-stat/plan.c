@@ -1,139 +1,179 @@
-/* Which clocks are computed anew: what is kept of a run, and a draw of it. */
+/* The versions that a run has kept, and a draw of clocks to compute anew; mismatches. */
 #include "recompute_priv.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "cli/cli.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct point *
-add_point(struct recompute *r, uint64_t clock)
+/* ---- outcomes ---- */
+
+int
+recompute_cannot_judge(struct recompute *r, const char *fmt, ...)
 {
-	FAL_XGROW(r->point, r->point_cap, r->points + 1);
-	struct point *p = &r->point[r->points++];
-	*p = (struct point){ .clock = clock };
-	return p;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(r->out->cannot, sizeof(r->out->cannot), fmt, ap);
+	va_end(ap);
+	return FAL_ESTATE;
+}
+
+void
+recompute_mismatch(struct recompute *r, const struct stat_mismatch *m)
+{
+	if (r->out->mismatches++ < STAT_MISMATCHES)
+		r->out->mismatch[r->out->mismatches - 1] = *m;
+}
+
+void
+recompute_add_mismatch(struct recompute *r, uint64_t clock, const char *fmt, ...)
+{
+	struct stat_mismatch m = { .clock = clock };
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(m.what, sizeof(m.what), fmt, ap);
+	va_end(ap);
+	recompute_mismatch(r, &m);
 }
 
 int
-plan_find(struct recompute *r)
+recompute_print_error(int err, const struct fal_diag *diag)
+{
+	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
+	return err;
+}
+
+/* ---- anchors ---- */
+
+/* Adds an anchor in the order of clocks. */
+static struct anchor *
+plan_add_anchor(struct recompute *r, uint64_t clock)
+{
+	FAL_XGROW(r->anchor, r->anchor_cap, r->anchors + 1);
+	size_t at = r->anchors++;
+	for (; at > 0 && r->anchor[at - 1].clock > clock; at--)
+		r->anchor[at] = r->anchor[at - 1];
+	r->anchor[at] = (struct anchor){ .clock = clock };
+	return &r->anchor[at];
+}
+
+int
+plan_list_snapshots(struct recompute *r)
 {
 	struct fal_diag diag = { "" };
 	uint64_t *clock;
 	size_t n;
 	int err = fal_snapshot_list(r->folder, &clock, &n, &diag);
 	if (err < 0)
-		recompute_say(err, &diag);
+		recompute_print_error(err, &diag);
 	for (size_t i = n; i > 0 && err == FAL_OK; i--) {
 		struct fal_found f = { .clock = clock[i - 1] };
 		struct fal_diag why = { "" };
 		int bad = fal_snapshot_read(r->folder, &r->files, &f, &why);
 		if (bad == FAL_ENOMEM)
-			err = recompute_say(bad, &why);
+			err = recompute_print_error(bad, &why);
 		else if (bad < 0)
-			recompute_found(r, f.clock, "%s", why.text);
+			recompute_add_mismatch(r, f.clock, "%s", why.text);
 		if (bad < 0 || f.clock == 0) {
 			fal_snap_manifest_free(&f.is);
 			continue;
 		}
-		*add_point(r, f.clock) =
-			(struct point){ f.clock, .found = f, .snapshot = true };
+		*plan_add_anchor(r, f.clock) =
+			(struct anchor){ f.clock, .found = f, .is_snapshot = true };
 	}
 	free(clock);
 	return err;
 }
 
 void
-plan_judge(struct recompute *r)
+plan_drop_foreign(struct recompute *r)
 {
 	const struct course *c = &r->course;
 	size_t kept = 0;
-	for (size_t i = 0; i < r->points; i++) {
-		struct point *p = &r->point[i];
+	for (size_t i = 0; i < r->anchors; i++) {
+		struct anchor *p = &r->anchor[i];
 		const uint64_t version = p->found.is.image.version;
-		const bool there =
-			!p->snapshot ||
+		const bool is_own =
+			!p->is_snapshot ||
 			(p->clock <= c->clocks &&
-			 c->clock[p->clock - 1].version == version && c->mark[i].met);
-		if (there) {
-			r->point[kept++] = *p;
+			 c->clock[p->clock - 1].version == version && c->mark[i].is_met);
+		if (is_own) {
+			r->anchor[kept++] = *p;
 			continue;
 		}
-		recompute_found(r, p->clock,
-				"the snapshot of clock %ju is not of this trace",
-				p->clock);
+		recompute_add_mismatch(r, p->clock,
+				       "the snapshot of clock %ju is not of this trace",
+				       p->clock);
 		fal_snap_manifest_free(&p->found.is);
 	}
-	r->points = kept;
+	r->anchors = kept;
 }
 
 void
-plan_ends(struct recompute *r)
+plan_add_ends(struct recompute *r)
 {
 	const struct course *c = &r->course;
 	uint64_t last = 0;
 	for (uint64_t i = 0; i < c->clocks && c->sha256[0] != '\0'; i++)
 		if (c->clock[i].version == c->version)
 			last = i + 1;
-	const struct point begin = *add_point(r, 0);
-	memmove(r->point + 1, r->point, (r->points - 1) * sizeof(begin));
-	r->point[0] = begin;
-	/* A snapshot of the same version says more. */
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock == last)
+	plan_add_anchor(r, 0);
+	/* A snapshot of the same version has the model, too. */
+	for (size_t i = 0; i < r->anchors; i++)
+		if (r->anchor[i].clock == last)
 			return;
-	add_point(r, last)->last = true;
-	for (size_t i = r->points - 1; i > 0 && r->point[i - 1].clock > last; i--) {
-		const struct point p = r->point[i];
-		r->point[i] = r->point[i - 1];
-		r->point[i - 1] = p;
-	}
+	plan_add_anchor(r, last)->is_model = true;
 }
 
-/* ---- what is drawn --- */
+/* ---- the draw ---- */
 
-/* Can the clock be computed anew? */
+/* Returns whether the clock can be computed anew here, or why not. */
 static enum course_why
-why_not(const struct recompute *r, uint64_t clock)
+clock_why(const struct recompute *r, uint64_t clock)
 {
 	const struct course *c = &r->course;
 	const struct course_clock *at = &c->clock[clock];
 	const uint64_t before = clock > 0 ? c->clock[clock - 1].version : 0;
-	if (clock >= c->clocks || at->why == COURSE_UNTOLD)
-		return COURSE_UNTOLD;
-	if (at->why != COURSE_MAY)
+	if (clock >= c->clocks || at->why == COURSE_UNKNOWN)
+		return COURSE_UNKNOWN;
+	if (at->why != COURSE_COMPUTABLE)
 		return at->why;
-	if (at->print == 0 || at->print != r->print)
+	if (at->fingerprint == 0 || at->fingerprint != r->fingerprint)
 		return COURSE_MIXED;
-	return at->version == before + 1 ? COURSE_MAY : COURSE_UNTOLD;
+	return at->version == before + 1 ? COURSE_COMPUTABLE : COURSE_UNKNOWN;
 }
 
-const struct point *
-plan_point(const struct recompute *r, uint64_t clock)
+const struct anchor *
+plan_anchor(const struct recompute *r, uint64_t clock)
 {
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock == clock)
-			return &r->point[i];
+	for (size_t i = 0; i < r->anchors; i++)
+		if (r->anchor[i].clock == clock)
+			return &r->anchor[i];
 	return NULL;
 }
 
 bool
-plan_comparable(const struct recompute *r, uint64_t clocks)
+plan_is_comparable(const struct recompute *r, uint64_t clocks)
 {
-	return r->course.clock[clocks - 1].hashed || plan_point(r, clocks) != NULL;
+	return r->course.clock[clocks - 1].has_hash || plan_anchor(r, clocks) != NULL;
 }
 
-/* Where computing ends that begins at the point and is to have `n` clocks: at a version
- * that can be compared, within what can be computed, and not behind the next point. */
+/* Returns the clock where a computation of `n` clocks from the anchor ends: at a version
+ * that can be compared, before any clock that cannot be computed, and not behind the next
+ * anchor. */
 static uint64_t
-end_of(const struct recompute *r, const struct point *p, uint64_t n)
+anchor_end(const struct recompute *r, const struct anchor *p, uint64_t n)
 {
-	const bool next = p + 1 < r->point + r->points;
+	const bool next = p + 1 < r->anchor + r->anchors;
 	const uint64_t most = next ? p[1].clock : r->course.clocks;
 	uint64_t end = p->clock;
-	for (uint64_t c = p->clock; c < most && why_not(r, c) == COURSE_MAY; c++) {
-		if (!plan_comparable(r, c + 1))
+	for (uint64_t c = p->clock; c < most && clock_why(r, c) == COURSE_COMPUTABLE;
+	     c++) {
+		if (!plan_is_comparable(r, c + 1))
 			continue;
 		end = c + 1;
 		if (end - p->clock >= n)
@@ -142,62 +182,63 @@ end_of(const struct recompute *r, const struct point *p, uint64_t n)
 	return end;
 }
 
-/* Why nothing can be drawn. */
+/* Notes why nothing can be drawn. */
 static int
-say_why(struct recompute *r)
+plan_explain(struct recompute *r)
 {
 	const struct course *c = &r->course;
-	for (size_t i = 0; i < r->points; i++) {
-		const uint64_t clock = r->point[i].clock;
-		if (r->point[i].last || clock >= c->clocks)
+	for (size_t i = 0; i < r->anchors; i++) {
+		const uint64_t clock = r->anchor[i].clock;
+		if (r->anchor[i].is_model || clock >= c->clocks)
 			continue;
 		const struct course_clock *at = &c->clock[clock];
-		switch (why_not(r, clock)) {
+		switch (clock_why(r, clock)) {
 		case COURSE_UNLAWFUL:
-			return recompute_cannot(
+			return recompute_cannot_judge(
 				r, "%s: the model depends on who computed what",
 				at->scheme);
 		case COURSE_MIXED:
 			if (at->why == COURSE_MIXED)
-				return recompute_cannot(
+				return recompute_cannot_judge(
 					r, "its workers' numerics are not the same");
-			return recompute_cannot(
+			return recompute_cannot_judge(
 				r, "its workers' numerics are not this machine's");
 		default:
 			break;
 		}
 	}
-	return recompute_cannot(r,
-				"no version but the first is kept, and none has a hash");
+	return recompute_cannot_judge(
+		r, "no version but the first is kept, and none has a hash");
 }
 
 int
 plan_measure(struct recompute *r, uint64_t n)
 {
-	for (size_t i = 0; i < r->points; i++) {
-		struct point *p = &r->point[i];
-		if (p->last)
+	for (size_t i = 0; i < r->anchors; i++) {
+		struct anchor *p = &r->anchor[i];
+		if (p->is_model)
 			continue;
-		p->reach = end_of(r, p, n) - p->clock;
+		p->reach = anchor_end(r, p, n) - p->clock;
 		r->out->reach += p->reach;
 		r->out->kept += p->reach > 0;
 	}
-	return r->out->reach > 0 ? FAL_OK : say_why(r);
+	return r->out->reach > 0 ? FAL_OK : plan_explain(r);
 }
 
-/* A point that was not drawn before, the more likely the farther it reaches. */
-static struct point *
-draw(struct recompute *r)
+/* Draws an anchor that was not drawn before, with a probability in proportion to its
+ * reach; NULL: there is none. */
+static struct anchor *
+plan_draw_anchor(struct recompute *r)
 {
 	uint64_t all = 0;
-	for (size_t i = 0; i < r->points; i++)
-		all += r->point[i].drawn ? 0 : r->point[i].reach;
+	for (size_t i = 0; i < r->anchors; i++)
+		all += r->anchor[i].is_drawn ? 0 : r->anchor[i].reach;
 	if (all == 0)
 		return NULL;
 	uint64_t at = fal_rng_u64(&r->rng) % all;
 	for (size_t i = 0;; i++) {
-		struct point *p = &r->point[i];
-		if (p->drawn)
+		struct anchor *p = &r->anchor[i];
+		if (p->is_drawn)
 			continue;
 		if (at < p->reach)
 			return p;
@@ -208,13 +249,13 @@ draw(struct recompute *r)
 void
 plan_draw(struct recompute *r, uint64_t n, uint64_t *total)
 {
-	struct point *p;
+	struct anchor *p;
 	*total = 0;
-	while (*total < n && (p = draw(r)) != NULL) {
-		p->drawn = true;
-		p->reach = end_of(r, p, n - *total) - p->clock;
+	while (*total < n && (p = plan_draw_anchor(r)) != NULL) {
+		p->is_drawn = true;
+		p->reach = anchor_end(r, p, n - *total) - p->clock;
 		*total += p->reach;
 		for (uint64_t i = 0; i < p->reach; i++)
-			r->course.clock[p->clock + i].want = true;
+			r->course.clock[p->clock + i].is_wanted = true;
 	}
 }

@@ -1,5 +1,5 @@
-/* The output of falcon-stat: the table of a job, its history, the verdict of the audit
- * and of computing anew, for people and as JSON. */
+/* The output of falcon-stat, for people and as JSON: the table of a job, its history, the
+ * verdict of the audit, the outcome of computing anew. */
 #include "stat.h"
 
 #include "base/json.h"
@@ -14,18 +14,18 @@
 #include <string.h>
 
 enum {
-	SHOWN = FAL_NAME_MAX, /* bytes of a name: all that one may have */
-	NAME_LEAST = 40       /* characters that stay on a narrow terminal */
+	SHOWN = FAL_NAME_MAX, /* bytes of a name: the longest possible one */
+	NAME_LEAST = 40       /* characters of a name on a narrow terminal */
 };
 
-/* A stranger's text, and a large number, as people are to see them; alive to the end of
- * the block that they stand in. */
+/* A stranger's text without control characters; a large number in groups of digits.  Both
+ * live to the end of their block. */
 #define PLAIN(s) fal_text_plain((char[SHOWN + 1]){ 0 }, SHOWN + 1, (s))
 #define GROUPED(n) fal_text_group((n), (char[32]){ 0 })
 
 /* ---- tables ---- */
 
-/* Adds one column for each of these headers, with blanks between. */
+/* Adds one column for each header; blanks separate the headers. */
 static void
 table_head(struct fal_table *t, const char *heads)
 {
@@ -36,7 +36,7 @@ table_head(struct fal_table *t, const char *heads)
 	}
 }
 
-/* NAN: it is not known. */
+/* Adds a number; NAN: "-". */
 static void
 table_real(struct fal_table *t, double value, int decimals)
 {
@@ -54,8 +54,8 @@ table_put(struct fal_buf *out, struct fal_table *t)
 	fal_table_free(t);
 }
 
-/* Puts the number of samples used at each staleness: "0: 1234, 1: 567" by updates, "-" if
- * none; or all three histograms as a JSON object. */
+/* Puts the number of samples used at each staleness in updates, as "0: 1234, 1: 567";
+ * "-": none. */
 static void
 put_stale(struct fal_buf *out, const struct fal_stale *s)
 {
@@ -92,20 +92,20 @@ json_stale(struct fal_buf *out, const struct fal_stale *s)
 
 /* ---- workers and totals ---- */
 
-/* The rates of a worker, each once for both outputs. */
-struct row {
+/* The rates of a worker, for both outputs. */
+struct rates {
 	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
 	double samples_s;                 /* samples a second of its wall time */
 };
 
-static struct row
-row_of(const struct fal_summary_worker *w)
+static struct rates
+worker_rates(const struct fal_summary_worker *w)
 {
 	const struct fal_summary_spent *at = &w->spent;
 	double wall = at->compute + at->push + at->pull + at->wait;
 	if (!(wall > 0))
-		return (struct row){ 0 };
-	return (struct row){
+		return (struct rates){ 0 };
+	return (struct rates){
 		.compute = at->compute / wall,
 		.push = at->push / wall,
 		.pull = at->pull / wall,
@@ -114,57 +114,40 @@ row_of(const struct fal_summary_worker *w)
 	};
 }
 
-/* Columns that stand there only if they have something to say. */
+/* Columns of the table that not every job has. */
 struct columns {
 	bool stale, dropped, kernels;
 };
 
-static struct columns
-columns_of(const struct fal_summary *s)
-{
-	struct columns c = { 0 };
-	for (size_t i = 0; i < s->n_worker; i++) {
-		c.stale = c.stale || s->worker[i].stale_max > 0;
-		c.dropped = c.dropped || s->worker[i].dropped > 0;
-		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
-	}
-	return c;
-}
-
 static double
 mean_stale(const struct fal_summary_worker *w)
 {
-	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
+	return w->load.clocks > 0 ? (double)w->stale.sum / (double)w->load.clocks : 0;
 }
 
-/* The cause of the worker's class, if the class is one of speed. */
+/* Returns the cause of the worker's class; "-" if the class is none of speed. */
 static const char *
-cause_of(const struct fal_summary_worker *w)
+worker_cause(const struct fal_summary_worker *w)
 {
-	const bool off = w->left || w->suspect || w->silent;
-	if (w->standby)
+	const bool off = w->left || w->suspicion.holds || w->silent;
+	if (w->numerics.standby)
 		return "numerics";
 	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
 }
 
 static void
-add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct columns c)
+table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
+		 struct columns c)
 {
-	struct row r = row_of(w);
-	const double part[] = { r.compute, r.push, r.pull, r.wait };
-	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
-	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
-	fal_table_add(t, "%s", PLAIN(w->name));
-	fal_table_add(t, "%s", fal_summary_class(w));
-	fal_table_add(t, "%s", cause_of(w));
-	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
-		fal_table_add(t, "%ju", count[i]);
-	for (size_t i = 0; i < 4; i++)
-		fal_table_add(t, "%.1f", 100 * part[i]);
-	if (c.stale) {
-		fal_table_add(t, "%.2f", mean_stale(w));
-		fal_table_add(t, "%ju", w->stale_max);
-	}
+	const struct rates r = worker_rates(w);
+	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", PLAIN(w->name),
+		      fal_summary_class(w), worker_cause(w),
+		      w->own_rounds ? w->last_round : w->last_clock, w->lanes, w->share,
+		      w->tasks.done, w->tasks.in, w->tasks.out);
+	fal_table_row(t, "%.1f\t%.1f\t%.1f\t%.1f", 100 * r.compute, 100 * r.push,
+		      100 * r.pull, 100 * r.wait);
+	if (c.stale)
+		fal_table_row(t, "%.2f\t%ju", mean_stale(w), w->stale.max);
 	if (c.dropped)
 		fal_table_add(t, "%ju", w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
@@ -175,7 +158,12 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 static void
 put_workers(struct fal_buf *out, const struct fal_summary *s)
 {
-	const struct columns c = columns_of(s);
+	struct columns c = { 0 };
+	for (size_t i = 0; i < s->n_worker; i++) {
+		c.stale = c.stale || s->worker[i].stale.max > 0;
+		c.dropped = c.dropped || s->worker[i].dropped > 0;
+		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
+	}
 	struct fal_table t = {
 		.shorten = NAME_LEAST,
 		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX COMPUTE% TASKS "
@@ -187,11 +175,11 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	table_head(&t, c.dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
 	table_head(&t, c.kernels ? "KERNELS" : "");
 	for (size_t i = 0; i < s->n_worker; i++)
-		add_worker(&t, &s->worker[i], c);
+		table_add_worker(&t, &s->worker[i], c);
 	table_put(out, &t);
 }
 
-/* A row for each group. */
+/* Puts a row for each group. */
 static void
 put_groups(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -204,14 +192,10 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 		if (w->members == 0)
 			continue;
 		any = true;
-		fal_table_add(&t, "%s", PLAIN(w->name));
-		fal_table_add(&t, "%s", fal_summary_class(w));
-		fal_table_add(&t, "%s", cause_of(w));
-		fal_table_add(&t, "%ju", w->members);
-		fal_table_add(&t, "%ju", w->lanes_max);
-		table_real(&t, row_of(w).samples_s, 1);
-		table_real(&t, (double)w->up * 1e-6, 2);
-		table_real(&t, (double)w->down * 1e-6, 2);
+		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%.1f\t%.2f\t%.2f",
+			      PLAIN(w->name), fal_summary_class(w), worker_cause(w),
+			      w->members, w->lanes_max, worker_rates(w).samples_s,
+			      (double)w->bytes.up * 1e-6, (double)w->bytes.down * 1e-6);
 	}
 	if (any)
 		table_put(out, &t);
@@ -227,11 +211,12 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
-		if (!w->differs)
+		if (!w->numerics.differs)
 			continue;
-		fal_put_fmt(out, " %s%s%s", PLAIN(w->name), w->impure ? " (impure)" : "",
-			    w->standby ? " (standby: numerics)" : "");
-		if (w->skewed)
+		fal_put_fmt(out, " %s%s%s", PLAIN(w->name),
+			    w->numerics.nondeterministic ? " (impure)" : "",
+			    w->numerics.standby ? " (standby: numerics)" : "");
+		if (w->numerics.skewed)
 			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
 	}
 	if (!s->identical)
@@ -239,35 +224,36 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 }
 
 static bool
-same_key(const struct fal_summary_worker *a, const struct fal_summary_worker *b)
+workers_share_key(const struct fal_summary_worker *a, const struct fal_summary_worker *b)
 {
 	return a->key != NULL && b->key != NULL &&
 	       strcmp(a->key_fingerprint, b->key_fingerprint) == 0 &&
 	       strcmp(a->key, b->key) == 0;
 }
 
-/* A line for each key: whose workers are whose. */
+/* Puts a line for each key, with the names of its workers. */
 static void
 put_keys(struct fal_buf *out, const struct fal_summary *s)
 {
 	for (size_t i = 0; i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
 		size_t first = 0;
-		while (w->key != NULL && first < i && !same_key(&s->worker[first], w))
+		while (w->key != NULL && first < i &&
+		       !workers_share_key(&s->worker[first], w))
 			first++;
 		if (w->key == NULL || first < i)
 			continue;
 		fal_put_fmt(out, "key %s", PLAIN(w->key));
 		fal_put_fmt(out, " %s:", PLAIN(w->key_fingerprint));
 		for (size_t k = i; k < s->n_worker; k++)
-			if (same_key(w, &s->worker[k]))
+			if (workers_share_key(w, &s->worker[k]))
 				fal_put_fmt(out, " %s", PLAIN(s->worker[k].name));
 		fal_put_u8(out, '\n');
 	}
 }
 
 static uint64_t
-unanswered(const struct fal_summary_verify *v)
+verify_unanswered(const struct fal_summary_verify *v)
 {
 	return v->asked - v->equal - v->unlike;
 }
@@ -279,7 +265,7 @@ put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	if (v->asked > 0)
 		fal_put_fmt(out,
 			    "verify: %ju asked, %ju equal, %ju unlike, %ju unanswered\n",
-			    v->asked, v->equal, v->unlike, unanswered(v));
+			    v->asked, v->equal, v->unlike, verify_unanswered(v));
 	if (v->who != NULL)
 		fal_put_fmt(out, "unlike: %s: task %ju of clock %ju\n",
 			    fal_text_plain(who, sizeof(who), v->who), v->task, v->clock);
@@ -294,7 +280,7 @@ json_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	fal_json_member_u64(out, "asked", v->asked);
 	fal_json_member_u64(out, "equal", v->equal);
 	fal_json_member_u64(out, "unlike", v->unlike);
-	fal_json_member_u64(out, "unanswered", unanswered(v));
+	fal_json_member_u64(out, "unanswered", verify_unanswered(v));
 	if (v->who != NULL) {
 		fal_json_member_str(out, "workers", v->who);
 		fal_json_member_u64(out, "clock", v->clock);
@@ -303,7 +289,7 @@ json_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 	fal_json_close(out, '}');
 }
 
-/* Prints the fate of the samples, if there are ledgers to tell. */
+/* Puts the fate of the samples, if the trace has ledger lines. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -311,16 +297,16 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out,
 			    "version: %ju\nsamples: %ju given, %ju dropped, %ju computed "
 			    "twice\n",
-			    s->version, s->samples, s->dropped, s->twice);
+			    s->version, s->samples, s->dropped, s->duplicates);
 		return;
 	}
-	if (s->ended == 0)
+	if (s->ended_tasks == 0)
 		return;
 	fal_put_fmt(out, "updates: %ju", s->version);
-	if (s->updates_s > 0)
-		fal_put_fmt(out, ", %.2f/s", s->updates_s);
+	if (s->rate.updates > 0)
+		fal_put_fmt(out, ", %.2f/s", s->rate.updates);
 	fal_put_fmt(out, "\nsamples: %ju used, %ju dropped, %ju computed twice\n",
-		    s->samples, s->dropped, s->twice);
+		    s->samples, s->dropped, s->duplicates);
 	if (s->skipped > 0)
 		fal_put_fmt(out, "skipped: %ju task%s without a finite gradient\n",
 			    s->skipped, fal_text_s(s->skipped));
@@ -329,17 +315,19 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_u8(out, '\n');
 }
 
-/* Says whether the machines were as fast, or as slow, as they were to be. */
+/* Puts the used part of the capacity, and the lateness of emulated machines; warns if the
+ * measured speeds cannot be right. */
 static void
 put_capacity(struct fal_buf *out, const struct fal_summary *s)
 {
-	static const double most_late = 0.02; /* falcon-emulate(5), which catches up */
-	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
+	static const double most_late = 0.02; /* falcon-emulate(5) catches up with less */
+	const double used = s->rate.capacity > 0 ? s->rate.samples / s->rate.capacity : 0;
 	const double compute = s->spent.compute;
-	const char *beyond = ": more than there is, so do not believe the speeds";
+	const char *warning = ": more than there is, so do not believe the speeds";
 	if (used > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
-			    s->capacity, 100 * used, used > 1 + most_late ? beyond : "");
+			    s->rate.capacity, 100 * used,
+			    used > 1 + most_late ? warning : "");
 	if (compute > 0 && s->spent.late > most_late * compute)
 		fal_put_fmt(out,
 			    "emulation: %.1f %% late, so do not believe the speeds: "
@@ -347,8 +335,9 @@ put_capacity(struct fal_buf *out, const struct fal_summary *s)
 			    100 * s->spent.late / compute);
 }
 
+/* Returns the clocks that a restart made the workers repeat. */
 static uint64_t
-done_again(const struct fal_summary_resumed *r)
+repeated_clocks(const struct fal_summary_resumed *r)
 {
 	return r->until > r->clock ? r->until - r->clock : 0;
 }
@@ -359,8 +348,9 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	const struct fal_summary_resumed *r = &s->resumed;
 	char why[512];
 	fal_put_fmt(out, "clocks: %ju of %ju", s->clocks, s->job.clocks);
-	if (s->clocks_s > 0)
-		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
+	if (s->rate.clocks > 0)
+		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->rate.clocks,
+			    s->rate.samples);
 	if (s->stalled > 0)
 		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
 	fal_put_u8(out, '\n');
@@ -368,24 +358,24 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out,
 			    "incarnation: %ju, since %.1f s, resumed at clock %ju, %ju "
 			    "clock%s done again\n",
-			    r->incarnation, r->t, r->clock, done_again(r),
-			    fal_text_s(done_again(r)));
+			    r->incarnation, r->t, r->clock, repeated_clocks(r),
+			    fal_text_s(repeated_clocks(r)));
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
-	if (s->judged)
-		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->accuracy,
-			    s->judged_epoch);
+	if (s->eval.exists)
+		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->eval.accuracy,
+			    s->eval.epoch);
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].suspect)
+		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
 				    PLAIN(s->worker[i].name),
-				    s->seconds - s->worker[i].since,
-				    PLAIN(s->worker[i].why));
+				    s->seconds - s->worker[i].suspicion.since,
+				    PLAIN(s->worker[i].suspicion.why));
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (s->worker[i].falls > 1)
+		if (s->worker[i].falls.n > 1)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    PLAIN(s->worker[i].name), s->worker[i].falls,
-				    s->worker[i].fell_s);
+				    PLAIN(s->worker[i].name), s->worker[i].falls.n,
+				    s->worker[i].falls.seconds);
 	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
@@ -408,19 +398,14 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		       "TOOK_MS BLAME");
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
-		fal_table_add(&t, "%u", i + 1);
-		fal_table_add(&t, "%s", fal_class_name(w->class));
-		fal_table_add(&t, "%s", w->cause);
-		fal_table_add(&t, "%s",
-			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator");
-		fal_table_add(&t, "%s", w->address[0] != '\0' ? PLAIN(w->address) : "-");
-		fal_table_add(&t, "%ju", w->blocks);
-		table_real(&t, (double)w->rx * 1e-6, 2);
-		table_real(&t, (double)w->tx * 1e-6, 2);
-		table_real(&t, w->service, 2);
-		table_real(&t, w->queue, 2);
+		fal_table_row(&t, "%u\t%s\t%s\t%s\t%s\t%ju", i + 1,
+			      fal_class_name(w->class), w->cause,
+			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator",
+			      w->address[0] != '\0' ? PLAIN(w->address) : "-", w->blocks);
+		fal_table_row(&t, "%.2f\t%.2f\t%.2f\t%.2f", (double)w->rx * 1e-6,
+			      (double)w->tx * 1e-6, w->service, w->queue);
 		table_real(&t, 1e3 * w->took, 1);
-		table_real(&t, w->blame, 2);
+		fal_table_add(&t, "%.2f", w->blame);
 	}
 	table_put(out, &t);
 }
@@ -485,7 +470,7 @@ json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 	fal_json_close(out, ']');
 }
 
-/* ---- all of the job ---- */
+/* ---- the job ---- */
 
 void
 stat_table(struct fal_buf *out, const struct fal_summary *s)
@@ -519,7 +504,7 @@ json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
 static void
 json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 {
-	struct row r = row_of(w);
+	const struct rates r = worker_rates(w);
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->name);
 	if (w->key != NULL) {
@@ -529,17 +514,17 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_str(out, "version", w->build);
 	fal_json_member_str(out, "kernels", w->kernels);
 	fal_json_member_str(out, "class", fal_summary_class(w));
-	fal_json_member_str(out, "cause", cause_of(w));
+	fal_json_member_str(out, "cause", worker_cause(w));
 	fal_json_member_u64(out, "clock", w->last_clock);
 	if (w->own_rounds)
 		fal_json_member_u64(out, "round", w->last_round);
 	fal_json_member_u64(out, "lanes", w->lanes);
 	fal_json_member_u64(out, "share", w->share);
-	fal_json_member_u64(out, "tasks", w->done);
-	fal_json_member_u64(out, "in", w->in);
-	fal_json_member_u64(out, "out", w->out);
-	fal_json_member_u64(out, "cloned", w->cloned);
-	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "tasks", w->tasks.done);
+	fal_json_member_u64(out, "in", w->tasks.in);
+	fal_json_member_u64(out, "out", w->tasks.out);
+	fal_json_member_u64(out, "cloned", w->tasks.cloned);
+	fal_json_member_u64(out, "lost", w->tasks.lost);
 	fal_json_member_u64(out, "dropped", w->dropped);
 	fal_json_member_fixed(out, "compute", r.compute, 4);
 	fal_json_member_fixed(out, "push", r.push, 4);
@@ -548,28 +533,30 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	json_spent(out, &w->spent);
 	if (w->members > 0)
 		fal_json_member_u64(out, "members", w->members);
-	fal_json_member_u64(out, "bytes_up", w->up);
-	fal_json_member_u64(out, "bytes_down", w->down);
+	fal_json_member_u64(out, "bytes_up", w->bytes.up);
+	fal_json_member_u64(out, "bytes_down", w->bytes.down);
 	fal_json_member_fixed(out, "stale", mean_stale(w), 3);
-	fal_json_member_u64(out, "stale_max", w->stale_max);
+	fal_json_member_u64(out, "stale_max", w->stale.max);
 	fal_json_member_fixed(out, "samples", w->samples, 0);
 	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
-	fal_json_member_u64(out, "falls", w->falls);
-	fal_json_member_fixed(out, "fell_s", w->fell_s, 3);
-	fal_json_member_bool(out, "suspect", w->suspect);
+	fal_json_member_u64(out, "falls", w->falls.n);
+	fal_json_member_fixed(out, "fell_s", w->falls.seconds, 3);
+	fal_json_member_bool(out, "suspect", w->suspicion.holds);
 	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');
 }
 
-/* Lists the workers that are impure, or those that differ. */
+/* Lists the nondeterministic workers, or all workers whose numerics differ. */
 static void
-json_names(struct fal_buf *out, const char *key, const struct fal_summary *s, bool impure)
+json_names(struct fal_buf *out, const char *key, const struct fal_summary *s,
+	   bool nondeterministic)
 {
 	fal_json_member_open(out, key, '[');
 	for (size_t i = 0; i < s->n_worker; i++)
-		if (impure ? s->worker[i].impure : s->worker[i].differs)
+		if (nondeterministic ? s->worker[i].numerics.nondeterministic
+				     : s->worker[i].numerics.differs)
 			fal_json_str(out, s->worker[i].name);
 	fal_json_close(out, ']');
 }
@@ -594,25 +581,25 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	}
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
-	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
-	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
+	fal_json_member_fixed(out, "clocks_s", s->rate.clocks, 3);
+	fal_json_member_fixed(out, "samples_s", s->rate.samples, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	fal_json_member_u64(out, "incarnation", r->incarnation);
 	if (r->incarnation > 0) {
 		fal_json_member_open(out, "resumed", '{');
 		fal_json_member_fixed(out, "t", r->t, 6);
 		fal_json_member_u64(out, "clock", r->clock);
-		fal_json_member_u64(out, "again", done_again(r));
+		fal_json_member_u64(out, "again", repeated_clocks(r));
 		fal_json_close(out, '}');
 	}
 	json_verify(out, &s->verify);
 	fal_json_member_str(out, "trainer", s->trainer);
 	fal_json_member_fixed(out, "seconds", s->seconds, 6);
 	fal_json_member_u64(out, "updates", s->version);
-	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
+	fal_json_member_fixed(out, "updates_s", s->rate.updates, 3);
 	fal_json_member_u64(out, "samples", s->samples);
 	fal_json_member_u64(out, "dropped", s->dropped);
-	fal_json_member_u64(out, "duplicated", s->twice);
+	fal_json_member_u64(out, "duplicated", s->duplicates);
 	fal_json_member_u64(out, "moved", s->moved);
 	fal_json_member_u64(out, "cloned", s->cloned);
 	fal_json_member_u64(out, "skipped", s->skipped);
@@ -621,16 +608,16 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
 		fal_json_member_num(out, "loss", s->loss);
-	if (s->judged) {
-		fal_json_member_num(out, "accuracy", s->accuracy);
-		fal_json_member_u64(out, "epoch", s->judged_epoch);
+	if (s->eval.exists) {
+		fal_json_member_num(out, "accuracy", s->eval.accuracy);
+		fal_json_member_u64(out, "epoch", s->eval.epoch);
 	}
 	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
 	json_names(out, "differ", s, false);
 	json_names(out, "impure", s, true);
-	if (s->capacity > 0 && s->samples_s > 0) {
-		fal_json_member_fixed(out, "capacity", s->capacity, 1);
-		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);
+	if (s->rate.capacity > 0 && s->rate.samples > 0) {
+		fal_json_member_fixed(out, "capacity", s->rate.capacity, 1);
+		fal_json_member_fixed(out, "used", s->rate.samples / s->rate.capacity, 4);
 	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');
@@ -638,25 +625,25 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 
 /* ---- history ---- */
 
-/* Clocks that its samples make. */
+/* Returns the clocks of the epoch's samples. */
 static uint64_t
-clocks_of(const struct fal_summary *s, const struct fal_summary_epoch *e)
+epoch_clocks(const struct fal_summary *s, const struct fal_summary_epoch *e)
 {
 	return (e->samples + s->job.grid.batch - 1) / s->job.grid.batch;
 }
 
-/* Clocks a second of the epoch; 0: too short to tell. */
+/* Returns the epoch's clocks a second; 0: it has no duration. */
 static double
-rate(const struct fal_summary *s, const struct fal_summary_epoch *e)
+epoch_rate(const struct fal_summary *s, const struct fal_summary_epoch *e)
 {
 	double seconds = e->end - e->begin;
-	return seconds > 0 ? (double)clocks_of(s, e) / seconds : 0;
+	return seconds > 0 ? (double)epoch_clocks(s, e) / seconds : 0;
 }
 
-/* The trace of a live job begins in mid-job: then the first row, which has only what
- * there is, cannot tell when its epoch began. */
+/* Returns whether the trace has the beginning of epoch i.  The trace of a live job may
+ * begin in mid-job: then its first row is incomplete. */
 static bool
-has_begin(const struct fal_summary *s, size_t i)
+epoch_has_begin(const struct fal_summary *s, size_t i)
 {
 	uint64_t updates = 0;
 	for (size_t k = 0; i == 0 && k < s->n_epoch; k++)
@@ -665,7 +652,7 @@ has_begin(const struct fal_summary *s, size_t i)
 }
 
 static double
-mean_loss(const struct fal_summary_epoch *e)
+epoch_loss(const struct fal_summary_epoch *e)
 {
 	return e->samples > 0 ? e->loss_sum / (double)e->samples : 0;
 }
@@ -677,12 +664,12 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 	table_head(&t, "EPOCH LOSS ACCURACY SECONDS CLOCKS/S");
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
-		const bool begins = has_begin(s, i);
+		const bool begins = epoch_has_begin(s, i);
 		fal_table_add(&t, "%ju", e->epoch);
-		table_real(&t, mean_loss(e), 5);
-		table_real(&t, e->judged ? e->accuracy : (double)NAN, 4);
+		table_real(&t, epoch_loss(e), 5);
+		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
-		table_real(&t, begins ? rate(s, e) : (double)NAN, 2);
+		table_real(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
 	}
 	table_put(out, &t);
 }
@@ -694,15 +681,15 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		fal_json_open(out, '{');
 		fal_json_member_u64(out, "epoch", e->epoch);
-		fal_json_member_u64(out, "clocks", clocks_of(s, e));
+		fal_json_member_u64(out, "clocks", epoch_clocks(s, e));
 		fal_json_member_u64(out, "updates", e->updates);
 		fal_json_member_u64(out, "samples", e->samples);
-		fal_json_member_num(out, "loss", mean_loss(e));
-		if (e->judged)
+		fal_json_member_num(out, "loss", epoch_loss(e));
+		if (e->evaluated)
 			fal_json_member_num(out, "accuracy", e->accuracy);
-		if (has_begin(s, i)) {
+		if (epoch_has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
-			fal_json_member_fixed(out, "clocks_s", rate(s, e), 3);
+			fal_json_member_fixed(out, "clocks_s", epoch_rate(s, e), 3);
 		}
 		fal_json_close(out, '}');
 		fal_put_u8(out, '\n');
@@ -712,39 +699,36 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 /* ---- computed anew ---- */
 
 static size_t
-told(const struct stat_recomputed *r)
+kept_mismatches(const struct stat_recomputed *r)
 {
-	return r->wrongs < STAT_WRONGS ? r->wrongs : STAT_WRONGS;
-}
-
-static void
-put_wrong(struct fal_buf *out, const struct stat_wrong *w)
-{
-	fal_put_fmt(out, "recompute: clock %ju: ", w->clock);
-	if (w->id == 0)
-		fal_put_fmt(out, "%s\n", w->what);
-	else
-		fal_put_fmt(out,
-			    "contribution %u.%u of %s, key %s (%s): %s is not what job "
-			    "and data make\n",
-			    w->id, w->seq, w->worker, w->key, w->fingerprint, w->what);
+	return r->mismatches < STAT_MISMATCHES ? r->mismatches : STAT_MISMATCHES;
 }
 
 static void
 put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 {
-	for (size_t i = 0; i < told(r); i++)
-		put_wrong(out, &r->wrong[i]);
-	if (r->wrongs > told(r))
+	for (size_t i = 0; i < kept_mismatches(r); i++) {
+		const struct stat_mismatch *m = &r->mismatch[i];
+		fal_put_fmt(out, "recompute: clock %ju: ", m->clock);
+		if (m->id == 0)
+			fal_put_fmt(out, "%s\n", m->what);
+		else
+			fal_put_fmt(out,
+				    "contribution %u.%u of %s, key %s (%s): %s is not "
+				    "what job and data make\n",
+				    m->id, m->seq, m->worker, m->key, m->fingerprint,
+				    m->what);
+	}
+	if (r->mismatches > kept_mismatches(r))
 		fal_put_fmt(out, "recompute: and %s more\n",
-			    GROUPED(r->wrongs - told(r)));
+			    GROUPED(r->mismatches - kept_mismatches(r)));
 	if (r->cannot[0] != '\0') {
 		fal_put_fmt(out, "recompute: cannot judge: %s\n", r->cannot);
 		return;
 	}
 	fal_put_fmt(out, "recomputed %s of %s clock%s: ", GROUPED(r->clocks),
 		    GROUPED(r->of), fal_text_s(r->of));
-	if (r->wrongs == 0)
+	if (r->mismatches == 0)
 		fal_put_fmt(out, "equal\n");
 	else if (r->differs && r->from < r->to)
 		fal_put_fmt(out, "not equal, from one of clocks %ju to %ju on\n", r->from,
@@ -761,24 +745,6 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 }
 
 static void
-json_wrong(struct fal_buf *out, const struct stat_wrong *w)
-{
-	fal_json_open(out, '{');
-	fal_json_member_u64(out, "clock", w->clock);
-	fal_json_member_str(out, "what", w->what);
-	if (w->id != 0) {
-		fal_json_member_open(out, "c", '[');
-		fal_json_u64(out, w->id);
-		fal_json_u64(out, w->seq);
-		fal_json_close(out, ']');
-		fal_json_member_str(out, "worker", w->worker);
-		fal_json_member_str(out, "key", w->key);
-		fal_json_member_str(out, "key_fingerprint", w->fingerprint);
-	}
-	fal_json_close(out, '}');
-}
-
-static void
 json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 {
 	fal_json_open(out, '{');
@@ -786,26 +752,40 @@ json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 	fal_json_member_u64(out, "of_clocks", r->of);
 	fal_json_member_u64(out, "reach", r->reach);
 	fal_json_member_u64(out, "kept", r->kept);
-	fal_json_member_bool(out, "equal", r->wrongs == 0 && r->cannot[0] == '\0');
+	fal_json_member_bool(out, "equal", r->mismatches == 0 && r->cannot[0] == '\0');
 	if (r->cannot[0] != '\0')
 		fal_json_member_str(out, "cannot_judge", r->cannot);
 	if (r->differs) {
 		fal_json_member_u64(out, "from", r->from);
 		fal_json_member_u64(out, "to", r->to);
 	}
-	fal_json_member_u64(out, "findings", r->wrongs);
+	fal_json_member_u64(out, "findings", r->mismatches);
 	fal_json_member_open(out, "wrong", '[');
-	for (size_t i = 0; i < told(r); i++)
-		json_wrong(out, &r->wrong[i]);
+	for (size_t i = 0; i < kept_mismatches(r); i++) {
+		const struct stat_mismatch *m = &r->mismatch[i];
+		fal_json_open(out, '{');
+		fal_json_member_u64(out, "clock", m->clock);
+		fal_json_member_str(out, "what", m->what);
+		if (m->id != 0) {
+			fal_json_member_open(out, "c", '[');
+			fal_json_u64(out, m->id);
+			fal_json_u64(out, m->seq);
+			fal_json_close(out, ']');
+			fal_json_member_str(out, "worker", m->worker);
+			fal_json_member_str(out, "key", m->key);
+			fal_json_member_str(out, "key_fingerprint", m->fingerprint);
+		}
+		fal_json_close(out, '}');
+	}
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 }
 
 /* ---- audit ---- */
 
-/* Why nothing can be said. */
+/* Puts why the audit cannot judge the trace. */
 static void
-put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
+put_unjudged(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
 	if (v->missing_lines == 0)
 		fal_put_fmt(out,
@@ -822,9 +802,10 @@ put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
 }
 
-/* Prints the reach of the proof: a number of clocks or, in a group, whose clocks belong
- * to the coordinator above, the address of that coordinator.  Then prints the counts of
- * tasks by fate. */
+/* Puts the reach of the proof: a number of clocks; or the address of the coordinator
+ * above, as the clocks of a group belong to that coordinator.  Then the counts of tasks
+ * by fate.
+ */
 static void
 put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
@@ -849,11 +830,11 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    GROUPED(v->samples_twice));
 	if (v->sums.skipped > 0)
 		fal_put_fmt(out, ", skipped %s", GROUPED(v->sums.skipped));
-	if (v->evals.tasks > 0) /* as other keys have said, too */
+	if (v->evals.tasks > 0)
 		fal_put_fmt(out,
 			    ", evaluated %s test task%s, confirmed %s, unconfirmed %s",
 			    GROUPED(v->evals.tasks), fal_text_s(v->evals.tasks),
-			    GROUPED(v->evals.twice), GROUPED(v->evals.alone));
+			    GROUPED(v->evals.repeated), GROUPED(v->evals.unanswered));
 	fal_put_fmt(out, ", used at staleness: ");
 	put_stale(out, &v->stale);
 	if (v->parts > 0)
@@ -865,22 +846,22 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_u8(out, '\n');
 }
 
-/* Statements that nothing else in the trace bears out: no proof. */
-enum { SAID = 6 };
-struct said {
+/* The coordinator's statements that no other line supports. */
+enum { CLAIMS = 6 };
+struct claim_count {
 	const char *what;
 	uint64_t n;
 };
 
 static void
-get_said(const struct fal_audit_verdict *v, struct said out[static SAID])
+get_claims(const struct fal_audit_verdict *v, struct claim_count out[static CLAIMS])
 {
-	out[0] = (struct said){ "charged", v->charges };
-	out[1] = (struct said){ "refused", v->refused };
-	out[2] = (struct said){ "unlike", v->unlike };
-	out[3] = (struct said){ "suspected", v->suspects };
-	out[4] = (struct said){ "nonfinite", v->nonfinite };
-	out[5] = (struct said){ "accepted", v->parts };
+	out[0] = (struct claim_count){ "charged", v->charges };
+	out[1] = (struct claim_count){ "refused", v->refused };
+	out[2] = (struct claim_count){ "unlike", v->unlike };
+	out[3] = (struct claim_count){ "suspected", v->suspects };
+	out[4] = (struct claim_count){ "nonfinite", v->nonfinite };
+	out[5] = (struct claim_count){ "accepted", v->parts };
 }
 
 void
@@ -888,22 +869,22 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v,
 	   const struct stat_recomputed *r)
 {
 	const char *before = "audit: not proven, only said by the coordinator: ";
-	struct said said[SAID];
+	struct claim_count claim[CLAIMS];
 	for (size_t i = 0; i < v->n_text; i++)
 		fal_put_fmt(out, "audit: %s\n", v->text[i]);
 	if (v->findings > 0)
 		fal_put_fmt(out, "audit: failed: %s finding%s\n", GROUPED(v->findings),
 			    fal_text_s(v->findings));
 	else if (!v->ok)
-		put_cannot(out, v);
+		put_unjudged(out, v);
 	if (!v->ok)
 		return;
 	put_proven(out, v);
-	get_said(v, said);
-	for (size_t i = 0; i < SAID; i++) {
-		if (said[i].n == 0)
+	get_claims(v, claim);
+	for (size_t i = 0; i < CLAIMS; i++) {
+		if (claim[i].n == 0)
 			continue;
-		fal_put_fmt(out, "%s%s %s", before, said[i].what, GROUPED(said[i].n));
+		fal_put_fmt(out, "%s%s %s", before, claim[i].what, GROUPED(claim[i].n));
 		before = ", ";
 	}
 	fal_put_fmt(out, before[0] == ',' ? "\n" : "");
@@ -916,8 +897,8 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
 		const struct stat_recomputed *r)
 {
 	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
-	struct said said[SAID];
-	get_said(v, said);
+	struct claim_count claim[CLAIMS];
+	get_claims(v, claim);
 	fal_json_open(out, '{');
 	if (v->above[0] != '\0')
 		fal_json_member_str(out, "above", v->above);
@@ -935,10 +916,10 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
 	fal_json_member_u64(out, "samples_dropped", v->samples_dropped);
 	fal_json_member_u64(out, "samples_duplicated", v->samples_twice);
 	fal_json_member_u64(out, "evaluated", v->evals.tasks);
-	fal_json_member_u64(out, "evaluated_twice", v->evals.twice);
-	fal_json_member_u64(out, "evaluated_alone", v->evals.alone);
-	for (size_t i = 0; i < SAID; i++)
-		fal_json_member_u64(out, said[i].what, said[i].n);
+	fal_json_member_u64(out, "evaluated_twice", v->evals.repeated);
+	fal_json_member_u64(out, "evaluated_alone", v->evals.unanswered);
+	for (size_t i = 0; i < CLAIMS; i++)
+		fal_json_member_u64(out, claim[i].what, claim[i].n);
 	fal_json_key(out, "staleness");
 	json_stale(out, &v->stale);
 	fal_json_member_u64(out, "parts", v->parts + 1);

@@ -1,9 +1,9 @@
-/* Inside falcon-stat's recompute: what is shared by
+/* Inside falcon-stat's recompute.  Calls go downwards:
  *
- *	recompute.c  what is read and computed, and what is wrong with it
- *	course.c     the course of a run, clock by clock, as its trace tells it: what each
- *	             clock was made of, beside job and data, and who made it
- *	plan.c       which versions are kept, and which of them are drawn */
+ *	recompute.c  computes clocks anew, and judges the contributions to them
+ *	plan.c       the versions that a run has kept; a draw of clocks; mismatches
+ *	course.c     the course of a run by its trace: clock by clock, the inputs of the
+ *	             computation beside job and data, and the contributors */
 #ifndef FALCON_STAT_RECOMPUTE_PRIV_H
 #define FALCON_STAT_RECOMPUTE_PRIV_H
 
@@ -19,82 +19,84 @@
 
 /* ---- course.c ---- */
 
-/* Why a clock cannot be computed anew. */
+/* Whether a clock can be computed anew, or the reason why not. */
 enum course_why {
-	COURSE_MAY,
-	COURSE_UNTOLD, /* it is not over, or no version follows it alone */
-	COURSE_UNLAWFUL,
-	COURSE_MIXED /* by workers of several numerics */
+	COURSE_COMPUTABLE,
+	COURSE_UNKNOWN,  /* it has not ended, or no version follows from it alone */
+	COURSE_UNLAWFUL, /* its scheme is not under the law (falcon-schemes(7)) */
+	COURSE_MIXED     /* its contributors have several numerics */
 };
 
 struct course_clock {
 	enum course_why why;
-	const char *scheme;   /* static */
-	uint64_t version, on; /* that it made, 0: none; that its tasks ran on, */
-	uint64_t late; /* … but those from here on, on the next one; FAL_TRACE_ABSENT */
-	size_t print;  /* of who made it: its place and 1 */
+	const char *scheme; /* static */
+	uint64_t version;   /* the version that it made; 0: none */
+	uint64_t base;      /* the version that its tasks ran on, but … */
+	uint64_t late;      /* … tasks from here on ran on the next; FAL_TRACE_ABSENT */
+	size_t fingerprint; /* of its contributors: its place and 1; 0: none */
 	double lr;
-	uint64_t total;     /* clocks that the job had then */
-	bool hashed, exact; /* exact: its exponents are */
+	uint64_t total; /* clocks that the job had then */
+	bool has_hash, has_exponents;
 	/* The hash of the version, and that of its exponents. */
 	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
-	bool sure; /* it was computed anew, and has these */
-	/* The clock's `ledger` lines with `want`, as they came. */
-	bool want;
+	bool is_confirmed; /* it was computed anew, and has both hashes */
+	/* The clock's `ledger` lines, if wanted, in order. */
+	bool is_wanted;
 	struct fal_trace_line **line;
 	size_t lines, line_cap;
 };
 
 struct course {
 	struct fal_trace_job job;
-	/* The hash in the job line; "": the line gives none. */
-	char hash[65];
-	char sha256[65];  /* of the model: the job is done, and it is */
-	uint64_t version; /* of this version */
+	char hash[65];    /* of the job; "": the line has none */
+	char sha256[65];  /* of the model, if the job is done; else "" */
+	uint64_t version; /* of this model */
 	struct course_clock *clock;
 	size_t clocks, clock_cap;
-	uint64_t made;  /* the newest version */
-	uint64_t delay; /* that a version was late by, at most */
-	bool lawful;    /* the scheme that holds is */
-	bool parts;     /* it went on with other files */
+	uint64_t newest; /* version */
+	uint64_t delay;  /* of a version behind its base, at most */
+	bool is_lawful;  /* the scheme in force is under the law */
+	bool has_parts;  /* the job went on with other files */
 	const char *scheme;
 	struct course_worker {
-		char *name, *key, *key_fingerprint; /* NULL: not said */
-		size_t print;
+		char *name, *key, *key_fingerprint; /* NULL: the trace does not say */
+		size_t fingerprint;
 	} *worker;
 	size_t workers, worker_cap;
 	struct fal_ids ids; /* places of these */
-	char **print;       /* fingerprints of numerics */
-	size_t prints, print_cap;
-	/* The lines at which snapshots claim to have been taken, and their links, to be
-	 * compared. */
+	char **fingerprint; /* of numerics, each once */
+	size_t fingerprints, fingerprint_cap;
+	/* The positions in the trace that snapshots claim, to be compared. */
 	struct course_mark {
 		uint64_t line;
-		const char *link; /* borrowed */
-		bool met;
+		const char *link; /* of that line; borrowed */
+		bool is_met;
 	} *mark;
 	size_t marks;
-	bool again; /* only lines that are wanted are taken */
-	uint64_t counted;
+	bool second_pass; /* only keeps the wanted lines */
+	uint64_t counted; /* lines */
 };
 
-/* {0} is empty and valid.  `course` is a struct course: on_line of a reader.  With
- * `again`, it reads the same trace once more.  Errors as of fal_audit_line. */
+/* Takes a line; `course` is a struct course, {0} at first: an on_line of a reader.  For
+ * the second pass set second_pass, and feed the same trace.  Errors as of
+ * fal_audit_line. */
 int course_line(void *course, struct fal_trace_line *l);
 void course_free(struct course *c);
 
-/* NULL: it never joined. */
+/* Returns the worker; NULL: it never joined. */
 const struct course_worker *course_worker(const struct course *c, uint64_t id);
 
 /* ---- recompute.c ---- */
 
-/* A version that is kept: so many clocks are in it. */
-struct point {
+/* A version that the run has kept, after `clock` clocks: computing begins there, or is
+ * compared there. */
+struct anchor {
 	uint64_t clock;
 	struct fal_found found; /* of a snapshot */
-	bool snapshot, last;    /* last: only the model is, to end with */
-	uint64_t reach;         /* clocks behind it that can be drawn */
-	bool drawn;
+	bool is_snapshot;
+	bool is_model;  /* only the model is kept: nothing begins there */
+	uint64_t reach; /* clocks from there on that can be drawn; if drawn: that are */
+	bool is_drawn;
 };
 
 struct recompute {
@@ -108,38 +110,43 @@ struct recompute {
 	struct fal_anew_task *task;
 	uint8_t *skips;
 	uint64_t *seed;
-	size_t print; /* of this machine's numerics in the course, or 0 */
+	size_t fingerprint; /* of this machine's numerics in the course, or 0 */
 	int folder;
-	struct point *point; /* by clock */
-	size_t points, point_cap;
+	struct anchor *anchor; /* ascending */
+	size_t anchors, anchor_cap;
 	struct fal_rng rng;
 	struct fal_progress progress;
 };
 
-/* The answer is that there is none: FAL_ESTATE. */
-int recompute_cannot(struct recompute *r, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-/* Something is wrong, which is no contribution's fault. */
-void recompute_found(struct recompute *r, uint64_t clock, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-/* The error, having said what it is. */
-int recompute_say(int err, const struct fal_diag *diag);
-
 /* ---- plan.c ---- */
 
-/* The snapshots that are what they say; the others are found. */
-int plan_find(struct recompute *r);
-/* Once the course was read: those that are of another trace are found, too, and gone. */
-void plan_judge(struct recompute *r);
-/* Version 0, which the job says, and the model. */
-void plan_ends(struct recompute *r);
-/* How far a draw of `n` clocks may reach.  As recompute_cannot, if nowhere. */
+/* Notes that nothing can be judged, and why; returns FAL_ESTATE. */
+int recompute_cannot_judge(struct recompute *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Adds a mismatch. */
+void recompute_mismatch(struct recompute *r, const struct stat_mismatch *m);
+/* Adds a mismatch that is no contribution's fault. */
+void recompute_add_mismatch(struct recompute *r, uint64_t clock, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Prints the error; returns it. */
+int recompute_print_error(int err, const struct fal_diag *diag);
+
+/* Makes anchors of the snapshots that can be read; others are mismatches. */
+int plan_list_snapshots(struct recompute *r);
+/* After the first pass of the course: removes the snapshots of another trace; each is a
+ * mismatch. */
+void plan_drop_foreign(struct recompute *r);
+/* Adds version 0, which the job defines, and the model. */
+void plan_add_ends(struct recompute *r);
+/* Sets how far a draw of `n` clocks may reach from each anchor.  Nowhere: as
+ * recompute_cannot_judge. */
 int plan_measure(struct recompute *r, uint64_t n);
-/* Draws until there are `n` clocks, of which each point then has so many. */
+/* Draws anchors, and clocks from them on, until there are `n` clocks; *total is their
+ * number. */
 void plan_draw(struct recompute *r, uint64_t n, uint64_t *total);
-/* The point at a clock, or NULL. */
-const struct point *plan_point(const struct recompute *r, uint64_t clock);
-/* Is there anything that the version after so many clocks can be held against? */
-bool plan_comparable(const struct recompute *r, uint64_t clocks);
+/* Returns the anchor after so many clocks, or NULL. */
+const struct anchor *plan_anchor(const struct recompute *r, uint64_t clock);
+/* Returns whether the version after so many clocks can be compared with anything. */
+bool plan_is_comparable(const struct recompute *r, uint64_t clocks);
 
 #endif

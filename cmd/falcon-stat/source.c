@@ -1,4 +1,4 @@
-/* Bytes from a file or a live job, through the reader of traces. */
+/* Reads a trace from a file or a live job. */
 #include "stat.h"
 
 #include "base/mem.h"
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int
@@ -34,64 +35,58 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 void
 stat_source_enter(struct stat_source *s)
 {
-	if (s->live || !stat_is_folder(s->name))
+	struct stat st;
+	if (s->live || stat(s->name, &st) < 0 || !S_ISDIR(st.st_mode))
 		return;
 	s->path = fal_xprintf("%s/trace.jsonl", s->name);
 	s->folder = s->name;
 	s->name = s->path;
 }
 
-void
-stat_source_free(struct stat_source *s)
-{
-	free(s->path);
-}
-
 struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
-	bool print; /* each line, too */
+	bool follows; /* prints each line, until the job is over */
 	struct fal_trace_ending ending;
 	int code; /* of a file's last chunk */
 };
 
-/* The exit code of a trace that cannot be read, having said so. */
+/* Prints why a trace cannot be read; returns the exit code. */
 static int
-bad_trace(const struct stat_source *s, int err, const struct fal_diag *diag)
+source_fail(const struct stat_source *s, int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s:%s", fal_cli_file(s->name), diag->text);
 	return (int)fal_cli_exit(err);
 }
 
-/* -1 to go on, else an exit code. */
+/* Feeds a chunk; returns -1 to go on, else an exit code. */
 static int
-feed(void *arg, const void *p, size_t n)
+source_feed(struct feed *f, const void *p, size_t n)
 {
-	struct feed *f = arg;
 	struct fal_diag diag;
 	int err = fal_trace_feed(f->r, p, n, &diag);
 	if (err < 0)
-		return bad_trace(f->s, err, &diag);
-	if (f->print && (fflush(stdout) != 0 || ferror(stdout)))
+		return source_fail(f->s, err, &diag);
+	if (f->follows && (fflush(stdout) != 0 || ferror(stdout)))
 		return fal_cli_finish(PROG, errno == EPIPE ? FAL_EXIT_DONE : FAL_EXIT_NO);
 	return f->ending.over ? FAL_EXIT_DONE : -1;
 }
 
 static int
-on_chunk(void *arg, const void *p, size_t n)
+on_file_chunk(void *arg, const void *p, size_t n)
 {
 	struct feed *f = arg;
-	f->code = feed(f, p, n);
-	return f->code < 0 ? FAL_OK : FAL_ESTATE; /* no more of it */
+	f->code = source_feed(f, p, n);
+	return f->code < 0 ? FAL_OK : FAL_ESTATE; /* ends the feeding */
 }
 
-/* Feeds the file; -1 at its end, else an exit code. */
+/* Feeds the file; returns -1 at its end, else an exit code. */
 static int
-feed_file(struct feed *f)
+source_feed_file(struct feed *f)
 {
 	struct fal_diag diag;
 	const struct fal_cli_pass first = { fal_trace_find, f->r };
-	const struct fal_cli_pass then = { on_chunk, f };
+	const struct fal_cli_pass then = { on_file_chunk, f };
 	f->code = -1;
 	int err = fal_cli_feed_twice(f->s->name, first, then, &diag);
 	if (err == FAL_OK || f->code >= 0)
@@ -102,33 +97,33 @@ feed_file(struct feed *f)
 
 /* ---- a live job ---- */
 
-/* The next message is due.  A follower waits as long as a clock takes. */
+/* Sets the deadline of the next message.  A follower has none: a clock may take long. */
 static void
-await(const struct feed *f, struct fal_client *c)
+source_await(const struct feed *f, struct fal_client *c)
 {
-	if (!f->print)
+	if (!f->follows)
 		fal_client_await(c);
 }
 
 static void
-on_open(void *arg, struct fal_client *c)
+on_source_open(void *arg, struct fal_client *c)
 {
 	const struct feed *f = arg;
-	struct fal_msg m = { .type = FAL_MSG_FOLLOW, .follow.live = f->print };
+	struct fal_msg m = { .type = FAL_MSG_FOLLOW, .follow.live = f->follows };
 	fal_client_send(c, &m);
-	await(f, c);
+	source_await(f, c);
 }
 
 static int
-on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
+on_source_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct feed *f = arg;
 	switch (m->type) {
 	case FAL_MSG_TRACE:
-		await(f, c);
-		return feed(f, m->trace.lines.p, m->trace.lines.n);
+		source_await(f, c);
+		return source_feed(f, m->trace.lines.p, m->trace.lines.n);
 	case FAL_MSG_TRACE_END:
-		if (f->print && !f->ending.stopped)
+		if (f->follows && !f->ending.stopped)
 			fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
 		return FAL_EXIT_DONE;
 	default:
@@ -137,27 +132,28 @@ on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 }
 
 static int
-on_interrupt(void *arg)
+on_source_interrupt(void *arg)
 {
 	(void)arg;
 	return FAL_EXIT_DONE;
 }
 
-/* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)), and feeds it; of one
- * who prints, until the job is over or SIGINT comes. */
+/* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)) and feeds it; a
+ * follower goes on until the job is over or SIGINT comes. */
 static int
-feed_live(struct feed *f)
+source_feed_live(struct feed *f)
 {
 	const struct fal_client_ops ops = { .arg = f,
 					    .role = FAL_ROLE_OBSERVE,
-					    .on_open = on_open,
-					    .on_msg = on_msg,
-					    .on_interrupt =
-						    f->print ? on_interrupt : NULL };
+					    .on_open = on_source_open,
+					    .on_msg = on_source_msg,
+					    .on_interrupt = f->follows
+								    ? on_source_interrupt
+								    : NULL };
 	struct fal_client_key *key;
 	struct fal_diag diag;
 	fal_cli_hide_memory();
-	/* The coordinator decides whether the key's role will do. */
+	/* The coordinator checks the key's role. */
 	int err = fal_client_key_load(f->s->key, FAL_ROLE_NONE, &key, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
@@ -180,17 +176,17 @@ stat_source_read(const struct stat_source *s, bool cut,
 	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
 	if (cut)
 		fal_trace_reader_tell_cut(f.r);
-	int code = s->live ? feed_live(&f) : feed_file(&f);
+	int code = s->live ? source_feed_live(&f) : source_feed_file(&f);
 	if (code <= FAL_EXIT_DONE) {
 		int err = fal_trace_end(f.r, &diag);
-		code = err < 0 ? bad_trace(s, err, &diag) : FAL_EXIT_DONE;
+		code = err < 0 ? source_fail(s, err, &diag) : FAL_EXIT_DONE;
 	}
 	fal_trace_reader_free(f.r);
 	return code;
 }
 
 static int
-print_line(void *arg, struct fal_trace_line *l)
+on_followed_line(void *arg, struct fal_trace_line *l)
 {
 	struct feed *f = arg;
 	fal_trace_ending_note(&f->ending, l);
@@ -202,10 +198,10 @@ print_line(void *arg, struct fal_trace_line *l)
 int
 stat_source_follow(const struct stat_source *s)
 {
-	struct feed f = { .s = s, .print = true };
-	f.r = fal_trace_reader_new(print_line, &f);
-	int code = feed_live(&f);
-	if (!ferror(stdout)) /* else it has been said */
+	struct feed f = { .s = s, .follows = true };
+	f.r = fal_trace_reader_new(on_followed_line, &f);
+	int code = source_feed_live(&f);
+	if (!ferror(stdout)) /* the failure was printed */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(f.r);
 	return code;

@@ -1,4 +1,4 @@
-/* set and apply: policies, one APPLY after the other. */
+/* set and apply: send policies, one APPLY after the other. */
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/json.h"
@@ -24,33 +24,34 @@ enum {
 struct change {
 	const struct sync_change *o;
 	struct fal_client *client;
-	struct fal_policy_text text; /* is being applied; n is 0 when it is through */
+	struct fal_policy_text text; /* policies to send; n 0: none */
 	bool named;                  /* refusals name the place, NAME:LINE */
-	char place[256 + 16];        /* of the policy that was sent last */
-	bool out;                    /* an APPLY waits for its answer */
-	bool refused;                /* one was */
-	/* of stdin: */
-	bool lines;        /* text is one line of it, in `in` */
-	struct fal_buf in; /* bytes of which `used` have been text */
+	char place[256 + 16];        /* of the last sent policy */
+	bool is_pending;             /* an APPLY waits for its answer */
+	bool refused;                /* at least one policy was */
+	/* apply -: */
+	bool from_stdin;   /* `text` is a line in `in` */
+	struct fal_buf in; /* bytes of stdin; `used` of them have been in `text` */
 	size_t used;
-	bool eof, polled; /* `poll` is there: stdin is no plain file */
+	bool eof, polled; /* polled: stdin is no plain file, and `poll` exists */
 	uv_poll_t poll;
 };
 
 static bool
-is_blank(char c)
+change_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Takes the policy at the front of `text`, judged as far as it can be without the job;
- * `*one` is it, without blanks around. */
+/* Takes the first policy off `text`, and checks it as far as possible without the job;
+ * *one is its text, without blanks around it. */
 static int
-take(struct fal_policy_text *text, struct fal_policy_text *one, struct fal_diag *diag)
+change_take_policy(struct fal_policy_text *text, struct fal_policy_text *one,
+		   struct fal_diag *diag)
 {
 	const struct fal_policy none = { 0 };
 	struct fal_policy p;
-	for (; text->n > 0 && is_blank(*text->p); text->p++, text->n--)
+	for (; text->n > 0 && change_is_blank(*text->p); text->p++, text->n--)
 		text->line += *text->p == '\n';
 	*one = *text;
 	int err = fal_policy_json_get(text, &none, &p, diag);
@@ -58,28 +59,28 @@ take(struct fal_policy_text *text, struct fal_policy_text *one, struct fal_diag 
 		return err;
 	fal_policy_free(&p);
 	one->n = (size_t)(text->p - one->p);
-	while (is_blank(one->p[one->n - 1]))
+	while (change_is_blank(one->p[one->n - 1]))
 		one->n--;
 	return FAL_OK;
 }
 
-/* Ends the link for what stdin had. */
+/* Ends the session because of a bad policy. */
 static void
-end_bad(struct change *c, int err, const struct fal_diag *diag)
+change_fail(struct change *c, int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s", diag->text);
 	fal_client_end(c->client, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
 }
 
 static void
-send_one(struct change *c)
+change_send_policy(struct change *c)
 {
 	struct fal_policy_text one;
 	struct fal_diag diag;
 	struct fal_buf b = { 0 };
-	int err = take(&c->text, &one, &diag);
+	int err = change_take_policy(&c->text, &one, &diag);
 	if (err < 0) {
-		end_bad(c, err, &diag);
+		change_fail(c, err, &diag);
 		return;
 	}
 	snprintf(c->place, sizeof(c->place), "%.255s:%u", one.name, one.line);
@@ -90,7 +91,7 @@ send_one(struct change *c)
 	fal_json_member_bool(&b, "allow_model", c->o->allow_model);
 	fal_json_member_u64(&b, "min_dwell", c->o->min_dwell);
 	fal_json_close(&b, '}');
-	c->out = true;
+	c->is_pending = true;
 	if (b.err < 0)
 		fal_out_of_memory();
 	sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
@@ -99,9 +100,9 @@ send_one(struct change *c)
 
 /* ---- stdin --------------------------------------------------------------------- */
 
-/* Makes the next line that is there whole the text. */
+/* Sets `text` to the next line of stdin; false: no whole line is there. */
 static bool
-next_line(struct change *c)
+change_next_line(struct change *c)
 {
 	const char *p = (const char *)c->in.p + c->used;
 	const size_t n = c->in.n - c->used;
@@ -115,16 +116,16 @@ next_line(struct change *c)
 	const size_t bom = c->text.line == 1 ? fal_text_bom(p, c->text.n) : 0;
 	c->text.p += bom;
 	c->text.n -= bom;
-	while (c->text.n > 0 && is_blank(*c->text.p)) {
+	while (c->text.n > 0 && change_is_blank(*c->text.p)) {
 		c->text.p++;
 		c->text.n--;
 	}
 	return true;
 }
 
-/* Reads what stdin has, waiting only where it cannot be polled. */
+/* Reads from stdin; blocks only if stdin cannot be polled. */
 static void
-read_more(struct change *c)
+change_read_stdin(struct change *c)
 {
 	struct fal_diag diag;
 	if (c->used > 0) {
@@ -137,7 +138,7 @@ read_more(struct change *c)
 			fal_diag_set(&diag, FAL_ELIMIT,
 				     "%s:%u: a policy of more than %zu bytes",
 				     c->text.name, c->text.line + 1, FAL_POLICY_TEXT_MAX);
-		end_bad(c, err, &diag);
+		change_fail(c, err, &diag);
 		return;
 	}
 	uint8_t *room = fal_buf_room(&c->in, READ_BYTES);
@@ -149,72 +150,73 @@ read_more(struct change *c)
 	if (n < 0 && errno != EINTR && errno != EAGAIN) {
 		int err = fal_diag_set(&diag, FAL_EIO, "%s: %s", c->text.name,
 				       strerror(errno));
-		end_bad(c, err, &diag);
+		change_fail(c, err, &diag);
 	}
 }
 
-static void next(struct change *c);
+static void change_send_next(struct change *c);
 
 static void
-on_readable(uv_poll_t *h, int status, int events)
+on_stdin_readable(uv_poll_t *h, int status, int events)
 {
 	struct change *c = h->data;
-	(void)status; /* read(2) says it, too */
+	(void)status; /* read(2) reports errors, too */
 	(void)events;
 	uv_poll_stop(h);
-	read_more(c);
-	next(c);
+	change_read_stdin(c);
+	change_send_next(c);
 }
 
-/* ---- one after the other ------------------------------------------------------- */
+/* ---- the session --------------------------------------------------------------- */
 
-/* No APPLY is out: the next policy, or the end. */
+/* No APPLY is pending: sends the next policy, or ends the session. */
 static void
-next(struct change *c)
+change_send_next(struct change *c)
 {
 	while (!fal_client_is_over(c->client)) {
 		if (c->text.n > 0) {
-			send_one(c);
+			change_send_policy(c);
 			return;
 		}
-		if (c->lines && next_line(c))
+		if (c->from_stdin && change_next_line(c))
 			continue;
-		if (!c->lines || c->eof) {
+		if (!c->from_stdin || c->eof) {
 			fal_client_end(c->client,
 				       c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
 		} else if (c->polled) {
-			uv_poll_start(&c->poll, UV_READABLE, on_readable);
+			uv_poll_start(&c->poll, UV_READABLE, on_stdin_readable);
 			return;
 		} else {
-			read_more(c);
+			change_read_stdin(c);
 		}
 	}
 }
 
 static void
-on_open(void *arg, struct fal_client *client)
+on_change_open(void *arg, struct fal_client *client)
 {
 	struct change *c = arg;
 	c->client = client;
-	if (c->lines) {
-		/* Unless stdin is a plain file, which never keeps one waiting.  libuv
-		 * would leave it nonblocking, for whoever else has it open, too. */
+	if (c->from_stdin) {
+		/* A plain file cannot be polled, and never blocks.  libuv leaves stdin
+		 * nonblocking, which would affect other programs that have it open. */
 		const int flags = fcntl(STDIN_FILENO, F_GETFL);
 		c->poll.data = c;
 		c->polled = uv_poll_init(fal_client_loop(c->client), &c->poll,
 					 STDIN_FILENO) == 0;
 		if (c->polled)
 			fcntl(STDIN_FILENO, F_SETFL, flags);
-		/* The coordinator waits for a first word; the pipe may take its time. */
+		/* The coordinator has a deadline for the first message; the pipe may be
+		 * slow. */
 		sync_ask(client, FAL_VERB_SHOW, NULL, 0);
 	} else {
-		next(c);
+		change_send_next(c);
 	}
 }
 
-/* Prints the answer to an APPLY.  FAL_EFORMAT: it is none. */
+/* Prints the answer to an APPLY.  FAL_EFORMAT: it is malformed. */
 static int
-print(const struct change *c, const struct fal_tail *t)
+change_print(const struct change *c, const struct fal_tail *t)
 {
 	json_t *o = sync_json(t), *v;
 	const json_t *all = json_object_get(o, "changes");
@@ -251,7 +253,7 @@ print(const struct change *c, const struct fal_tail *t)
 }
 
 static int
-on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
+on_change_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct change *c = arg;
 	(void)client;
@@ -260,32 +262,32 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (m->reply.more)
 		return sync_bad_answer();
 	if (m->reply.status != FAL_EXIT_DONE) {
-		int code = sync_refused(m, c->named && c->out ? c->place : NULL);
+		int code = sync_refused(m, c->named && c->is_pending ? c->place : NULL);
 		if (code != FAL_EXIT_NO)
 			return code;
 		c->refused = true;
-	} else if (c->out && print(c, &m->reply.bytes) < 0) {
+	} else if (c->is_pending && change_print(c, &m->reply.bytes) < 0) {
 		return sync_bad_answer();
 	}
 	if (ferror(stdout))
-		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
-	c->out = false;
-	next(c);
+		return fal_cli_finish(PROG, FAL_EXIT_NO); /* uses errno */
+	c->is_pending = false;
+	change_send_next(c);
 	return FAL_CLIENT_ON;
 }
 
-/* The job is over, and with it the pipe. */
+/* The job has ended, or the user interrupts the pipe. */
 static int
-on_over(void *arg)
+on_change_over(void *arg)
 {
 	const struct change *c = arg;
-	if (c->out)
-		return say(FAL_EXIT_NO, "%s: no answer: the job is over", c->place);
+	if (c->is_pending)
+		return fail(FAL_EXIT_NO, "%s: no answer: the job is over", c->place);
 	return c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
 
 static void
-on_end(void *arg)
+on_change_end(void *arg)
 {
 	struct change *c = arg;
 	if (c->polled)
@@ -293,18 +295,20 @@ on_end(void *arg)
 }
 
 static int
-run(const struct sync_conf *conf, struct change *c)
+change_run(const struct sync_conf *conf, struct change *c)
 {
 	const struct fal_client_ops ops = { .arg = c,
 					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_open,
-					    .on_msg = on_msg,
-					    .on_over = c->lines ? on_over : NULL,
-					    .on_interrupt = c->lines ? on_over : NULL,
-					    .on_end = on_end };
+					    .on_open = on_change_open,
+					    .on_msg = on_change_msg,
+					    .on_over =
+						    c->from_stdin ? on_change_over : NULL,
+					    .on_interrupt =
+						    c->from_stdin ? on_change_over : NULL,
+					    .on_end = on_change_end };
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &ops);
-	if (!ferror(stdout)) /* else it has been said */
+	if (!ferror(stdout)) /* the failure was printed */
 		code = fal_cli_finish(PROG, code);
 	fal_buf_free(&c->in);
 	return code;
@@ -321,14 +325,14 @@ sync_set(const struct sync_conf *conf, const struct sync_change *o,
 		err = sync_set_word(policy, arg[i], &diag);
 	if (err < 0) {
 		json_decref(policy);
-		return say(FAL_EXIT_USAGE, "%s", diag.text);
+		return fail(FAL_EXIT_USAGE, "%s", diag.text);
 	}
 	char *text = json_dumps(policy, JSON_COMPACT);
 	json_decref(policy);
 	if (text == NULL)
 		fal_out_of_memory();
 	struct change c = { .o = o, .text = { "set", 1, text, strlen(text) } };
-	const int code = run(conf, &c);
+	const int code = change_run(conf, &c);
 	free(text);
 	return code;
 }
@@ -346,10 +350,10 @@ sync_apply(const struct sync_conf *conf, const struct sync_change *o, const char
 	if (err == FAL_OK && all.n == 0)
 		err = fal_diag_set(&diag, FAL_EFORMAT, "%s: empty", path);
 	while (err == FAL_OK && rest.n > 0)
-		err = take(&rest, &one, &diag);
+		err = change_take_policy(&rest, &one, &diag);
 	if (err == FAL_OK) {
 		struct change c = { .o = o, .text = all, .named = true };
-		code = run(conf, &c);
+		code = change_run(conf, &c);
 	} else {
 		fal_cli_err(PROG, "%s", diag.text);
 		code = fal_cli_exit_file(err);
@@ -362,7 +366,7 @@ int
 sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o)
 {
 	struct change c = {
-		.o = o, .text.name = "standard input", .named = true, .lines = true
+		.o = o, .text.name = "standard input", .named = true, .from_stdin = true
 	};
-	return run(conf, &c);
+	return change_run(conf, &c);
 }

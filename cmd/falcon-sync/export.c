@@ -1,4 +1,4 @@
-/* export: the newest version, in pieces, to a file. */
+/* export: writes the newest version to a file; the coordinator sends it in pieces. */
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -11,26 +11,26 @@ struct export
 {
 	const char *path;
 	struct fal_buf model;
-	struct fal_progress progress; /* total 0: not begun */
+	struct fal_progress progress; /* total 0: not known yet */
 };
 
 static double
-now(void)
+export_seconds(void)
 {
 	return (double)uv_hrtime() * 1e-9;
 }
 
 static void
-on_open(void *arg, struct fal_client *client)
+on_export_open(void *arg, struct fal_client *client)
 {
 	(void)arg;
 	sync_ask(client, FAL_VERB_EXPORT, NULL, 0);
 }
 
-/* How many bytes the file has, by its header (safetensors: a u64, so many bytes of JSON,
- * the data up to the largest end); 0: not known yet. */
+/* Returns the size of the file by its header (safetensors: a u64, so many bytes of JSON,
+ * the data up to the largest end); 0: the header is not complete. */
 static uint64_t
-total(const struct fal_buf *b)
+export_total(const struct fal_buf *b)
 {
 	struct fal_rd r = fal_rd_init(b->p, b->n);
 	const uint64_t n = fal_get_u64(&r);
@@ -50,7 +50,7 @@ total(const struct fal_buf *b)
 }
 
 static int
-on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
+on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct export *e = arg;
 	struct fal_diag diag;
@@ -60,23 +60,23 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return sync_refused(m, NULL);
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
 	if (e->model.err < 0)
-		return say(FAL_EXIT_NO, "%s", fal_strerror(e->model.err));
+		return fail(FAL_EXIT_NO, "%s", fal_strerror(e->model.err));
 	if (e->progress.total == 0)
-		e->progress.total = total(&e->model);
+		e->progress.total = export_total(&e->model);
 	if (e->progress.total > 0)
-		fal_progress_show(&e->progress, e->model.n, now());
+		fal_progress_show(&e->progress, e->model.n, export_seconds());
 	if (m->reply.more) {
 		fal_client_await(client);
 		return FAL_CLIENT_ON;
 	}
 	fal_progress_end();
 	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0)
-		return say(FAL_EXIT_NO, "%s", diag.text);
+		return fail(FAL_EXIT_NO, "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 
 static void
-on_end(void *arg)
+on_export_end(void *arg)
 {
 	(void)arg;
 	fal_progress_end();
@@ -86,12 +86,12 @@ int
 sync_export(const struct sync_conf *conf, const char *path)
 {
 	struct export e = { .path = path,
-			    .progress = fal_progress_begin(path, 0, now()) };
+			    .progress = fal_progress_begin(path, 0, export_seconds()) };
 	const struct fal_client_ops ops = { .arg = &e,
 					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_open,
-					    .on_msg = on_msg,
-					    .on_end = on_end };
+					    .on_open = on_export_open,
+					    .on_msg = on_export_msg,
+					    .on_end = on_export_end };
 	int code = sync_run(conf, &ops);
 	fal_buf_free(&e.model);
 	return code;

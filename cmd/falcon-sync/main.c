@@ -1,5 +1,5 @@
-/* falcon-sync: shows and changes the policy of a running job, and what else a controller
- * may ask for. */
+/* falcon-sync: shows and changes the policy of a running job, and sends the other
+ * requests of a controller. */
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/need.h"
@@ -38,10 +38,11 @@ static const struct {
 	[STOP] = { "stop", "", 0, 0 },
 };
 
-/* Clocks that `apply -` leaves a key alone: a program changes its mind at once. */
-enum { PIPE_DWELL = 10 };
-/* Seconds that a checkpoint may take. */
-enum { TIMEOUT = 60 };
+enum {
+	PIPE_DWELL = 10, /* clocks before `apply -` changes a key again: a program may
+			    change its mind at once */
+	TIMEOUT = 60     /* seconds that a checkpoint may take */
+};
 
 #define NO_DWELL UINT64_MAX /* --min-dwell is not given */
 
@@ -52,26 +53,9 @@ struct options {
 	uint64_t timeout; /* 0: not given */
 };
 
-/* The verb with `n` operands; VERBS after a line on stderr. */
-static enum verb
-find(const char *name, size_t n)
-{
-	for (enum verb v = 0; v < VERBS; v++) {
-		if (strcmp(verbs[v].name, name) != 0)
-			continue;
-		if (n >= verbs[v].min && n <= verbs[v].max)
-			return v;
-		return say(VERBS, "usage: %s ADDR %s%s", PROG, name, verbs[v].operands);
-	}
-	return say(VERBS,
-		   "'%s' is not show, set, apply, watch, drain, pause, resume, export, "
-		   "checkpoint or stop",
-		   FAL_QUOTE(name));
-}
-
-/* False after a line on stderr: an option that means nothing to this verb. */
+/* Returns whether the options fit the verb; false after a line on stderr. */
 static bool
-options_fit(const struct options *o, enum verb v)
+options_fit_verb(const struct options *o, enum verb v)
 {
 	const struct sync_change *c = &o->change;
 	const bool changes = v == SET || v == APPLY;
@@ -87,17 +71,17 @@ options_fit(const struct options *o, enum verb v)
 	else if (o->timeout > 0 && v != CHECKPOINT)
 		wrong = "--timeout: only with checkpoint";
 	if (wrong != NULL)
-		return say(false, "%s", wrong);
+		return fail(false, "%s", wrong);
 	return true;
 }
 
 static int
-run(enum verb v, const struct sync_conf *conf, struct options *o, const char *const *arg,
-    size_t n)
+verb_run(enum verb v, const struct sync_conf *conf, struct options *o,
+	 const char *const *arg, size_t n)
 {
 	struct sync_change *c = &o->change;
 	const bool pipe = v == APPLY && strcmp(arg[0], "-") == 0;
-	c->allow_model |= !pipe; /* who names it means it */
+	c->allow_model |= !pipe; /* a person changes the model on purpose */
 	if (c->min_dwell == NO_DWELL)
 		c->min_dwell = pipe ? PIPE_DWELL : 0;
 	switch (v) {
@@ -124,15 +108,26 @@ run(enum verb v, const struct sync_conf *conf, struct options *o, const char *co
 	}
 }
 
-/* Judges what cannot depend on the job, then runs. */
+/* Checks the command line, then runs the verb. */
 static int
-begin(const struct fal_cli *cli, struct options *o)
+run_sync(const struct fal_cli *cli, struct options *o)
 {
 	struct fal_addr addr;
 	struct fal_diag diag;
 	const size_t n = cli->n_args - 2;
-	const enum verb v = find(cli->arg[1], n);
-	if (v == VERBS || !options_fit(o, v))
+	const char *name = cli->arg[1];
+	enum verb v = 0;
+	while (v < VERBS && strcmp(verbs[v].name, name) != 0)
+		v++;
+	if (v == VERBS)
+		return fail(FAL_EXIT_USAGE,
+			    "'%s' is not show, set, apply, watch, drain, pause, resume, "
+			    "export, checkpoint or stop",
+			    FAL_QUOTE(name));
+	if (n < verbs[v].min || n > verbs[v].max)
+		return fail(FAL_EXIT_USAGE, "usage: %s ADDR %s%s", PROG, name,
+			    verbs[v].operands);
+	if (!options_fit_verb(o, v))
 		return FAL_EXIT_USAGE;
 	int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
 	if (code < 0)
@@ -140,9 +135,9 @@ begin(const struct fal_cli *cli, struct options *o)
 	if (code >= 0)
 		return code;
 	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0)
-		return say(FAL_EXIT_USAGE, "%s", diag.text);
+		return fail(FAL_EXIT_USAGE, "%s", diag.text);
 	const struct sync_conf conf = { .addr = &addr, .key = o->key };
-	return run(v, &conf, o, cli->arg + 2, n);
+	return verb_run(v, &conf, o, cli->arg + 2, n);
 }
 
 int
@@ -178,7 +173,7 @@ main(int argc, char **argv)
 	if (code < 0)
 		code = fal_need_hold(&cli, program, o.max_memory, true);
 	if (code < 0)
-		code = begin(&cli, &o);
+		code = run_sync(&cli, &o);
 	fal_cli_free(&cli);
 	return code;
 }

@@ -1,5 +1,5 @@
-/* The way to the coordinator, and requests with one answer: show, drain, pause, resume,
- * checkpoint, stop. */
+/* The session with the coordinator, and requests with one answer: show, drain, pause,
+ * resume, checkpoint, stop. */
 #include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the way to the coordinator: the key, one session, its requests ------------- */
+/* ---- the session --------------------------------------------------------------- */
 
 int
 sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
@@ -25,7 +25,7 @@ sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
 	fal_cli_hide_memory();
 	int err = fal_client_key_load(conf->key, ops->role, &key, &diag);
 	if (err < 0)
-		return say(fal_cli_exit_file(err), "%s", diag.text);
+		return fail(fal_cli_exit_file(err), "%s", diag.text);
 	int code = fal_client_run(conf->addr, key, ops, &diag);
 	if (diag.text[0] != '\0')
 		fal_cli_err(PROG, "%s", diag.text);
@@ -50,14 +50,14 @@ sync_refused(const struct fal_msg *m, const char *place)
 	const int n = (int)m->reply.bytes.n;
 	const char *why = (const char *)m->reply.bytes.p;
 	const int code = m->reply.status == FAL_EXIT_NO ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	return say(code, "%s%s%.*s", place != NULL ? place : "",
-		   place != NULL ? ": " : "", n, why);
+	return fail(code, "%s%s%.*s", place != NULL ? place : "",
+		    place != NULL ? ": " : "", n, why);
 }
 
 int
 sync_bad_answer(void)
 {
-	return say(FAL_EXIT_NO, "an answer that cannot be read");
+	return fail(FAL_EXIT_NO, "an answer that cannot be read");
 }
 
 json_t *
@@ -78,23 +78,21 @@ sync_unpacked(int err)
 	return err;
 }
 
-enum { SAY_S = 2 }; /* what is waited for is said when it takes as long */
+enum { WAITING_S = 2 }; /* after so many seconds the reason of waiting is printed */
 
 struct order {
 	enum fal_verb verb;
 	struct fal_buf args;
 	bool json;
-	/* of a checkpoint: */
-	uint64_t seconds; /* it may take; 0: any */
-	uint64_t passed;  /* of them */
+	uint64_t seconds; /* the limit of waiting; 0: none */
+	uint64_t passed;  /* seconds */
 	uv_timer_t second;
 	struct fal_client *client;
-	struct fal_diag waits; /* for what, as the coordinator says */
+	struct fal_diag waits; /* the coordinator's reason of waiting */
 };
 
-/* A second more has passed. */
 static void
-on_second(uv_timer_t *h)
+on_order_second(uv_timer_t *h)
 {
 	struct order *o = h->data;
 	const char *waits =
@@ -103,26 +101,26 @@ on_second(uv_timer_t *h)
 	if (o->passed == o->seconds) {
 		fal_cli_err(PROG, "no snapshot within %ju s: %s", o->seconds, waits);
 		fal_client_end(o->client, FAL_EXIT_TEMPFAIL);
-	} else if (o->passed == SAY_S) {
+	} else if (o->passed == WAITING_S) {
 		fal_cli_err(PROG, "waiting: %s", waits);
 	}
 }
 
 static void
-on_open(void *arg, struct fal_client *client)
+on_order_open(void *arg, struct fal_client *client)
 {
 	struct order *o = arg;
 	o->client = client;
 	if (o->seconds > 0) {
 		uv_timer_init(fal_client_loop(client), &o->second);
 		o->second.data = o;
-		uv_timer_start(&o->second, on_second, 1000, 1000);
+		uv_timer_start(&o->second, on_order_second, 1000, 1000);
 	}
 	sync_ask(client, o->verb, o->args.p, o->args.n);
 }
 
 static void
-on_end(void *arg)
+on_order_end(void *arg)
 {
 	struct order *o = arg;
 	if (o->seconds > 0 && o->client != NULL)
@@ -131,9 +129,9 @@ on_end(void *arg)
 
 /* ---- show ---------------------------------------------------------------------- */
 
-/* The keys of the policy, in the words of `set`. */
+/* Adds the keys of the policy, in the form of `set`. */
 static void
-add_policy(struct fal_table *t, const struct fal_policy *p)
+table_add_policy(struct fal_table *t, const struct fal_policy *p)
 {
 	const struct fal_policy plain = { .rule = p->rule, .no_clones = p->no_clones };
 	struct fal_policy_change *v;
@@ -146,9 +144,9 @@ add_policy(struct fal_table *t, const struct fal_policy *p)
 	free(v);
 }
 
-/* Reads an object of `show` and prints it for a person. */
+/* Reads an answer to SHOW and prints it for a person. */
 static int
-show(const json_t *o)
+print_show(const json_t *o)
 {
 	const struct fal_policy none = { 0 };
 	struct fal_table t = { .columns = 2 };
@@ -174,13 +172,13 @@ show(const json_t *o)
 	if (err < 0)
 		return err;
 	fal_table_row(&t, "KEY\tVALUE");
-	add_policy(&t, &p);
+	table_add_policy(&t, &p);
 	fal_policy_free(&p);
 	fal_table_row(&t, "since\t%jd\tby", (int64_t)since);
 	fal_table_add(&t, "%s", by);
 	fal_table_row(&t, "clock\t%jd\tpaused\t%s", (int64_t)clock,
 		      paused ? "yes" : "no");
-	if (scheme != NULL) { /* waits for its boundary */
+	if (scheme != NULL) { /* a scheme waits for its boundary */
 		next_by = json_string_value(json_object_get(o, "next_by"));
 		fal_table_row(&t, "next scheme");
 		fal_table_add(&t, "%s", scheme);
@@ -194,10 +192,10 @@ show(const json_t *o)
 	return err;
 }
 
-/* ---- all of them --------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------ */
 
 static int
-on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
+on_order_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct order *o = arg;
 	const struct fal_tail *t = &m->reply.bytes;
@@ -219,59 +217,59 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (err == FAL_OK && o->json)
 		printf("%.*s\n", (int)t->n, (const char *)t->p);
 	else if (err == FAL_OK)
-		err = show(v);
+		err = print_show(v);
 	json_decref(v);
 	return err < 0 ? sync_bad_answer() : fal_cli_finish(PROG, FAL_EXIT_DONE);
 }
 
 static int
-run(const struct sync_conf *conf, struct order *o)
+order_run(const struct sync_conf *conf, struct order *o)
 {
 	const struct fal_client_ops ops = { .arg = o,
 					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_open,
-					    .on_msg = on_msg,
-					    .on_end = on_end };
+					    .on_open = on_order_open,
+					    .on_msg = on_order_msg,
+					    .on_end = on_order_end };
 	return sync_run(conf, &ops);
 }
 
 int
 sync_show(const struct sync_conf *conf, bool json)
 {
-	return run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
+	return order_run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
 }
 
 int
 sync_order(const struct sync_conf *conf, enum fal_verb verb)
 {
-	return run(conf, &(struct order){ .verb = verb });
+	return order_run(conf, &(struct order){ .verb = verb });
 }
 
 int
 sync_checkpoint(const struct sync_conf *conf, uint64_t seconds)
 {
-	return run(conf,
-		   &(struct order){ .verb = FAL_VERB_CHECKPOINT, .seconds = seconds });
+	return order_run(conf, &(struct order){ .verb = FAL_VERB_CHECKPOINT,
+						.seconds = seconds });
 }
 
 int
 sync_drain(const struct sync_conf *conf, const char *which)
 {
-	/* No worker's name has a colon; whatever shards are called by has one. */
+	/* No worker's name has a colon; "shard:N" and addresses do. */
 	const bool shard = strchr(which, ':') != NULL;
 	struct order o = { .verb = FAL_VERB_DRAIN };
 	if (!shard && !fal_name_valid(which))
-		return say(FAL_EXIT_USAGE,
-			   "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
-			   FAL_QUOTE(which), FAL_NAME_MAX);
+		return fail(FAL_EXIT_USAGE,
+			    "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
+			    FAL_QUOTE(which), FAL_NAME_MAX);
 	fal_json_open(&o.args, '{');
 	fal_json_key(&o.args, shard ? "shard" : "worker");
 	fal_json_str(&o.args, which);
 	fal_json_close(&o.args, '}');
-	o.seconds = shard ? UINT64_MAX : 0; /* its blocks take as long as they take */
+	o.seconds = shard ? UINT64_MAX : 0; /* the moves of its blocks may take long */
 	if (o.args.err < 0)
 		fal_out_of_memory();
-	const int code = run(conf, &o);
+	const int code = order_run(conf, &o);
 	fal_buf_free(&o.args);
 	return code;
 }

@@ -1,4 +1,4 @@
-/* The words of `set`, KEY=VALUE, as a policy in JSON. */
+/* Converts the arguments of `set`, KEY=VALUE, to a policy in JSON. */
 #include "sync.h"
 
 #include "base/mem.h"
@@ -13,9 +13,9 @@
 
 enum { SHARE_MAX = 1000 }; /* falcon-policy(5) */
 
-/* The object under a key, made if there is none; borrowed. */
+/* Returns the object under a key, and adds it if there is none; borrowed. */
 static json_t *
-member(json_t *o, const char *key)
+json_object_under(json_t *o, const char *key)
 {
 	if (json_object_get(o, key) == NULL &&
 	    json_object_set_new(o, key, json_object()) < 0)
@@ -23,9 +23,9 @@ member(json_t *o, const char *key)
 	return json_object_get(o, key);
 }
 
-/* "yes" or "no". */
+/* Reads "yes" or "no". */
 static int
-yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+read_yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
 	const bool yes = strcmp(value, "yes") == 0;
 	if (!yes && strcmp(value, "no") != 0)
@@ -36,7 +36,7 @@ yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 }
 
 static int
-scheme(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+read_scheme(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
 	struct fal_rule rule;
 	struct fal_diag why;
@@ -47,9 +47,9 @@ scheme(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* "MIN:MAX" or "auto". */
+/* Reads "MIN:MAX" or "auto". */
 static int
-lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+read_lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
 	const char *colon = strchr(value, ':');
 	char first[16] = "";
@@ -70,9 +70,9 @@ lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* A number or "auto". */
+/* Reads a number or "auto". */
 static int
-share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+read_share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
 	double x;
 	if (strcmp(value, "auto") == 0) {
@@ -87,9 +87,9 @@ share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* A name or "auto". */
+/* Reads a name or "auto". */
 static int
-site(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+read_site(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
 	if (!fal_name_valid(value))
 		return fal_diag_set(
@@ -101,41 +101,35 @@ site(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 }
 
 static const struct key {
-	const char *name; /* with its point where a worker's name follows */
+	const char *name; /* ends with a point if a worker's name follows */
 	int (*read)(const char *value, const char *said, json_t **out,
 		    struct fal_diag *diag);
 } keys[] = {
-	{ "scheme", scheme }, { "clones", yes_no },   { "lanes.", lanes },
-	{ "share.", share },  { "exclude.", yes_no }, { "site.", site },
+	{ "scheme", read_scheme }, { "clones", read_yes_no },   { "lanes.", read_lanes },
+	{ "share.", read_share },  { "exclude.", read_yes_no }, { "site.", read_site },
 };
-
-/* The key that `said` is, and behind its point the worker's name (else ""). */
-static const struct key *
-find(const char *said, const char **name)
-{
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		const size_t n = strlen(keys[i].name);
-		const bool of_worker = keys[i].name[n - 1] == '.';
-		if (strncmp(said, keys[i].name, n) != 0)
-			continue;
-		*name = said + n;
-		if (of_worker ? fal_name_valid(*name) : **name == '\0')
-			return &keys[i];
-	}
-	return NULL;
-}
 
 int
 sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 {
 	char said[FAL_NAME_MAX + 16], key[16];
-	const char *eq = strchr(word, '='), *name;
+	const char *eq = strchr(word, '='), *name = "";
 	json_t *v;
 	if (eq == NULL || eq == word || (size_t)(eq - word) >= sizeof(said))
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not KEY=VALUE",
 				    FAL_QUOTE(word));
 	snprintf(said, sizeof(said), "%.*s", (int)(eq - word), word);
-	const struct key *k = find(said, &name);
+	/* The key of `said`, with the worker's name after its point, or "". */
+	const struct key *k = NULL;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && k == NULL; i++) {
+		const size_t length = strlen(keys[i].name);
+		const bool of_worker = keys[i].name[length - 1] == '.';
+		if (strncmp(said, keys[i].name, length) != 0)
+			continue;
+		name = said + length;
+		if (of_worker ? fal_name_valid(name) : *name == '\0')
+			k = &keys[i];
+	}
 	if (k == NULL)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: no such key: scheme, clones, lanes.NAME, "
@@ -146,7 +140,7 @@ sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 		return err;
 	snprintf(key, sizeof(key), "%.*s", (int)strcspn(k->name, "."), k->name);
 	if (*name != '\0')
-		policy = member(member(policy, "workers"), name);
+		policy = json_object_under(json_object_under(policy, "workers"), name);
 	if (json_object_get(policy, key) != NULL) {
 		json_decref(v);
 		return fal_diag_set(diag, FAL_EINVAL, "%s: given twice", said);

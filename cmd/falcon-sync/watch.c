@@ -1,4 +1,4 @@
-/* Changes of the policy as they happen: the policy and hold lines of the trace. */
+/* watch: prints the policy and hold lines of the trace as they come. */
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "sync.h"
@@ -14,11 +14,11 @@ struct watch {
 };
 
 static int
-on_line(void *arg, struct fal_trace_line *line)
+on_watch_line(void *arg, struct fal_trace_line *line)
 {
 	struct watch *w = arg;
 	fal_trace_ending_note(&w->ending, line);
-	if (strcmp(line->ev, "policy") != 0 && strcmp(line->ev, "hold") != 0)
+	if (line->event != FAL_EV_POLICY && line->event != FAL_EV_HOLD)
 		return FAL_OK;
 	if (printf("%.*s\n", (int)line->n, line->text) < 0 && w->failed == 0)
 		w->failed = errno;
@@ -26,7 +26,7 @@ on_line(void *arg, struct fal_trace_line *line)
 }
 
 static void
-on_open(void *arg, struct fal_client *client)
+on_watch_open(void *arg, struct fal_client *client)
 {
 	(void)arg;
 	fal_client_send(client,
@@ -34,7 +34,7 @@ on_open(void *arg, struct fal_client *client)
 }
 
 static int
-on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
+on_watch_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct watch *w = arg;
 	struct fal_diag diag;
@@ -48,16 +48,16 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return FAL_CLIENT_ALIEN;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
 	if (err < 0)
-		return say(fal_cli_exit(err), "trace:%s", diag.text);
-	if (w->failed == EPIPE) /* whoever reads has read enough */
+		return fail(fal_cli_exit(err), "trace:%s", diag.text);
+	if (w->failed == EPIPE) /* the reader of the output has ended */
 		return FAL_EXIT_DONE;
 	if (w->failed != 0)
-		return say(FAL_EXIT_NO, "standard output: %s", strerror(w->failed));
+		return fail(FAL_EXIT_NO, "standard output: %s", strerror(w->failed));
 	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_ON;
 }
 
 static int
-on_interrupt(void *arg)
+on_watch_interrupt(void *arg)
 {
 	(void)arg;
 	return FAL_EXIT_DONE;
@@ -69,13 +69,13 @@ sync_watch(const struct sync_conf *conf)
 	struct watch w = { 0 };
 	const struct fal_client_ops ops = { .arg = &w,
 					    .role = FAL_ROLE_OBSERVE,
-					    .on_open = on_open,
-					    .on_msg = on_msg,
-					    .on_interrupt = on_interrupt };
-	w.reader = fal_trace_reader_new(on_line, &w);
+					    .on_open = on_watch_open,
+					    .on_msg = on_watch_msg,
+					    .on_interrupt = on_watch_interrupt };
+	w.reader = fal_trace_reader_new(on_watch_line, &w);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &ops);
-	if (!ferror(stdout)) /* else it has been said */
+	if (!ferror(stdout)) /* the failure was printed */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(w.reader);
 	return code;

@@ -1,10 +1,11 @@
-/* The cost model: its memory, and what a task takes. */
+/* The cost model: its memory, and the seconds of a task. */
 #include "proj/simulate.h"
 
 #include "base/mem.h"
 #include "base/oversubscription.h"
 #include "sched/bound.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ fal_cost_free(struct fal_cost *c)
 void
 fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name)
 {
-	struct fal_cost_machine copy = *m; /* it may be one of those that move */
+	struct fal_cost_machine copy = *m; /* m may be in the array that moves */
 	copy.name = fal_xstrdup(name);
 	copy.pace = fal_xcalloc(m->paces, sizeof(*copy.pace));
 	memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));
@@ -65,16 +66,15 @@ fal_cost_find(const struct fal_cost *c, const char *name)
 	return NULL;
 }
 
-/* A place in the paces: `used` tasks of pace `i` lie before it. */
-struct place {
+/* A position in the paces: after `used` tasks of pace `i`. */
+struct pace_position {
 	size_t i;
 	double used;
 };
 
-/* Goes on by `n` tasks, whose mean task_s is returned; negative: there are not so many.
- */
+/* Moves by `n` tasks and returns their mean task_s; negative: there are fewer. */
 static double
-go_on(const struct fal_cost_machine *m, struct place *at, double n)
+paces_advance(const struct fal_cost_machine *m, struct pace_position *at, double n)
 {
 	double need = n, sum = 0;
 	for (; at->i < m->paces; at->i++, at->used = 0) {
@@ -90,23 +90,24 @@ go_on(const struct fal_cost_machine *m, struct place *at, double n)
 	return -1;
 }
 
-/* How runs of `share` tasks differ. */
-struct runs {
-	double n, mean, var, cov; /* cov: of neighbours; both summed over the runs */
+/* The differences of consecutive runs of tasks; var and cov (of neighbours) are sums over
+ * the runs. */
+struct pace_runs {
+	double n, mean, var, cov;
 };
 
-static struct runs
-runs_of(const struct fal_cost_machine *m, double share)
+static struct pace_runs
+machine_runs(const struct fal_cost_machine *m, double share)
 {
-	struct runs r = { 0 };
-	struct place p = { 0 };
+	struct pace_runs r = { 0 };
+	struct pace_position p = { 0 };
 	double x, before = -1;
-	for (; (x = go_on(m, &p, share)) >= 0; r.n++)
+	for (; (x = paces_advance(m, &p, share)) >= 0; r.n++)
 		r.mean += x;
 	r.mean /= fmax(r.n, 1);
-	p = (struct place){ 0 };
+	p = (struct pace_position){ 0 };
 	for (double i = 0; i < r.n; i++, before = x) {
-		x = go_on(m, &p, share);
+		x = paces_advance(m, &p, share);
 		r.cov += before >= 0 ? (x - r.mean) * (before - r.mean) : 0;
 		r.var += (x - r.mean) * (x - r.mean);
 	}
@@ -133,10 +134,10 @@ fal_cost_sum(struct fal_cost_machine *m)
 }
 
 void
-fal_cost_settle(struct fal_cost_machine *m, double share)
+fal_cost_choose_pacing(struct fal_cost_machine *m, double share)
 {
 	static const double outlasts = 0.7, alike = 0.01;
-	struct runs r = runs_of(m, share);
+	const struct pace_runs r = machine_runs(m, share);
 	bool hung = false;
 	for (size_t i = 0; i < m->paces; i++)
 		hung |= m->pace[i].hung;
@@ -146,23 +147,24 @@ fal_cost_settle(struct fal_cost_machine *m, double share)
 }
 
 static double
-begins(const struct fal_cost_machine *m, size_t i)
+pace_begin(const struct fal_cost_machine *m, size_t i)
 {
 	return m->by_time ? m->pace[i].at_second : m->pace[i].at_task;
 }
 
-/* The pace in force at `at`, a second or a task's number, which becomes the offset in it:
- * the last one that begins no later. */
+/* Returns the pace at `at`, a second or a task's number: the last one that does not begin
+ * later.  *at becomes the offset in it. */
 static size_t
-place_of(const struct fal_cost_machine *m, double *at)
+machine_pace_at(const struct fal_cost_machine *m, double *at)
 {
 	size_t low = 0, high = m->paces;
 	*at = fmod(*at, m->by_time ? m->seconds : m->tasks);
 	while (high - low > 1) {
 		const size_t mid = low + (high - low) / 2;
-		*(begins(m, mid) <= *at ? &low : &high) = mid;
+		*(pace_begin(m, mid) <= *at ? &low : &high) = mid;
 	}
-	*at -= begins(m, low);
+	*at -= pace_begin(m, low);
+	assert(low < m->paces);
 	return low;
 }
 
@@ -175,10 +177,10 @@ fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double pa
 		      fal_oversubscription(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
-	size_t i = place_of(m, &in);
+	size_t i = machine_pace_at(m, &in);
 	if (!m->by_time)
 		return m->pace[i].task_s * need;
-	if (need > m->work) { /* so often through all of them */
+	if (need > m->work) { /* whole rounds through all paces */
 		took = floor(need / m->work) * m->seconds;
 		need = fmod(need, m->work);
 	}
@@ -189,14 +191,14 @@ fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double pa
 		took += left;
 		need -= m->pace[i].hung ? 0 : left / t;
 	}
-	return took; /* but for rounding */
+	return took; /* reached only by rounding errors */
 }
 
 double
-fal_cost_hangs(const struct fal_cost_machine *m, double at)
+fal_cost_hang_s(const struct fal_cost_machine *m, double at)
 {
 	double left = 0;
-	size_t i = m->by_time ? place_of(m, &at) : 0;
+	size_t i = m->by_time ? machine_pace_at(m, &at) : 0;
 	for (; m->by_time && m->pace[i].hung; i = (i + 1) % m->paces, at = 0)
 		left += m->pace[i].seconds - at;
 	return left;
@@ -215,9 +217,9 @@ fal_cost_mean(const struct fal_cost_machine *m)
 	return n > 0 ? sum / n : m->pace[0].task_s;
 }
 
-/* Of lanes that have a core each. */
+/* Returns the machine's lanes that have a core each. */
 static struct fal_bound_lanes
-lanes_of(const struct fal_cost_machine *m)
+machine_lanes(const struct fal_cost_machine *m)
 {
 	return (struct fal_bound_lanes){
 		.lanes = m->lanes < m->cores ? m->lanes : m->cores,
@@ -231,7 +233,7 @@ fal_cost_speed(const struct fal_cost *c)
 {
 	double sum = 0;
 	for (size_t i = 0; i < c->machines; i++) {
-		const struct fal_bound_lanes v = lanes_of(&c->machine[i]);
+		const struct fal_bound_lanes v = machine_lanes(&c->machine[i]);
 		sum += v.lanes / v.task_s;
 	}
 	return sum * fal_grid_full(&c->grid);
@@ -243,7 +245,7 @@ fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 	struct fal_bound_lanes *v = fal_xcalloc(c->machines, sizeof(*v));
 	const double k = fal_grid_size(&c->grid, 0);
 	for (size_t i = 0; i < c->machines; i++)
-		v[i] = lanes_of(&c->machine[i]);
+		v[i] = machine_lanes(&c->machine[i]);
 	const struct fal_bound_tail tail = fal_bound_tail_of(&c->grid, 0);
 	fal_bound_sizes(v, c->machines, k, &tail, whole, small);
 	free(v);

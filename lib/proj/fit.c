@@ -1,4 +1,5 @@
-/* Fits a cost model to a trace: takes the lines, and makes the model of them. */
+/* Fits a cost model to a trace: collects reports from its lines, then computes the model.
+ */
 #include "proj/fit.h"
 
 #include "base/mem.h"
@@ -8,46 +9,47 @@
 #include "sched/policy.h"
 #include "sched/sched.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A worker's report of a clock, or of a round of its own.  If its tasks had several
- * paces, a report covers a part of them. */
-struct fit_told {
+/* A worker's report of a clock, or of a round of its own.  A line with several paces
+ * makes one report for each. */
+struct fit_report {
 	uint32_t clock;
-	uint32_t hung; /* the number of the hang in which it ran nothing; 0: none */
+	uint32_t hang; /* the number of the hang that the report stands for; 0: none */
 	float tasks, samples, seconds;
-	float task_s; /* mean; if a lane shares its core with none; 0: it ran none */
-	/* Values of the whole line; in its later parts turn is NAN, pull and push are
-	 * 0. */
+	float task_s; /* mean, at one lane a core; 0: no task ran */
+	/* Values of the whole line.  In its later reports turn is NAN, and pull and push
+	 * are 0. */
 	float turn, ran, pull, push;
-	float cut, cut_s; /* of the whole line, in its last part: tasks that were cut
-			     short, and what they ran on a lane; in others 0 */
+	float cut, cut_s; /* of the whole line, in its last report, else 0: cancelled
+			     tasks, and their seconds on a lane */
 };
 
-/* A worker by name: a session that joins after an earlier one of that name has left
- * continues its row. */
+/* A worker by name.  A session that joins after an earlier one of its name has left
+ * continues the row. */
 struct fit_worker {
 	char *name;
 	bool left;
 	uint64_t left_after; /* updates */
 	uint32_t lanes_min, lanes_max, lanes, cores;
-	double fixed;          /* by its probe; NAN: it told nothing of it */
-	double rtt;            /* of its link, as it was told last; 0: not known */
-	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
+	double fixed;              /* by its probe; NAN: not known */
+	double rtt;                /* of its link, in its last line; 0: not known */
+	struct fit_report *report; /* grows to a ring of FAL_FIT_CLOCKS */
 	size_t cap;
-	uint64_t n;          /* that it told so far */
-	double t;            /* when it told the last, or joined */
-	bool suspect, stuck; /* stuck: it was one when it left */
-	uint32_t hangs;      /* times that it became one */
-	double since;        /* since when it owed what made it one */
-	double hung;     /* seconds that it was one since `t`, if it is none any more */
-	uint64_t breaks; /* struct fal_fit's then */
+	uint64_t n;          /* reports so far */
+	double t;            /* of its last clock line, or of its join */
+	bool suspect, stuck; /* stuck: it was a suspect when it left */
+	uint32_t hangs;      /* times that it became a suspect */
+	double since;        /* when the suspect's deadline began */
+	double hung;         /* seconds as a suspect since `t`, up to the last `back` */
+	uint64_t breaks;     /* of struct fal_fit, at its last line */
 };
 
-/* The last values. */
+/* The last values of a quantity. */
 struct fit_ring {
 	float v[FAL_FIT_CLOCKS];
 	uint64_t n;
@@ -56,49 +58,49 @@ struct fit_ring {
 /* A clock with a shared round. */
 struct fit_clock {
 	uint64_t number; /* from 1; 0: none */
-	double seconds;  /* between its update and the one before; 0: it does not count */
-	double busy;     /* of the worker that computed, pulled and pushed longest */
+	double seconds;  /* between its update and the update before; 0: does not count */
+	double busy;     /* the longest time that a worker computed, pulled and pushed */
 };
 
 struct fal_fit {
 	struct fal_optim optim;
-	bool have_job;
-	bool group; /* the trace is a group's: versions are made elsewhere */
+	bool has_job;
+	bool is_group; /* the trace of a group server, which makes no versions */
 	struct fal_trace_job job;
-	struct fal_grid grid; /* the same */
 	struct fit_worker *worker;
 	size_t workers, cap;
-	uint32_t *by_name; /* indices of worker, sorted */
-	size_t by_name_cap;
+	json_t *names;      /* the last row of each name (fal_names_put) */
 	struct fal_ids ids; /* session → index of worker */
 
 	char scheme[128];
 	struct fal_policy policy;
 	uint64_t begin; /* the policy's first clock */
-	bool shared;    /* its rounds are */
+	bool shared;    /* its rounds are shared */
 
 	bool held, stopped;
 	uint64_t updates, newest; /* newest: the clock of the last one */
-	uint64_t breaks;          /* times that something came between two updates */
-	uint64_t last_breaks;     /* at the last update, */
-	double last_t;            /* which was then; below 0: none yet */
+	uint64_t breaks;          /* events that disturb the time between two updates */
+	uint64_t last_breaks;     /* at the last update */
+	double last_t;            /* of the last update; below 0: none yet */
 
-	uint64_t suspects, lates; /* now; times that one became it, or was back */
-	uint64_t last_lates;      /* at the last update */
+	uint64_t suspects;        /* at present */
+	uint64_t suspicions;      /* changes of a worker's suspicion */
+	uint64_t last_suspicions; /* at the last update */
 
-	/* Under the policy: clocks in all, and the sums over those that count; of updates
-	 * with a suspect between them, and of all others. */
+	/* Under the policy: clocks in all; sums over the lines that count; sums over the
+	 * clocks that count, apart for those with a suspect. */
 	double since, compute, spent;
 	struct fit_sums {
 		double counted, seconds, samples;
 	} hung, well;
-	uint64_t from;
+	uint64_t from; /* the first clock that counts */
 
 	struct fit_clock clock[FAL_FIT_CLOCKS]; /* by number, a ring */
-	struct fit_ring tx, rx, wait; /* of clock lines; wait of rounds of one's own */
+	/* Values of clock lines; wait: only of lines with a round of the worker's own. */
+	struct fit_ring tx, rx, wait;
 };
 
-/* Seconds of a task on one of `to` lanes, if they are task_s on one of `from`. */
+/* Converts seconds of a task from `from` to `to` running lanes. */
 static double
 fit_at_lanes(double task_s, uint32_t cores, uint32_t from, uint32_t to)
 {
@@ -121,20 +123,21 @@ fal_fit_free(struct fal_fit *f)
 		return;
 	for (size_t i = 0; i < f->workers; i++) {
 		free(f->worker[i].name);
-		free(f->worker[i].told);
+		free(f->worker[i].report);
 	}
 	free(f->worker);
-	free(f->by_name);
+	json_decref(f->names);
 	fal_ids_free(&f->ids);
 	fal_policy_free(&f->policy);
 	free(f);
 }
 
-/* ---- who is there, and what holds ----------------------------------------------- */
+/* ---- workers and policy ---------------------------------------------------------- */
 
-/* What holds begins anew at clock `begin`; the policy is taken. */
+/* The policy, which is taken, holds from clock `begin` on. */
 static void
-set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t begin)
+fit_set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p,
+	       uint64_t begin)
 {
 	snprintf(f->scheme, sizeof(f->scheme), "%s", scheme);
 	fal_policy_free(&f->policy);
@@ -168,7 +171,7 @@ fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o)
 }
 
 static int
-take_job(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_job(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fal_trace_job j;
 	struct fal_policy p = { 0 };
@@ -177,27 +180,25 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 		return l->err;
 	if (j.clocks > UINT32_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "clocks: above %u", UINT32_MAX);
-	f->grid = j.grid;
 	f->job = j;
-	f->have_job = true;
-	f->group = l->is.job.above != NULL;
-	set_policy(f, l->is.job.scheme, &p, 0);
+	f->has_job = true;
+	f->is_group = l->is.job.above != NULL;
+	fit_set_policy(f, l->is.job.scheme, &p, 0);
 	fal_fit_optim(l, &f->optim);
 	return l->err;
 }
 
 static void
-set_suspect(struct fal_fit *f, struct fit_worker *w, bool is)
+fit_set_suspect(struct fal_fit *f, struct fit_worker *w, bool suspect)
 {
-	f->suspects += (uint64_t)is - (uint64_t)w->suspect;
-	f->lates++;
-	w->suspect = is;
+	f->suspects += (uint64_t)suspect - (uint64_t)w->suspect;
+	f->suspicions++;
+	w->suspect = suspect;
 }
 
-/* No session lives on, nor does what stopped them; and the job may have more epochs by
- * now. */
+/* A restart ends all sessions and holds; the job may have more epochs. */
 static int
-take_restart(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_restart(struct fal_fit *f, struct fal_trace_line *l)
 {
 	if (fal_trace_job_restart(l, &f->job) < 0)
 		return l->err;
@@ -206,18 +207,17 @@ take_restart(struct fal_fit *f, struct fal_trace_line *l)
 		if (!w->left)
 			w->left_after = f->updates;
 		w->left = true;
-		set_suspect(f, w, false);
+		fit_set_suspect(f, w, false);
 	}
 	f->held = f->stopped = false;
 	f->breaks++;
 	if (f->job.clocks > UINT32_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "epochs: too many");
-	f->grid.epochs = f->job.grid.epochs;
 	return 0;
 }
 
 static int
-take_policy(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_policy(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const struct fal_ev_policy *e = &l->is.policy;
 	struct fal_policy p = { 0 };
@@ -232,53 +232,12 @@ take_policy(struct fal_fit *f, struct fal_trace_line *l)
 	if (fal_trace_scheme_read(l, e->scheme, &p.rule) < 0)
 		fal_policy_free(&p);
 	else
-		set_policy(f, e->scheme, &p, e->clock);
+		fit_set_policy(f, e->scheme, &p, e->clock);
 	return l->err;
 }
 
-/* Where the rows of this name begin in by_name. */
-static size_t
-place(const struct fal_fit *f, const char *name)
-{
-	size_t low = 0, high = f->workers;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (strcmp(f->worker[f->by_name[mid]].name, name) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
-/* The row that a newcomer of this name continues, or a new one; NULL: an error. */
-static struct fit_worker *
-row_for(struct fal_fit *f, struct fal_trace_line *l, const char *name)
-{
-	const size_t at = place(f, name);
-	for (size_t i = at; i < f->workers; i++) {
-		struct fit_worker *w = &f->worker[f->by_name[i]];
-		if (strcmp(w->name, name) != 0)
-			break;
-		if (w->left)
-			return w;
-	}
-	if (f->workers == FAL_FIT_WORKERS) {
-		fal_trace_fail(l, FAL_ELIMIT, "worker: '%.64s' is one more than %d", name,
-			       FAL_FIT_WORKERS);
-		return NULL;
-	}
-	FAL_XGROW(f->worker, f->cap, f->workers + 1);
-	FAL_XGROW(f->by_name, f->by_name_cap, f->workers + 1);
-	memmove(&f->by_name[at + 1], &f->by_name[at],
-		(f->workers - at) * sizeof(*f->by_name));
-	f->by_name[at] = (uint32_t)f->workers;
-	f->worker[f->workers] = (struct fit_worker){ .name = fal_xstrdup(name) };
-	return &f->worker[f->workers++];
-}
-
 static int
-take_join(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_join(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const struct fal_ev_join *e = &l->is.join;
 	const uint64_t *lanes = e->lanes.v;
@@ -287,9 +246,20 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 				      lanes[1]);
 	if (fal_ids_get(&f->ids, e->id) != NULL)
 		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
-	struct fit_worker *w = row_for(f, l, e->worker);
-	if (w == NULL)
-		return l->err;
+	/* A new session continues the row of its name if the row's session has left. */
+	size_t row;
+	if (!fal_names_get(&f->names, e->worker, &row) || !f->worker[row].left) {
+		row = f->workers;
+		if (row == FAL_FIT_WORKERS)
+			return fal_trace_fail(l, FAL_ELIMIT,
+					      "worker: '%.64s' is one more than %d",
+					      e->worker, FAL_FIT_WORKERS);
+		FAL_XGROW(f->worker, f->cap, row + 1);
+		fal_names_put(&f->names, e->worker, row);
+		f->worker[f->workers++] =
+			(struct fit_worker){ .name = fal_xstrdup(e->worker) };
+	}
+	struct fit_worker *w = &f->worker[row];
 	w->left = w->stuck = false;
 	w->lanes_min = (uint32_t)lanes[0];
 	w->lanes_max = w->lanes = (uint32_t)lanes[1];
@@ -297,13 +267,13 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	w->fixed = fal_trace_join_fixed(e, &f->job);
 	w->t = l->t;
 	f->breaks++;
-	fal_ids_put(&f->ids, e->id, (size_t)(w - f->worker));
+	fal_ids_put(&f->ids, e->id, row);
 	return 0;
 }
 
-/* The row of the line's id; NULL with the error set. */
+/* Returns the row of the line's worker; NULL with the line's error. */
 static struct fit_worker *
-row_of(struct fal_fit *f, struct fal_trace_line *l)
+fit_row(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const size_t *row = fal_ids_get(&f->ids, l->id);
 	if (row == NULL)
@@ -311,13 +281,12 @@ row_of(struct fal_fit *f, struct fal_trace_line *l)
 	return row != NULL ? &f->worker[*row] : NULL;
 }
 
-/* Members of a group have come or gone: it has as many lanes as they have, on cores of
- * their own. */
+/* Members of a group came or went: the group has their lanes, on cores of their own. */
 static int
-take_group(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_group(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const uint64_t lanes = l->is.group.lanes;
-	struct fit_worker *w = row_of(f, l);
+	struct fit_worker *w = fit_row(f, l);
 	if (w == NULL || fal_trace_most(l, "lanes", lanes, FAL_LANES_MAX) < 0)
 		return l->err;
 	if (lanes == 0)
@@ -327,45 +296,45 @@ take_group(struct fal_fit *f, struct fal_trace_line *l)
 	return 0;
 }
 
-/* Seconds for which it was a suspect since its last line. */
+/* Returns the seconds that the worker was a suspect since its last line. */
 static double
-hung(const struct fit_worker *w, double t)
+worker_hung_s(const struct fit_worker *w, double t)
 {
 	return w->hung + (w->suspect ? fmax(t - fmax(w->since, w->t), 0) : 0);
 }
 
-/* It is a suspect, from when it began to owe what it did not do, or is back. */
+/* The worker is a suspect, from the beginning of its deadline on; or it is back. */
 static int
-take_late(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_suspicion(struct fal_fit *f, struct fal_trace_line *l)
 {
-	struct fit_worker *w = row_of(f, l);
+	struct fit_worker *w = fit_row(f, l);
 	if (w == NULL)
 		return l->err;
-	w->hung = hung(w, l->t);
-	set_suspect(f, w, l->event == FAL_EV_SUSPECT);
+	w->hung = worker_hung_s(w, l->t);
+	fit_set_suspect(f, w, l->event == FAL_EV_SUSPECT);
 	w->hangs += w->suspect;
 	w->since = l->t - (w->suspect ? l->is.suspect.seconds : 0);
 	return 0;
 }
 
-/* When a job is stopped its workers are sent away: they are still its machines. */
+/* A stopped job sends its workers away; they remain its machines. */
 static int
-take_leave(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_leave(struct fal_fit *f, struct fal_trace_line *l)
 {
-	struct fit_worker *w = row_of(f, l);
+	struct fit_worker *w = fit_row(f, l);
 	if (w == NULL)
 		return l->err;
 	w->stuck = w->suspect;
-	set_suspect(f, w, false);
+	fit_set_suspect(f, w, false);
 	w->left = !f->stopped;
 	w->left_after = f->updates;
 	f->breaks++;
 	return 0;
 }
 
-/* A hold for another scheme ends with its policy line, or is given up. */
+/* A hold for another scheme ends with its policy line or without effect. */
 static int
-take_hold(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_hold(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const char *why = l->is.hold.why;
 	if (strcmp(why, "policy") != 0)
@@ -375,17 +344,17 @@ take_hold(struct fal_fit *f, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* ---- what it took ---------------------------------------------------------------- */
+/* ---- clocks ---------------------------------------------------------------------- */
 
 static void
-put(struct fit_ring *r, double v)
+ring_put(struct fit_ring *r, double v)
 {
 	r->v[r->n++ % FAL_FIT_CLOCKS] = (float)v;
 }
 
-/* The clock of this number; NULL: later ones have its place. */
+/* Returns the clock of this number; NULL: a later clock has its place. */
 static struct fit_clock *
-clock_of(struct fal_fit *f, uint64_t number)
+fit_clock_at(struct fal_fit *f, uint64_t number)
 {
 	struct fit_clock *c = &f->clock[number % FAL_FIT_CLOCKS];
 	if (c->number > number + 1)
@@ -395,45 +364,46 @@ clock_of(struct fal_fit *f, uint64_t number)
 	return c;
 }
 
-/* A clock line; latency: the worker's wait for its own link, which is not in `wait`. */
-struct line {
-	const struct fal_ev_clock *is;
-	double compute, latency, wait, cut_s; /* without the time that it hung */
+/* A clock line; latency: the worker's wait for its own link, which `wait` leaves out. */
+struct fit_line {
+	const struct fal_ev_clock *e;
+	double compute, latency, wait, cut_s; /* without the time that the worker hung */
 	uint64_t cut;
-	struct fal_trace_ran ran;
+	struct fal_trace_paces ran;
 };
 
 static double
-busy(const struct line *c)
+line_busy_s(const struct fit_line *c)
 {
-	return c->is->compute + c->is->push + c->is->pull + c->latency;
+	return c->e->compute + c->e->push + c->e->pull + c->latency;
 }
 
-/* Adds the line to the sums, unless something came between it and the one before. */
+/* Adds the line to the sums, unless an event disturbed the time since the line before. */
 static void
-sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
+fit_add_sums(struct fal_fit *f, struct fit_worker *w, const struct fit_line *c)
 {
-	const bool own = c->is->round != FAL_TRACE_ABSENT;
-	struct fit_clock *at = own ? NULL : clock_of(f, c->is->clock);
-	if (at != NULL && busy(c) > at->busy && !w->suspect)
-		at->busy = busy(c);
-	if (w->breaks == f->breaks && c->is->clock >= f->from) {
-		f->compute += w->suspect ? 0 : c->is->compute;
-		f->spent += busy(c) + c->wait;
+	const bool own_round = c->e->round != FAL_TRACE_ABSENT;
+	struct fit_clock *at = own_round ? NULL : fit_clock_at(f, c->e->clock);
+	if (at != NULL && line_busy_s(c) > at->busy && !w->suspect)
+		at->busy = line_busy_s(c);
+	if (w->breaks == f->breaks && c->e->clock >= f->from) {
+		f->compute += w->suspect ? 0 : c->e->compute;
+		f->spent += line_busy_s(c) + c->wait;
 	}
 	w->breaks = f->breaks;
 	if (c->ran.all.tasks > 0)
-		put(&f->tx, (double)c->is->tx);
-	if (c->is->pull_all > 0)
-		put(&f->rx, (double)c->is->rx);
-	if (own && busy(c) + c->wait > 0)
-		put(&f->wait, c->wait);
+		ring_put(&f->tx, (double)c->e->tx);
+	if (c->e->pull_all > 0)
+		ring_put(&f->rx, (double)c->e->rx);
+	if (own_round && line_busy_s(c) + c->wait > 0)
+		ring_put(&f->wait, c->wait);
 }
 
-/* What its lanes spent on each task beside computing it: all are busy in all waves but
- * the last.  Below 0 if tasks of the line ran before it; NAN: it ran none. */
+/* Returns the seconds that a lane spent around each task; all lanes are busy in all waves
+ * of tasks but the last.  Below 0 if tasks of the line ran before it; NAN: no task ran.
+ */
 static double
-turn(const struct fit_worker *w, const struct line *c)
+line_turn_s(const struct fit_worker *w, const struct fit_line *c)
 {
 	const double waves = ceil((double)c->ran.all.tasks / w->lanes);
 	const double whole = c->compute - c->cut_s / w->lanes; /* tasks */
@@ -441,120 +411,122 @@ turn(const struct fit_worker *w, const struct line *c)
 }
 
 static void
-add_told(struct fit_worker *w, const struct fit_told *told)
+worker_add_report(struct fit_worker *w, const struct fit_report *report)
 {
 	if (w->n < FAL_FIT_CLOCKS)
-		FAL_XGROW(w->told, w->cap, w->n + 1);
-	w->told[w->n++ % FAL_FIT_CLOCKS] = *told;
+		FAL_XGROW(w->report, w->cap, w->n + 1);
+	w->report[w->n++ % FAL_FIT_CLOCKS] = *report;
 }
 
-/* Takes what the worker hung out of the line: it is no pace, nor are tasks that were cut
- * short by it. */
+/* Makes a report of the time that the worker hung, and takes that time and the cancelled
+ * tasks, which are due to the hang, out of the line. */
 static void
-keep_hung(struct fit_worker *w, struct line *c, double ran, double t, double *all)
+worker_add_hang(struct fit_worker *w, struct fit_line *c, double ran, double t,
+		double *all)
 {
-	const double s = fmin(hung(w, t), *all - ran / w->lanes);
+	const double s = fmin(worker_hung_s(w, t), *all - ran / w->lanes);
 	w->hung = 0;
 	if (!(s > 0))
 		return;
 	*all -= s;
-	c->compute = (double)NAN; /* says nothing of its turns */
+	c->compute = (double)NAN; /* tells nothing about the turns */
 	c->cut = 0;
 	c->cut_s = 0;
-	add_told(w, &(struct fit_told){ .clock = (uint32_t)c->is->clock,
-					.hung = w->hangs,
-					.turn = NAN,
-					.seconds = (float)s });
+	worker_add_report(w, &(struct fit_report){ .clock = (uint32_t)c->e->clock,
+						   .hang = w->hangs,
+						   .turn = NAN,
+						   .seconds = (float)s });
 }
 
-/* Keeps the line, pace by pace; one that the worker did not account for lasted since its
- * last. */
+/* Makes a report of each pace of the line.  A line without seconds lasted since the line
+ * before. */
 static void
-keep(struct fit_worker *w, struct line *c, double t)
+worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 {
 	const double ran = (double)c->ran.all.tasks * c->ran.all.task_s;
-	double all = busy(c) + c->wait;
+	double all = line_busy_s(c) + c->wait;
 	if (!(all > 0))
 		all = t - w->t;
-	keep_hung(w, c, ran, t, &all);
+	worker_add_hang(w, c, ran, t, &all);
 	w->t = t;
 	for (size_t i = 0; i < c->ran.paces; i++) {
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
-		const struct fit_told told = {
-			.clock = (uint32_t)c->is->clock,
+		const struct fit_report report = {
+			.clock = (uint32_t)c->e->clock,
 			.tasks = (float)p->tasks,
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
 								       : all),
 			.task_s = (float)fit_at_lanes(p->task_s, w->cores, w->lanes, 1),
-			.turn = i == 0 ? (float)turn(w, c) : NAN,
+			.turn = i == 0 ? (float)line_turn_s(w, c) : NAN,
 			.ran = (float)c->ran.all.tasks,
-			.pull = i == 0 ? (float)c->is->pull_all : 0,
-			.push = i == 0 ? (float)c->is->push_all : 0,
+			.pull = i == 0 ? (float)c->e->pull_all : 0,
+			.push = i == 0 ? (float)c->e->push_all : 0,
 			.cut = i + 1 == c->ran.paces ? (float)c->cut : 0,
 			.cut_s = i + 1 == c->ran.paces ? (float)c->cut_s : 0,
 		};
-		add_told(w, &told);
+		worker_add_report(w, &report);
 	}
 }
 
 static int
-take_clock(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	const bool own = e->round != FAL_TRACE_ABSENT;
-	/* While a clock ends, tasks of all those that are open may. */
-	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
+	const bool own_round = e->round != FAL_TRACE_ABSENT;
+	/* While a clock ends, tasks of all open clocks may end. */
+	const uint64_t most =
+		(uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->job.grid, 0);
 	const bool moves = fal_rule_traits(&f->policy.rule).moves;
 	const double latency = fal_trace_clock_latency(e, moves);
-	struct fit_worker *w = row_of(f, l);
-	struct line c = { .is = e,
-			  .compute = e->compute,
-			  .latency = latency,
-			  .wait = e->wait - latency,
-			  .cut = e->cut,
-			  .cut_s = e->cut > 0 ? e->cut_s : 0 };
+	struct fit_worker *w = fit_row(f, l);
+	struct fit_line c = { .e = e,
+			      .compute = e->compute,
+			      .latency = latency,
+			      .wait = e->wait - latency,
+			      .cut = e->cut,
+			      .cut_s = e->cut > 0 ? e->cut_s : 0 };
 	if (w == NULL || fal_trace_most(l, "done", e->done, most) < 0 ||
 	    fal_trace_most(l, "lost", e->lost, most) < 0 ||
 	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
 	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
-	    (!own && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
-	    fal_trace_clock_ran(l, &f->job, &c.ran) < 0)
+	    (!own_round && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
+	    fal_trace_clock_paces(l, &f->job, &c.ran) < 0)
 		return l->err;
 	if (e->cut > 0 && isnan(e->cut_s))
 		return fal_trace_fail(l, FAL_EFORMAT, "cut_s: missing");
 	if (e->rtt > 0)
 		w->rtt = e->rtt;
-	if (f->stopped) /* it may be no whole clock */
+	if (f->stopped) /* the clock may be incomplete */
 		return 0;
 	if (e->lanes > 0)
 		w->lanes = (uint32_t)e->lanes;
-	sum_up(f, w, &c);
-	keep(w, &c, l->t);
+	fit_add_sums(f, w, &c);
+	worker_add_line(w, &c, l->t);
 	return 0;
 }
 
 static int
-take_update(struct fal_fit *f, struct fal_trace_line *l)
+fit_take_update(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const uint64_t clock = l->is.update.clock, samples = l->is.update.samples;
 	if (fal_trace_most(l, "clock", clock, f->job.clocks - 1) < 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
-	const bool hung = f->suspects > 0 || f->lates != f->last_lates;
+	const bool hung = f->suspects > 0 || f->suspicions != f->last_suspicions;
 	const double seconds = counts ? l->t - f->last_t : 0;
-	f->last_lates = f->lates;
+	f->last_suspicions = f->suspicions;
 	f->updates++;
 	f->newest = clock;
 	f->last_t = l->t;
 	f->last_breaks = f->breaks;
-	struct fit_clock *c = f->shared ? clock_of(f, clock) : NULL;
+	struct fit_clock *c = f->shared ? fit_clock_at(f, clock) : NULL;
 	if (c != NULL)
 		c->seconds = seconds;
 	if (clock < f->begin)
 		return 0;
-	const double clocks = (double)samples / fal_grid_samples(&f->grid, clock);
+	const double clocks = (double)samples / fal_grid_samples(&f->job.grid, clock);
 	if (counts && f->since >= FAL_FIT_WARM) {
 		struct fit_sums *s = hung ? &f->hung : &f->well;
 		f->from = f->from == UINT64_MAX ? clock : f->from;
@@ -571,15 +543,15 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 {
 	static int (*const take[FAL_EVENTS])(struct fal_fit *f,
 					     struct fal_trace_line *l) = {
-		[FAL_EV_CLOCK] = take_clock,   [FAL_EV_UPDATE] = take_update,
-		[FAL_EV_POLICY] = take_policy, [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,   [FAL_EV_HOLD] = take_hold,
-		[FAL_EV_JOB] = take_job,       [FAL_EV_SUSPECT] = take_late,
-		[FAL_EV_BACK] = take_late,     [FAL_EV_RESTART] = take_restart,
-		[FAL_EV_GROUP] = take_group,
+		[FAL_EV_CLOCK] = fit_take_clock,    [FAL_EV_UPDATE] = fit_take_update,
+		[FAL_EV_POLICY] = fit_take_policy,  [FAL_EV_JOIN] = fit_take_join,
+		[FAL_EV_LEAVE] = fit_take_leave,    [FAL_EV_HOLD] = fit_take_hold,
+		[FAL_EV_JOB] = fit_take_job,        [FAL_EV_SUSPECT] = fit_take_suspicion,
+		[FAL_EV_BACK] = fit_take_suspicion, [FAL_EV_RESTART] = fit_take_restart,
+		[FAL_EV_GROUP] = fit_take_group,
 	};
 	struct fal_fit *f = fit;
-	if (!f->have_job && l->event != FAL_EV_JOB)
+	if (!f->has_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	return take[l->event] != NULL ? take[l->event](f, l) : 0;
 }
@@ -590,14 +562,14 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 struct scratch {
 	double *v;
 	size_t n;
-	double common_fixed; /* the rows' median; NAN: nothing is known of any */
-	bool prone;          /* one of the machines hangs time and again */
+	double common_fixed; /* the rows' median; NAN: not known of any row */
+	bool has_hangs;      /* one of the machines hangs repeatedly */
 	struct fal_cost_pace pace[2 * FAL_FIT_CLOCKS];
 };
 
-/* The value in the middle; 0 of none. */
+/* Returns the median of the values; 0: there is none. */
 static double
-median(struct scratch *s)
+scratch_median(struct scratch *s)
 {
 	return s->n > 0 ? fal_quantile(s->v, s->n, 0.5) : 0;
 }
@@ -605,236 +577,223 @@ median(struct scratch *s)
 /* Returns the first clock whose lines count: the start of a job shows no property of its
  * machines. */
 static uint64_t
-first_clock(const struct fal_fit *f)
+fit_first_clock(const struct fal_fit *f)
 {
 	const uint64_t begin = f->since >= FAL_FIT_ENOUGH ? f->begin : 0;
 	return f->newest >= FAL_FIT_ENOUGH && begin < FAL_FIT_WARM ? FAL_FIT_WARM : begin;
 }
 
-/* Line i of a row, of those that are kept, the oldest first. */
-static const struct fit_told *
-told_at(const struct fit_worker *w, uint64_t i)
+/* Returns kept report i of a row, from the oldest on. */
+static const struct fit_report *
+worker_report(const struct fit_worker *w, uint64_t i)
 {
 	const uint64_t gone = w->n > FAL_FIT_CLOCKS ? w->n - FAL_FIT_CLOCKS : 0;
-	return &w->told[(gone + i) % FAL_FIT_CLOCKS];
+	assert(i < w->n - gone);
+	return &w->report[(gone + i) % FAL_FIT_CLOCKS];
 }
 
 static uint64_t
-kept(const struct fit_worker *w)
+worker_reports(const struct fit_worker *w)
 {
 	return w->n < FAL_FIT_CLOCKS ? w->n : FAL_FIT_CLOCKS;
 }
 
-/* The median of what the row told of a field, at `at` in struct fit_told, where it is
- * above 0. */
+/* Returns the median over the row's reports of the positive values of a field, which has
+ * offset `at` in struct fit_report. */
 static double
-typical(const struct fal_fit *f, const struct fit_worker *w, size_t at, struct scratch *s)
+worker_median(const struct fal_fit *f, const struct fit_worker *w, size_t at,
+	      struct scratch *s)
 {
 	s->n = 0;
-	for (uint64_t i = 0; i < kept(w); i++) {
-		const struct fit_told *t = told_at(w, i);
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
 		const float v = *(const float *)((const char *)t + at);
-		if (t->clock >= first_clock(f) && v > 0)
+		if (t->clock >= fit_first_clock(f) && v > 0)
 			s->v[s->n++] = (double)v;
 	}
-	return median(s);
+	return scratch_median(s);
 }
 
 /* Returns the seconds that the row's lanes spend around a task: the median of the lines
  * or their mean, the smaller of the two, at least 0.  Cancelled tasks weigh little in the
  * median; the mean is the same whichever line a task ran in. */
 static double
-turn_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+worker_turn_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
 	double sum = 0, tasks = 0;
 	s->n = 0;
-	for (uint64_t i = 0; i < kept(w); i++) {
-		const struct fit_told *t = told_at(w, i);
-		if (t->clock < first_clock(f) || isnan(t->turn))
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
+		if (t->clock < fit_first_clock(f) || isnan(t->turn))
 			continue;
 		s->v[s->n++] = (double)t->turn;
 		sum += (double)t->turn * (double)t->ran;
 		tasks += (double)t->ran;
 	}
-	return fmax(fmin(median(s), tasks > 0 ? sum / tasks : 0), 0);
+	return fmax(fmin(scratch_median(s), tasks > 0 ? sum / tasks : 0), 0);
 }
 
+/* Returns a quantile of the ring. */
 static double
-of_ring(const struct fit_ring *r, double share, struct scratch *s)
+ring_quantile(const struct fit_ring *r, double share, struct scratch *s)
 {
 	for (s->n = 0; s->n < r->n && s->n < FAL_FIT_CLOCKS; s->n++)
 		s->v[s->n] = (double)r->v[s->n];
 	return s->n > 0 ? fal_quantile(s->v, s->n, share) : 0;
 }
 
-/* The part's tasks, in full ones. */
+/* Returns the report's tasks, in full ones. */
 static double
-size_of(const struct fal_fit *f, double fixed, const struct fit_told *t)
+report_full_tasks(const struct fal_fit *f, double fixed, const struct fit_report *t)
 {
 	const struct fal_trace_pace p = { .tasks = (uint64_t)t->tasks,
 					  .samples = (double)t->samples };
-	return fal_trace_size(&f->job, fixed, &p);
+	return fal_trace_full_tasks(&f->job, fixed, &p);
 }
 
-/* Seconds of a full one; 0: it ran none. */
+/* Returns the seconds of a full task; 0: no task ran. */
 static double
-full_s(const struct fal_fit *f, double fixed, const struct fit_told *t)
+report_full_task_s(const struct fal_fit *f, double fixed, const struct fit_report *t)
 {
-	const double size = size_of(f, fixed, t);
+	const double size = report_full_tasks(f, fixed, t);
 	return size > 0 ? (double)t->task_s * (double)t->tasks / size : 0;
 }
 
-/* The part of a full one's samples that its tasks have in the mean. */
+/* Returns the mean share of a full task's samples that the report's tasks have. */
 static double
-mean_part(const struct fal_fit *f, const struct fit_told *t)
+report_mean_part(const struct fal_fit *f, const struct fit_report *t)
 {
 	const double full = fal_grid_full(&f->job.grid);
 	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
 }
 
-/* The median of a full task's seconds, where all tasks were full. */
+/* Returns the median seconds of a full task, over reports with only full tasks. */
 static double
-typical_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+worker_full_task_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
 	s->n = 0;
-	for (uint64_t i = 0; i < kept(w); i++) {
-		const struct fit_told *t = told_at(w, i);
-		const double v = full_s(f, w->fixed, t);
-		if (t->clock >= first_clock(f) && v > 0 && !(mean_part(f, t) < 1))
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
+		const double v = report_full_task_s(f, w->fixed, t);
+		if (t->clock >= fit_first_clock(f) && v > 0 &&
+		    !(report_mean_part(f, t) < 1))
 			s->v[s->n++] = v;
 	}
-	return median(s);
+	return scratch_median(s);
 }
 
-/* The share of a full task's seconds that a task of any size takes: the median of what
- * its probe did, as one task of no samples, and lines say with tasks that are shorter in
- * the mean.  NAN: nothing does. */
+/* Returns the share of a full task's seconds that a task of any size takes: the median
+ * over its probe and the reports with shorter tasks.  NAN: there are none. */
 static double
-fixed_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+worker_fixed(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
-	const double usual = typical_s(f, w, s);
+	const double usual = worker_full_task_s(f, w, s);
 	s->n = 0;
 	if (!isnan(w->fixed))
 		s->v[s->n++] = w->fixed;
-	for (uint64_t i = 0; i < kept(w) && usual > 0; i++) {
-		const struct fit_told *t = told_at(w, i);
-		const double part = mean_part(f, t), less = 1 - part;
-		if (t->clock >= first_clock(f) && less > 0)
+	for (uint64_t i = 0; i < worker_reports(w) && usual > 0; i++) {
+		const struct fit_report *t = worker_report(w, i);
+		const double part = report_mean_part(f, t), less = 1 - part;
+		if (t->clock >= fit_first_clock(f) && less > 0)
 			s->v[s->n++] =
 				fmin(fmax(((double)t->task_s / usual - part) / less, 0),
 				     1);
 	}
-	return s->n > 0 ? median(s) : (double)NAN;
+	return s->n > 0 ? scratch_median(s) : (double)NAN;
 }
 
-/* Sets the scratch's common_fixed. */
-static void
-learn_fixed(const struct fal_fit *f, struct scratch *s)
-{
-	double *v = fal_xcalloc(f->workers, sizeof(*v));
-	size_t n = 0;
-	for (size_t i = 0; i < f->workers; i++) {
-		v[n] = fixed_of(f, &f->worker[i], s);
-		if (!isnan(v[n]))
-			n++;
-	}
-	memcpy(s->v, v, n * sizeof(*v));
-	s->n = n;
-	s->common_fixed = n > 0 ? median(s) : (double)NAN;
-	free(v);
-}
-
-/* A row's paces, as they are put together. */
+/* The paces of a row. */
 struct paces {
 	struct fal_cost_pace *v;
 	size_t n;
 };
 
 static void
-add_pace(struct paces *p, double task_s, double tasks, double seconds)
+paces_add(struct paces *p, double task_s, double tasks, double seconds)
 {
 	p->v[p->n++] = (struct fal_cost_pace){ .task_s = task_s,
 					       .tasks = tasks,
 					       .seconds = seconds };
 }
 
-/* Adds what a part says of `tasks` full ones, the worker being at task_s, and `after` in
- * the next part (0: not known).  Tasks that were cut short are as slow as the slower one
- * of these, and no quicker than they ran: who loses a race is slow, and would else seem
- * not to be. */
+/* Adds the paces of a report with `tasks` full tasks at task_s; `after`: task_s of the
+ * next report (0: not known).  Cancelled tasks count as slow as the slower of the two,
+ * and not quicker than they ran.  A worker that loses races is slow, and would otherwise
+ * seem quick. */
 static void
-add_told_paces(struct paces *p, const struct fit_told *t, double tasks, double task_s,
-	       double after)
+paces_add_report(struct paces *p, const struct fit_report *t, double tasks, double task_s,
+		 double after)
 {
 	const double ran = tasks * task_s;
 	const double cut_s = t->cut > 0 ? (double)t->cut_s : 0;
 	const double part = cut_s > 0 ? (double)t->seconds * cut_s / (ran + cut_s) : 0;
 	if ((double)t->seconds - part > 0)
-		add_pace(p, task_s, tasks, (double)t->seconds - part);
+		paces_add(p, task_s, tasks, (double)t->seconds - part);
 	if (part > 0) {
 		const double least = cut_s / (double)t->cut;
 		const double slow = fmax(fmax(task_s, after), least);
-		add_pace(p, slow, cut_s / slow, part);
+		paces_add(p, slow, cut_s / slow, part);
 	}
 }
 
-/* Does it hang time and again, or now?  What happened once is no property of a machine.
- */
+/* Returns whether the worker hangs repeatedly, or at present.  A single hang is no
+ * property of a machine. */
 static bool
-is_prone(const struct fal_fit *f, const struct fit_worker *w)
+worker_hangs(const struct fal_fit *f, const struct fit_worker *w)
 {
 	uint32_t first = 0, last = 0;
-	for (uint64_t i = 0; i < kept(w); i++) {
-		const struct fit_told *t = told_at(w, i);
-		if (t->hung == 0 || t->clock < first_clock(f))
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
+		if (t->hang == 0 || t->clock < fit_first_clock(f))
 			continue;
-		first = first == 0 ? t->hung : first;
-		last = t->hung;
+		first = first == 0 ? t->hang : first;
+		last = t->hang;
 	}
 	return first != last || (last != 0 && (w->suspect || w->stuck));
 }
 
-/* The paces of a row, line by line.  If the row ran no task in a line, the nearest
- * earlier line tells its speed, else the nearest later one; 0: none does. */
+/* Returns the paces of a row, report by report.  A report without tasks gets the speed of
+ * the nearest earlier report, else of the nearest later one; 0: there is none. */
 static struct paces
-paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
-	 struct scratch *s)
+worker_paces(const struct fal_fit *f, const struct fit_worker *w, double fixed,
+	     struct scratch *s)
 {
 	struct paces p = { .v = s->pace };
-	const bool prone = is_prone(f, w);
-	s->prone |= prone;
+	const bool hangs = worker_hangs(f, w);
+	s->has_hangs |= hangs;
 	const struct fal_policy_worker *e = fal_policy_find(&f->policy, w->name);
 	double task_s = 0;
-	uint64_t ran = 0; /* lines */
-	for (uint64_t i = 0; i < kept(w); i++) {
-		const struct fit_told *t = told_at(w, i);
+	uint64_t ran = 0; /* reports with tasks */
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
 		double after = 0;
 		ran += t->tasks > 0;
 		if (t->task_s > 0)
-			task_s = fit_at_lanes(full_s(f, fixed, t), w->cores, 1, w->lanes);
-		if (t->clock < first_clock(f))
+			task_s = fit_at_lanes(report_full_task_s(f, fixed, t), w->cores,
+					      1, w->lanes);
+		if (t->clock < fit_first_clock(f))
 			continue;
-		if (t->hung && prone) { /* nothing was done in these seconds */
-			add_pace(&p, task_s, 0, (double)t->seconds);
+		if (t->hang && hangs) {
+			paces_add(&p, task_s, 0, (double)t->seconds);
 			p.v[p.n - 1].hung = true;
 		}
-		if (t->hung)
+		if (t->hang)
 			continue;
-		if (i + 1 < kept(w)) {
-			const struct fit_told *next = told_at(w, i + 1);
-			after = fit_at_lanes(full_s(f, fixed, next), w->cores, 1,
-					     w->lanes);
+		if (i + 1 < worker_reports(w)) {
+			const struct fit_report *next = worker_report(w, i + 1);
+			after = fit_at_lanes(report_full_task_s(f, fixed, next), w->cores,
+					     1, w->lanes);
 		}
-		add_told_paces(&p, t, size_of(f, fixed, t), task_s, after);
+		paces_add_report(&p, t, report_full_tasks(f, fixed, t), task_s, after);
 	}
-	/* A worker that was excluded before it had shown its speed is taken to be like
-	 * the others. */
-	const bool hasty = e != NULL && e->excluded && ran < FAL_FIT_ENOUGH;
-	if (p.n == 0 || hasty) {
+	/* A worker that was excluded before its speed was known counts as an average one.
+	 */
+	const bool is_unknown = e != NULL && e->excluded && ran < FAL_FIT_ENOUGH;
+	if (p.n == 0 || is_unknown) {
 		p.n = 0;
-		add_pace(&p, hasty ? 0 : task_s, 0, 1);
+		paces_add(&p, is_unknown ? 0 : task_s, 0, 1);
 	}
-	for (size_t i = 1; i < p.n; i++) /* of tasks that were cut short, too */
+	for (size_t i = 1; i < p.n; i++)
 		if (!(p.v[i].task_s > 0))
 			p.v[i].task_s = p.v[i - 1].task_s;
 	for (size_t i = p.n - 1; i-- > 0;)
@@ -843,14 +802,14 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 	return p;
 }
 
-/* A row as a machine; its pace is 0 if it ran no task. */
+/* Adds a row as a machine; its pace is 0 if it ran no task. */
 static void
-add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
-	    struct fal_cost *out)
+fit_add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
+		struct fal_cost *out)
 {
-	const double own = fixed_of(f, w, s);
+	const double own = worker_fixed(f, w, s);
 	const double fixed = isnan(own) ? s->common_fixed : own;
-	const struct paces paces = paces_of(f, w, fixed, s);
+	const struct paces paces = worker_paces(f, w, fixed, s);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
@@ -859,55 +818,56 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.fixed = fixed,
 		.pace = paces.v,
 		.paces = paces.n,
-		.turn_s = turn_of(f, w, s),
-		.pull_s = typical(f, w, offsetof(struct fit_told, pull), s),
-		.push_s = typical(f, w, offsetof(struct fit_told, push), s),
+		.turn_s = worker_turn_s(f, w, s),
+		.pull_s = worker_median(f, w, offsetof(struct fit_report, pull), s),
+		.push_s = worker_median(f, w, offsetof(struct fit_report, push), s),
 		.rtt_s = w->rtt,
 	};
 	fal_cost_add(out, &m, w->name);
 }
 
 static bool
-is_known(const struct fal_cost_machine *m)
+machine_is_known(const struct fal_cost_machine *m)
 {
 	return m->pace[0].task_s > 0;
 }
 
-/* The median over the machines of a field, at `at` in struct fal_cost_machine. */
+/* Returns the median over the known machines of a field, which has offset `at` in struct
+ * fal_cost_machine. */
 static double
-common(const struct fal_cost *c, size_t at, struct scratch *s)
+cost_median(const struct fal_cost *c, size_t at, struct scratch *s)
 {
 	s->n = 0;
 	for (size_t i = 0; i < c->machines; i++)
-		if (is_known(&c->machine[i]))
+		if (machine_is_known(&c->machine[i]))
 			s->v[s->n++] =
 				*(const double *)((const char *)&c->machine[i] + at);
-	return median(s);
+	return scratch_median(s);
 }
 
-/* A machine that ran no task yet is as the others are.  FAL_ETRUNC: none ran any. */
+/* Gives the median values to machines that ran no task.  FAL_ETRUNC: no machine did. */
 static int
-guess(struct fal_cost *c, struct scratch *s)
+cost_fill_unknown(struct fal_cost *c, struct scratch *s)
 {
-	const double turn = common(c, offsetof(struct fal_cost_machine, turn_s), s);
-	const double pull = common(c, offsetof(struct fal_cost_machine, pull_s), s);
-	const double push = common(c, offsetof(struct fal_cost_machine, push_s), s);
+	const double turn = cost_median(c, offsetof(struct fal_cost_machine, turn_s), s);
+	const double pull = cost_median(c, offsetof(struct fal_cost_machine, pull_s), s);
+	const double push = cost_median(c, offsetof(struct fal_cost_machine, push_s), s);
 	s->n = 0;
 	for (size_t i = 0; i < c->machines; i++) {
 		const struct fal_cost_machine *m = &c->machine[i];
-		if (is_known(m))
+		if (machine_is_known(m))
 			s->v[s->n++] =
 				fit_at_lanes(fal_cost_mean(m), m->cores, m->lanes, 1);
 	}
-	const double pace = median(s);
+	const double pace = scratch_median(s);
 	if (!(pace > 0))
 		return FAL_ETRUNC;
 	for (size_t i = 0; i < c->machines; i++) {
 		struct fal_cost_machine *m = &c->machine[i];
-		if (is_known(m))
+		if (machine_is_known(m))
 			continue;
 		m->turn_s = turn;
-		m->pull_s = fmax(m->pull_s, pull); /* its link has shown that */
+		m->pull_s = fmax(m->pull_s, pull); /* its link may be known to be slow */
 		m->push_s = fmax(m->push_s, push);
 		for (size_t k = 0; k < m->paces; k++)
 			m->pace[k].task_s = fit_at_lanes(pace, m->cores, 1, m->lanes);
@@ -915,57 +875,63 @@ guess(struct fal_cost *c, struct scratch *s)
 	return 0;
 }
 
-/* Returns the seconds of a clock in which the last worker neither computes, pulls nor
- * pushes.  For rounds of their own: the wait of the workers that did not wait for others.
- * Among n workers that wait for each other, one does not. */
-static double
-rest_of(const struct fal_fit *f, size_t n, struct scratch *s)
-{
-	if (!f->shared)
-		return of_ring(&f->wait, 0.5 / (double)n, s);
-	s->n = 0;
-	for (size_t i = 0; i < FAL_FIT_CLOCKS; i++) {
-		const struct fit_clock *c = &f->clock[i];
-		if (c->number > first_clock(f) && c->seconds > 0 && c->busy > 0)
-			s->v[s->n++] = c->seconds - c->busy;
-	}
-	return median(s);
-}
-
-/* The coordinator's costs.  The rest of a clock has the coordinator's messages as well,
- * which a play adds. */
+/* Sets the coordinator's costs.  The rest of a clock includes the coordinator's messages,
+ * which a simulation adds itself. */
 static void
-coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
+fit_set_coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
 {
 	c->message_s = FAL_FIT_MESSAGE_S;
 	c->byte_s = FAL_FIT_BYTE_S;
-	c->push_bytes = of_ring(&f->tx, 0.5, s);
-	c->pull_bytes = of_ring(&f->rx, 0.5, s);
+	c->push_bytes = ring_quantile(&f->tx, 0.5, s);
+	c->pull_bytes = ring_quantile(&f->rx, 0.5, s);
 	const double talk =
 		2 * c->message_s + (c->push_bytes + c->pull_bytes) * c->byte_s;
-	const double n = f->shared ? (double)c->machines : 1;
-	c->step_s = fmax(rest_of(f, c->machines, s) - n * talk, 0);
+	/* The seconds of a clock in which the last worker neither computes, pulls nor
+	 * pushes.  For workers with rounds of their own: the wait of the workers that did
+	 * not wait for others; among n workers that wait for each other, one does not. */
+	s->n = 0;
+	for (size_t i = 0; i < FAL_FIT_CLOCKS && f->shared; i++) {
+		const struct fit_clock *at = &f->clock[i];
+		if (at->number > fit_first_clock(f) && at->seconds > 0 && at->busy > 0)
+			s->v[s->n++] = at->seconds - at->busy;
+	}
+	const double n = (double)c->machines;
+	c->step_s = f->shared ? scratch_median(s) - n * talk
+			      : ring_quantile(&f->wait, 0.5 / n, s) - talk;
+	c->step_s = fmax(c->step_s, 0);
 }
 
+/* Computes the model.  FAL_ETRUNC. */
 static int
-model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
+fit_model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 {
-	learn_fixed(f, s);
-	out->grid = f->grid;
-	bool gone = true;
+	/* The common fixed share. */
+	double *fixed = fal_xcalloc(f->workers, sizeof(*fixed));
+	size_t n = 0;
+	for (size_t i = 0; i < f->workers; i++) {
+		fixed[n] = worker_fixed(f, &f->worker[i], s);
+		n += isnan(fixed[n]) ? 0 : 1;
+	}
+	memcpy(s->v, fixed, n * sizeof(*fixed));
+	free(fixed);
+	s->n = n;
+	s->common_fixed = n > 0 ? scratch_median(s) : (double)NAN;
+	out->grid = f->job.grid;
+	bool all_left = true;
 	for (size_t i = 0; i < f->workers; i++)
-		gone = gone && f->worker[i].left;
+		all_left = all_left && f->worker[i].left;
 	/* If all have left, the workers that left after the last update count: the
 	 * coordinator was stopped, or those workers were. */
 	for (size_t i = 0; i < f->workers; i++)
-		if (!f->worker[i].left || (gone && f->worker[i].left_after == f->updates))
-			add_machine(f, &f->worker[i], s, out);
-	if (guess(out, s) < 0)
+		if (!f->worker[i].left ||
+		    (all_left && f->worker[i].left_after == f->updates))
+			fit_add_machine(f, &f->worker[i], s, out);
+	if (cost_fill_unknown(out, s) < 0)
 		return FAL_ETRUNC;
-	coordinator(f, s, out);
-	const double share = fal_grid_size(&f->grid, 0) / (double)out->machines;
+	fit_set_coordinator(f, s, out);
+	const double share = fal_grid_size(&f->job.grid, 0) / (double)out->machines;
 	for (size_t i = 0; i < out->machines; i++)
-		fal_cost_settle(&out->machine[i], share);
+		fal_cost_choose_pacing(&out->machine[i], share);
 	return 0;
 }
 
@@ -974,21 +940,21 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	    struct fal_diag *diag)
 {
 	struct fal_cost c = { 0 };
-	if (!f->have_job)
+	if (!f->has_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	if (f->group)
+	if (f->is_group)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the trace of a group server: what another scheme "
 				    "would do is told by that of the coordinator above");
 	struct scratch *s = fal_xcalloc(1, sizeof(*s));
-	struct fit_sums of = f->well;
+	struct fit_sums sums = f->well;
 	s->v = fal_xcalloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
-	const int err = model(f, s, &c);
-	/* Machines that do not hang are held against the clocks in which none did. */
-	if (s->prone || !(of.samples > 0)) {
-		of.counted += f->hung.counted;
-		of.seconds += f->hung.seconds;
-		of.samples += f->hung.samples;
+	const int err = fit_model(f, s, &c);
+	/* A model without hangs is compared with the clocks without hangs. */
+	if (s->has_hangs || !(sums.samples > 0)) {
+		sums.counted += f->hung.counted;
+		sums.seconds += f->hung.seconds;
+		sums.samples += f->hung.samples;
 	}
 	free(s->v);
 	free(s);
@@ -999,11 +965,11 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	*cost = c;
 	*run = (struct fal_fit_run){ .optim = f->optim,
 				     .policy = f->policy,
-				     .clocks = (uint64_t)(of.counted + 0.5),
+				     .clocks = (uint64_t)(sums.counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
-	if (of.samples > 0)
-		run->epoch_s = of.seconds * f->grid.samples / of.samples;
+	if (sums.samples > 0)
+		run->epoch_s = sums.seconds * f->job.grid.samples / sums.samples;
 	if (f->spent > 0)
 		run->compute = f->compute / f->spent;
 	return 0;

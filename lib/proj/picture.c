@@ -1,32 +1,33 @@
-/* The parts of a trace that falcon-proj draws: its last clocks as bands; loss and
- * accuracy, thinned. */
+/* The pictures of falcon-proj: the last clocks of a trace as a Gantt chart; the curves of
+ * loss and accuracy, thinned. */
 #include "proj/picture.h"
 
 #include "base/mem.h"
 #include "base/quantile.h"
 #include "trace/reader.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- bands ----------------------------------------------------------------------- */
+/* ---- Gantt chart ----------------------------------------------------------------- */
 
-/* The share of the drawn time that may be cut off a part at its begin: lines come a
- * little late. */
+/* A part that ends within this share of the drawn time is left out: lines come a little
+ * late. */
 #define SLIVER 0.004
 
 /* Replaces *p by a copy of the text. */
 static void
-set_text(char **p, const char *text)
+gantt_set_text(char **p, const char *text)
 {
 	free(*p);
 	*p = fal_xstrdup(text);
 }
 
-/* The row of the line's id; NULL with the error set. */
-static struct fal_band_row *
-row_of(struct fal_band *b, struct fal_trace_line *l)
+/* Returns the row of the line's worker; NULL with the line's error. */
+static struct fal_gantt_row *
+gantt_row(struct fal_gantt *b, struct fal_trace_line *l)
 {
 	const size_t *row = fal_ids_get(&b->ids, l->id);
 	if (row == NULL)
@@ -34,31 +35,32 @@ row_of(struct fal_band *b, struct fal_trace_line *l)
 	return row != NULL ? &b->row[*row] : NULL;
 }
 
-/* The row that a newcomer of this name continues, or a new one. */
+/* A new session continues the row of its name if the row's session has left. */
 static int
-take_join(struct fal_band *b, struct fal_trace_line *l)
+gantt_take_join(struct fal_gantt *b, struct fal_trace_line *l)
 {
 	size_t i = 0;
 	if (fal_ids_get(&b->ids, l->id) != NULL)
 		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", l->id);
 	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, l->worker) != 0))
 		i++;
-	if (i == FAL_BAND_WORKERS_MAX)
+	if (i == FAL_GANTT_WORKERS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
-				      FAL_BAND_WORKERS_MAX);
+				      FAL_GANTT_WORKERS_MAX);
 	if (i == b->rows) {
 		FAL_XGROW(b->row, b->cap_rows, i + 1);
 		b->row[b->rows++] =
-			(struct fal_band_row){ .name = fal_xstrdup(l->worker) };
+			(struct fal_gantt_row){ .name = fal_xstrdup(l->worker) };
 	}
 	b->row[i].left = false;
 	fal_ids_put(&b->ids, l->id, i);
 	return 0;
 }
 
-/* Room for one more at the end of an array that keeps its last `keep` elements. */
+/* Makes room for one element at the end of an array that keeps at least its last `keep`
+ * elements. */
 static void
-slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
+array_slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
 {
 	if (*n == 2 * keep) {
 		memmove(*v, (char *)*v + (keep + 1) * size, (keep - 1) * size);
@@ -68,15 +70,15 @@ slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
 }
 
 static int
-take_clock(struct fal_band *b, struct fal_trace_line *l)
+gantt_take_clock(struct fal_gantt *b, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	struct fal_band_row *r = row_of(b, l);
+	struct fal_gantt_row *r = gantt_row(b, l);
 	const double all = e->pull + e->compute + e->push + e->wait;
 	const uint64_t ran = e->done + e->lost;
-	if (r == NULL || !(all > 0)) /* of a worker that was not asked any more */
+	if (r == NULL || !(all > 0)) /* no time has passed */
 		return l->err;
-	struct fal_band_part p = {
+	struct fal_gantt_part p = {
 		.begin = fmax(0, l->t - all),
 		.end = l->t,
 		.pull = e->pull,
@@ -97,50 +99,41 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 		p.load.lane_s = (double)ran * e->task_s / (double)e->lanes;
 		p.load.size = (double)e->samples;
 	}
-	r->cut = r->cut || r->n == 2 * FAL_BAND_LINES;
-	slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p));
+	r->cut = r->cut || r->n == 2 * FAL_GANTT_LINES;
+	array_slide((void **)&r->part, &r->n, &r->cap, FAL_GANTT_LINES, sizeof(p));
 	r->part[r->n++] = p;
 	return FAL_OK;
 }
 
-static void
-take_update(struct fal_band *b, struct fal_trace_line *l)
-{
-	const struct fal_band_update u = {
-		.t = l->t,
-		.version = l->is.update.version,
-		.clock = l->is.update.clock,
-	};
-	slide((void **)&b->update, &b->updates, &b->cap_updates, FAL_BAND_UPDATES,
-	      sizeof(u));
-	b->update[b->updates++] = u;
-}
-
 int
-fal_band_line(void *band, struct fal_trace_line *l)
+fal_gantt_line(void *band, struct fal_trace_line *l)
 {
-	struct fal_band *b = band;
-	struct fal_band_row *r;
+	struct fal_gantt *b = band;
+	struct fal_gantt_row *r;
 	switch (l->event) {
 	case FAL_EV_JOB:
-		set_text(&b->scheme, l->is.job.scheme);
-		set_text(&b->name, l->is.job.name);
+		gantt_set_text(&b->scheme, l->is.job.scheme);
+		gantt_set_text(&b->name, l->is.job.name);
 		break;
 	case FAL_EV_POLICY:
-		set_text(&b->scheme, l->is.policy.scheme);
+		gantt_set_text(&b->scheme, l->is.policy.scheme);
 		break;
 	case FAL_EV_JOIN:
-		return take_join(b, l);
+		return gantt_take_join(b, l);
 	case FAL_EV_LEAVE:
-		if ((r = row_of(b, l)) != NULL) {
+		if ((r = gantt_row(b, l)) != NULL) {
 			r->left = true;
 			r->left_t = l->t;
 		}
 		break;
 	case FAL_EV_CLOCK:
-		return take_clock(b, l);
+		return gantt_take_clock(b, l);
 	case FAL_EV_UPDATE:
-		take_update(b, l);
+		array_slide((void **)&b->update, &b->updates, &b->cap_updates,
+			    FAL_GANTT_UPDATES, sizeof(*b->update));
+		b->update[b->updates++] =
+			(struct fal_gantt_update){ l->t, l->is.update.version,
+						   l->is.update.clock };
 		break;
 	default:
 		break;
@@ -148,36 +141,38 @@ fal_band_line(void *band, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Sets begin and end; `v` has room for a number of each row. */
+/* Sets begin and end. */
 static void
-choose_time(struct fal_band *b, double *v)
+gantt_choose_time(struct fal_gantt *b)
 {
+	double *v = fal_xcalloc(b->rows, sizeof(*v));
 	size_t n = 0;
 	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
 	double known = 0;
 	b->end = 0;
 	for (size_t i = 0; i < b->rows; i++) {
-		const struct fal_band_row *r = &b->row[i];
+		const struct fal_gantt_row *r = &b->row[i];
 		if (r->n == 0 || (r->left && r->left_t < newest))
 			continue;
-		const size_t back = r->n < FAL_BAND_CLOCKS ? r->n : FAL_BAND_CLOCKS;
+		const size_t back = r->n < FAL_GANTT_CLOCKS ? r->n : FAL_GANTT_CLOCKS;
 		v[n++] = r->part[r->n - back].begin;
 		b->end = fmax(b->end, r->part[r->n - 1].end);
 		if (r->cut)
 			known = fmax(known, r->part[0].begin);
 	}
 	b->begin = n > 0 ? fmax(fal_quantile(v, n, 0.5), known) : b->end;
+	free(v);
 }
 
-/* Chooses the drawn part of the rows: `shown`, in order of rows, and `first`. */
+/* Chooses the drawn rows, in the order of `row`, their first parts, and the updates. */
 static void
-choose_rows(struct fal_band *b)
+gantt_choose_rows(struct fal_gantt *b)
 {
 	const double least = b->begin + SLIVER * (b->end - b->begin);
 	b->n_shown = 0;
 	b->own = false;
 	for (size_t i = 0; i < b->rows; i++) {
-		struct fal_band_row *r = &b->row[i];
+		struct fal_gantt_row *r = &b->row[i];
 		r->first = 0;
 		while (r->first < r->n && r->part[r->first].end <= least)
 			r->first++;
@@ -197,45 +192,46 @@ choose_rows(struct fal_band *b)
 }
 
 static int
-by_name(const void *a, const void *b, void *rows)
+row_name_order(const void *a, const void *b, void *rows)
 {
-	const struct fal_band_row *row = rows;
+	const struct fal_gantt_row *row = rows;
 	const size_t *x = a, *y = b;
 	const int order = strverscmp(row[*x].name, row[*y].name);
 	return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* Returns the number of last parts to judge: the drawn ones or, for a worker with few of
- * these, as many as a verdict takes. */
+/* Returns the number of last parts to classify: the drawn ones or, if these are few, as
+ * many as a verdict needs. */
 static size_t
-judged(const struct fal_band_row *r)
+row_classified_parts(const struct fal_gantt_row *r)
 {
 	const size_t drawn = r->n - r->first;
-	if (drawn >= FAL_BAND_PERSISTENT || r->n < FAL_BAND_PERSISTENT)
+	if (drawn >= FAL_GANTT_PERSISTENT || r->n < FAL_GANTT_PERSISTENT)
 		return drawn;
-	return FAL_BAND_PERSISTENT;
+	return FAL_GANTT_PERSISTENT;
 }
 
-/* Sets `persistent`. */
+/* Finds the persistent stragglers. */
 static void
-classes(struct fal_band *b)
+gantt_find_persistent(struct fal_gantt *b)
 {
 	struct fal_trace_load *load = fal_xcalloc(b->n_shown, sizeof(*load));
 	struct fal_trace_class *verdict = fal_xcalloc(b->n_shown, sizeof(*verdict));
 	size_t *streak = fal_xcalloc(b->n_shown, sizeof(*streak));
 	for (size_t i = 0; i < b->rows; i++)
 		b->row[i].persistent = false;
-	for (size_t back = 1; back <= FAL_BAND_CLOCKS; back++) {
+	for (size_t back = 1; back <= FAL_GANTT_CLOCKS; back++) {
 		for (size_t i = 0; i < b->n_shown; i++) {
-			const struct fal_band_row *r = &b->row[b->shown[i]];
-			load[i] = back <= judged(r) ? r->part[r->n - back].load
-						    : (struct fal_trace_load){ 0 };
+			const struct fal_gantt_row *r = &b->row[b->shown[i]];
+			load[i] = back <= row_classified_parts(r)
+					  ? r->part[r->n - back].load
+					  : (struct fal_trace_load){ 0 };
 		}
 		fal_trace_classify(load, b->n_shown, verdict);
 		for (size_t i = 0; i < b->n_shown; i++) {
-			const bool is = verdict[i].class == FAL_CLASS_STRAGGLER;
-			streak[i] = is ? streak[i] + 1 : 0;
-			if (streak[i] >= FAL_BAND_PERSISTENT)
+			const bool is_slow = verdict[i].class == FAL_CLASS_STRAGGLER;
+			streak[i] = is_slow ? streak[i] + 1 : 0;
+			if (streak[i] >= FAL_GANTT_PERSISTENT)
 				b->row[b->shown[i]].persistent = true;
 		}
 	}
@@ -245,23 +241,21 @@ classes(struct fal_band *b)
 }
 
 int
-fal_band_end(struct fal_band *b, struct fal_diag *diag)
+fal_gantt_end(struct fal_gantt *b, struct fal_diag *diag)
 {
-	double *v = fal_xcalloc(b->rows, sizeof(*v));
-	choose_time(b, v);
-	free(v);
+	gantt_choose_time(b);
 	free(b->shown);
 	b->shown = fal_xcalloc(b->rows, sizeof(*b->shown));
-	choose_rows(b);
-	qsort_r(b->shown, b->n_shown, sizeof(*b->shown), by_name, b->row);
+	gantt_choose_rows(b);
+	qsort_r(b->shown, b->n_shown, sizeof(*b->shown), row_name_order, b->row);
 	if (b->n_shown == 0)
 		return fal_diag_set(diag, FAL_ETRUNC, "no clock ended");
-	classes(b);
+	gantt_find_persistent(b);
 	return FAL_OK;
 }
 
 void
-fal_band_free(struct fal_band *b)
+fal_gantt_free(struct fal_gantt *b)
 {
 	for (size_t i = 0; i < b->rows; i++) {
 		free(b->row[i].name);
@@ -273,43 +267,47 @@ fal_band_free(struct fal_band *b)
 	fal_ids_free(&b->ids);
 	free(b->name);
 	free(b->scheme);
-	*b = (struct fal_band){ 0 };
+	*b = (struct fal_gantt){ 0 };
 }
 
 /* ---- curves ---------------------------------------------------------------------- */
 
+/* Returns the mean of means a of n and b of m values. */
 static double
-mean(double a, double n, double b, double m)
+weighted_mean(double a, double n, double b, double m)
 {
 	return a + (b - a) * m / (n + m);
 }
 
-/* The mean of two points, over n and m values. */
+/* Returns the mean of points a of n and b of m values. */
 static struct fal_curve_point
-merge(struct fal_curve_point a, uint64_t n, struct fal_curve_point b, uint64_t m)
+point_merge(struct fal_curve_point a, uint64_t n, struct fal_curve_point b, uint64_t m)
 {
 	const double x = (double)n, y = (double)m;
-	return (struct fal_curve_point){ .t = mean(a.t, x, b.t, y),
-					 .samples = mean(a.samples, x, b.samples, y),
-					 .value = mean(a.value, x, b.value, y) };
+	return (struct fal_curve_point){ .t = weighted_mean(a.t, x, b.t, y),
+					 .samples = weighted_mean(a.samples, x, b.samples,
+								  y),
+					 .value = weighted_mean(a.value, x, b.value, y) };
 }
 
 static void
-add_point(struct fal_curve_line *c, struct fal_curve_point p)
+curve_add_point(struct fal_curve_line *c, struct fal_curve_point p)
 {
 	if (c->each == 0)
 		c->each = c->in_last = 1;
 	if (c->in_last < c->each) {
 		struct fal_curve_point *last = &c->point[c->n - 1];
-		*last = merge(*last, c->in_last++, p, 1);
+		*last = point_merge(*last, c->in_last++, p, 1);
 		return;
 	}
-	if (c->n == FAL_CURVE_POINTS) { /* pairs become their means */
+	if (c->n == FAL_CURVE_POINTS) { /* each pair of points becomes their mean */
 		for (size_t i = 0; i < c->n / 2; i++)
-			c->point[i] = merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
+			c->point[i] =
+				point_merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
 		c->n /= 2;
 		c->each *= 2;
 	}
+	assert(c->n < FAL_CURVE_POINTS);
 	c->point[c->n++] = p;
 	c->in_last = 1;
 }
@@ -325,14 +323,14 @@ fal_curve_line(void *curve, struct fal_trace_line *l)
 		c->version[u->version % FAL_CURVE_VERSIONS] =
 			(struct fal_curve_version){ u->version, c->samples };
 		if (!isnan(u->loss))
-			add_point(&c->loss,
-				  (struct fal_curve_point){ l->t, c->samples, u->loss });
+			curve_add_point(&c->loss, (struct fal_curve_point){
+							  l->t, c->samples, u->loss });
 	} else if (l->event == FAL_EV_EVAL) {
 		const struct fal_curve_version *v =
 			&c->version[e->version % FAL_CURVE_VERSIONS];
 		const double samples = v->version == e->version ? v->samples : c->samples;
-		add_point(&c->accuracy,
-			  (struct fal_curve_point){ l->t, samples, e->accuracy });
+		curve_add_point(&c->accuracy,
+				(struct fal_curve_point){ l->t, samples, e->accuracy });
 	}
 	return FAL_OK;
 }

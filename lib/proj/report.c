@@ -1,5 +1,6 @@
-/* The straggler projection: lines of a trace, sorted into frames; what each frame says;
- * sums over a window of them; and findings, one sentence of advice each. */
+/* The straggler projection: sorts the lines of a trace into frames, derives the seconds
+ * and classes of each frame, sums them over a window, and makes findings, one sentence of
+ * advice each. */
 #include "proj/report.h"
 
 #include "base/mem.h"
@@ -19,26 +20,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most numbers of lanes of a worker whose speeds are kept. */
-enum { LANES_MAX = 64 };
+/* Keeps the speeds of a worker at so many numbers of lanes. */
+enum { RINGS_MAX = 64 };
 
 /* A worker in one frame, or its sums over the frames of a window.  Seconds. */
 struct report_cell {
 	struct fal_trace_load load;
 	double compute, wait;
-	double samples;            /* of the tasks that it ran, lost ones included */
-	double won_samples, won_s; /* of those whose claims won: their samples, their
-				      seconds on lanes / lanes */
+	double samples;            /* of all its tasks, with the lost ones */
+	double won_samples, won_s; /* of tasks whose claims won: samples, and seconds on
+				      lanes / lanes */
 	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
 	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
-	double idle_s; /* that it waited in these, but for latency */
+	double idle_s; /* its wait in these, without latency */
 };
 
-/* The contents of a clock's parts; seconds of a worker, or weighted sums. */
+/* The uses of time; seconds of a worker, or weighted sums. */
 struct report_use {
 	double compute; /* in which a lane was busy */
-	double ran;     /* that its tasks take if its lanes are all busy */
-	double won;     /* the same of those whose claims won */
+	double ran;     /* of its tasks, if all its lanes were busy */
+	double won;     /* the same, of tasks whose claims won */
 	double whole, comm, wait[FAL_REPORT_WAITS];
 };
 
@@ -53,26 +54,26 @@ struct report_ring {
 /* Sums over the frames of a window. */
 struct report_sums {
 	struct report_cell cell;
-	struct report_use use; /* of its own */
+	struct report_use use;
 	double finish, lag;
-	uint64_t finishes; /* frames that these two are of */
+	uint64_t finishes; /* frames with finish and lag */
 	uint64_t in_class[FAL_CLASS_PIONEER + 1];
-	uint64_t in_run[FAL_CLASS_PIONEER + 1]; /* of them, in runs */
+	uint64_t in_run[FAL_CLASS_PIONEER + 1]; /* of these, in runs */
 	double slower[FAL_CLASS_PIONEER + 1];   /* sums */
 };
 
 /* A worker; its index is that of its row in the summary. */
 struct report_row {
-	bool fresh;    /* its next line does not count for times */
+	bool fresh;    /* its next line counts for tasks and speeds only */
 	double speed;  /* newest, samples a second; 0: not known */
 	double task_s; /* of a full task */
 	uint32_t lanes;
 	uint64_t dropped;            /* rounds, up to its newest frame */
-	double wait;                 /* of a line in its newest frame, but for latency */
+	double wait;                 /* of a line in its newest frame, without latency */
 	struct fal_trace_load load;  /* of its newest frame */
 	struct report_cell cell[2];  /* of the open frames */
 	enum fal_class class;        /* in its newest frame */
-	enum fal_cause straggles_by; /* when it last was a straggler */
+	enum fal_cause straggles_by; /* the cause when it last was a straggler */
 	uint64_t run;                /* frames of this class in a row */
 	struct report_ring *ring;    /* by lanes, ascending */
 	size_t rings, cap_rings;
@@ -86,27 +87,27 @@ struct fal_report_state {
 	struct fal_optim optim; /* {0}: not known */
 	struct report_row *row;
 	size_t rows, cap_rows;
-	size_t present; /* rows whose sessions last */
-	bool told;      /* some worker has, ever */
+	size_t present;  /* rows with a session */
+	bool has_clocks; /* the trace has a clock line */
 	/* The open frames of shared rounds: clocks base and base+1, and the lines of
-	 * each.  Rounds of their own use cell 0. */
+	 * each.  Rounds of workers' own use cell 0. */
 	bool open;
 	uint64_t base;
 	size_t lines[2];
-	bool partial[2]; /* some of these lines do not count */
-	/* The clock that ends: its tasks so far, and when the last one ended. */
+	bool partial[2]; /* some of these lines count for tasks and speeds only */
+	/* The clock under way: its ended tasks, and the end of the clock before. */
 	bool ticking;
 	uint64_t ended;
 	double tick;
 	double ring[FAL_REPORT_TICKS]; /* clock seconds, a ring */
 	/* Sums of the window. */
-	bool begun;   /* a round has ended, ever */
-	double begin; /* when the window began */
+	bool begun;   /* the trace has a ledger line */
+	double begin; /* time of the window's beginning */
 	uint64_t ticks;
-	double samples; /* that are over, of the frames */
+	double samples; /* that have ended, of the frames */
 	/* Sums for shared rounds, in which each frame has its own clock and speeds: the
-	 * ideal seconds of the clocks, those by which whole tasks exceed them, and the
-	 * workers', weighted by their speeds. */
+	 * ideal seconds of the clocks; the seconds in excess because of whole tasks; and
+	 * the uses of the workers' time, weighted by their speeds. */
 	double ideal, whole;
 	struct report_use use;
 	double vain; /* samples claimed for rounds that were not applied */
@@ -118,20 +119,21 @@ struct fal_report_state {
 	size_t cap_load, cap_verdict, cap_lanes, cap_value;
 };
 
-/* Do workers share rounds, so that a clock has a line of each of them?  The members of a
- * group share rounds that were granted above: there are several at once, and a member has
- * part in some. */
+/* Returns whether workers share rounds, so that a clock has a line of each worker.  The
+ * coordinator above grants a group several rounds at once, and a member takes part in
+ * some of them: these do not count as shared. */
 static bool
 report_shared(const struct fal_report_state *s)
 {
 	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
 }
 
-/* ---- a frame: its seconds by cause, and how the workers stood in it ---------------- */
+/* ---- a frame: the uses of its time, and the workers' classes ----------------------- */
 
-/* The median of the projected times of those that have one; NAN: none has. */
+/* Returns the median of the projected times of the workers with a class; NAN: none has.
+ */
 static double
-report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
+report_median_time(const struct fal_trace_class *verdict, size_t n, double *scratch)
 {
 	size_t k = 0;
 	for (size_t i = 0; i < n; i++)
@@ -140,10 +142,10 @@ report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
 	return fal_quantile(scratch, k, 0.5);
 }
 
-/* Does the row count in the frame?  A row counts if it told in the frame or, with rounds
- * of its own, if it is there and told before. */
+/* Returns whether the row counts in the frame: it has a line in the frame or, with rounds
+ * of its own, it is here and has a line before. */
 static bool
-counts(const struct fal_report_state *s, size_t row, size_t at)
+frame_has_row(const struct fal_report_state *s, size_t row, size_t at)
 {
 	const struct report_row *w = &s->row[row];
 	if (w->cell[at].load.clocks > 0)
@@ -151,9 +153,9 @@ counts(const struct fal_report_state *s, size_t row, size_t at)
 	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
 }
 
-/* Renews the last values of a row that told in the frame. */
+/* Takes over the newest values of a row from its lines in a frame. */
 static void
-renew(struct report_row *w, const struct report_cell *c)
+row_update(struct report_row *w, const struct report_cell *c)
 {
 	w->load = c->load;
 	w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
@@ -164,7 +166,7 @@ renew(struct report_row *w, const struct report_cell *c)
 }
 
 static void
-add_cell(struct report_cell *to, const struct report_cell *c)
+cell_add(struct report_cell *to, const struct report_cell *c)
 {
 	to->load.clocks += c->load.clocks;
 	to->load.tasks += c->load.tasks;
@@ -195,7 +197,7 @@ report_use_add(struct report_use *to, const struct report_use *use, double weigh
 /* Returns the cell's seconds by use.  No line of the workers with tasks waited less than
  * `least` seconds. */
 static struct report_use
-use_of(const struct report_cell *c, double least)
+cell_use(const struct report_cell *c, double least)
 {
 	const double lines = (double)(c->load.clocks - c->idle);
 	const double rest = c->wait - c->load.latency - c->idle_s;
@@ -213,11 +215,11 @@ use_of(const struct report_cell *c, double least)
 	};
 }
 
-/* Returns the least wait of a line among the workers that had tasks and were waited for.
- * Nobody waits for a worker whose rounds are dropped.  If nobody is waited for, all waits
- * are the coordinator's. */
+/* Returns the least wait of a line among the workers that had tasks and that others wait
+ * for.  Nobody waits for a worker whose rounds are dropped.  Infinite: there is no such
+ * worker, and all waits are the coordinator's. */
 static double
-least_wait(struct fal_report_state *s, size_t at)
+frame_least_wait(struct fal_report_state *s, size_t at)
 {
 	double least = HUGE_VAL;
 	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
@@ -225,18 +227,19 @@ least_wait(struct fal_report_state *s, size_t at)
 		const uint64_t dropped = s->summary.worker[i].dropped;
 		const struct report_cell *c = &w->cell[at];
 		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
-		if (counts(s, i, at) && asked && dropped == w->dropped && w->wait < least)
+		if (frame_has_row(s, i, at) && asked && dropped == w->dropped &&
+		    w->wait < least)
 			least = w->wait;
 		w->dropped = dropped;
 	}
 	return least;
 }
 
-/* Adds a clock of shared rounds, which `speed` samples a second worked on, to the sums:
- * the ideal seconds of the clock; the time at which each worker finished, against all at
- * once; and the cost of whole tasks, which under slack need not fit the clock. */
+/* Adds a clock of shared rounds, computed at `speed` samples a second, to the sums: the
+ * ideal seconds of the clock; the finish of each worker, and its lag behind a common
+ * finish; and the cost of whole tasks, which under slack need not fit the clock. */
 static void
-clock_ends(struct fal_report_state *s, size_t at, double speed)
+frame_add_clock(struct fal_report_state *s, size_t at, double speed)
 {
 	const double samples = fal_grid_samples(&s->summary.job.grid, s->base + at);
 	const double full = fal_grid_full(&s->summary.job.grid);
@@ -244,7 +247,7 @@ clock_ends(struct fal_report_state *s, size_t at, double speed)
 	size_t n = 0;
 	for (size_t i = 0; i < s->rows; i++) {
 		const struct report_row *w = &s->row[i];
-		if (!counts(s, i, at) || !(w->speed > 0))
+		if (!frame_has_row(s, i, at) || !(w->speed > 0))
 			continue;
 		s->lanes[n++] = (struct fal_bound_lanes){ w->task_s, w->lanes,
 							  s->summary.worker[i].fixed };
@@ -271,63 +274,58 @@ clock_ends(struct fal_report_state *s, size_t at, double speed)
 	}
 }
 
-/* The row told of a frame in which it was of this class, this much slower. */
 static void
-note_class(struct report_row *w, const struct fal_trace_class *v, double slower)
-{
-	struct report_sums *sum = &w->sums;
-	w->run = v->class == w->class ? w->run + 1 : 1;
-	w->class = v->class;
-	if (v->class == FAL_CLASS_STRAGGLER)
-		w->straggles_by = v->cause;
-	sum->in_class[v->class]++;
-	if (w->run >= FAL_REPORT_RUN)
-		sum->in_run[v->class] += w->run == FAL_REPORT_RUN ? FAL_REPORT_RUN : 1;
-	sum->slower[v->class] += slower;
-}
-
-static void
-classes(struct fal_report_state *s, size_t at)
+frame_classify(struct fal_report_state *s, size_t at)
 {
 	for (size_t i = 0; i < s->rows; i++)
-		s->load[i] =
-			counts(s, i, at) ? s->row[i].load : (struct fal_trace_load){ 0 };
+		s->load[i] = frame_has_row(s, i, at) ? s->row[i].load
+						     : (struct fal_trace_load){ 0 };
 	fal_trace_classify(s->load, s->rows, s->verdict);
-	const double pace = report_pace(s->verdict, s->rows, s->value);
-	for (size_t i = 0; i < s->rows; i++)
-		if (s->row[i].cell[at].load.clocks > 0 &&
-		    s->verdict[i].class != FAL_CLASS_NONE && pace > 0)
-			note_class(&s->row[i], &s->verdict[i],
-				   s->verdict[i].projected / pace);
+	const double median = report_median_time(s->verdict, s->rows, s->value);
+	for (size_t i = 0; i < s->rows && median > 0; i++) {
+		struct report_row *w = &s->row[i];
+		const struct fal_trace_class *v = &s->verdict[i];
+		if (w->cell[at].load.clocks == 0 || v->class == FAL_CLASS_NONE)
+			continue;
+		w->run = v->class == w->class ? w->run + 1 : 1;
+		w->class = v->class;
+		if (v->class == FAL_CLASS_STRAGGLER)
+			w->straggles_by = v->cause;
+		w->sums.in_class[v->class]++;
+		if (w->run >= FAL_REPORT_RUN)
+			w->sums.in_run[v->class] +=
+				w->run == FAL_REPORT_RUN ? FAL_REPORT_RUN : 1;
+		w->sums.slower[v->class] += v->projected / median;
+	}
 }
 
-/* Closes the open frame `at` (0 or 1): its cells are empty afterwards. */
+/* Closes the open frame `at` (0 or 1), which empties its cells. */
 static void
-report_frame(struct fal_report_state *s, size_t at)
+report_close_frame(struct fal_report_state *s, size_t at)
 {
-	double all = 0;
+	double speed = 0;
 	for (size_t i = 0; i < s->rows; i++) {
 		struct report_row *w = &s->row[i];
 		if (w->cell[at].load.clocks > 0)
-			renew(w, &w->cell[at]);
-		if (counts(s, i, at))
-			all += w->speed;
+			row_update(w, &w->cell[at]);
+		if (frame_has_row(s, i, at))
+			speed += w->speed;
 	}
-	/* A clock of which not all is known would have work without workers. */
-	const bool whole = all > 0 && !(report_shared(s) && s->partial[at]);
-	const double least = least_wait(s, at);
-	for (size_t i = 0; i < s->rows && whole; i++) {
+	/* A clock with missing lines would have work without workers. */
+	const bool is_complete = speed > 0 && !(report_shared(s) && s->partial[at]);
+	const double least = frame_least_wait(s, at);
+	for (size_t i = 0; i < s->rows && is_complete; i++) {
 		struct report_row *w = &s->row[i];
-		const struct report_use use = use_of(&w->cell[at], least);
-		add_cell(&w->sums.cell, &w->cell[at]);
+		const struct report_use use = cell_use(&w->cell[at], least);
+		cell_add(&w->sums.cell, &w->cell[at]);
 		report_use_add(&w->sums.use, &use, 1);
-		report_use_add(&s->use, &use, w->speed / all);
+		report_use_add(&s->use, &use, w->speed / speed);
 		if (!report_shared(s))
 			s->samples += w->cell[at].won_samples;
 	}
-	if (report_shared(s) && whole)
-		clock_ends(s, at, all);
-	classes(s, at);
+	if (report_shared(s) && is_complete)
+		frame_add_clock(s, at, speed);
+	frame_classify(s, at);
 	for (size_t i = 0; i < s->rows; i++)
 		s->row[i].cell[at] = (struct report_cell){ 0 };
 }
@@ -335,17 +333,17 @@ report_frame(struct fal_report_state *s, size_t at)
 /* ---- lines ------------------------------------------------------------------------- */
 
 /* A clock line. */
-struct told {
-	const struct fal_ev_clock *is;
+struct report_line {
+	const struct fal_ev_clock *e;
 	uint64_t lanes;
 	double latency;
-	struct fal_trace_ran ran;
+	struct fal_trace_paces ran;
 };
 
-/* What comes next tells of other waiting, too: the open frames count no more, nor does
- * the next line of anyone. */
+/* The next lines contain waiting for another reason: drops the open frames, and each
+ * worker's next line counts for tasks and speeds only. */
 static void
-break_off(struct fal_report_state *s)
+report_drop_frames(struct fal_report_state *s)
 {
 	s->ticking = s->open = false;
 	memset(s->lines, 0, sizeof(s->lines));
@@ -357,7 +355,7 @@ break_off(struct fal_report_state *s)
 }
 
 static void
-restart(struct fal_report_state *s)
+report_begin_window(struct fal_report_state *s)
 {
 	s->begin = s->summary.seconds;
 	s->ticks = 0;
@@ -372,40 +370,41 @@ restart(struct fal_report_state *s)
 }
 
 static int
-take_scheme(struct fal_report_state *s, struct fal_trace_line *l, const char *scheme)
+report_set_scheme(struct fal_report_state *s, struct fal_trace_line *l,
+		  const char *scheme)
 {
 	const struct fal_rule old = s->rule;
 	if (fal_trace_scheme_read(l, scheme, &s->rule) < 0)
 		return l->err;
-	break_off(s);
+	report_drop_frames(s);
 	if (!fal_rule_eq(&old, &s->rule))
-		restart(s);
+		report_begin_window(s);
 	return 0;
 }
 
 static int
-take_job(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_job(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	fal_fit_optim(l, &s->optim);
-	return l->err < 0 ? l->err : take_scheme(s, l, l->is.job.scheme);
+	return l->err < 0 ? l->err : report_set_scheme(s, l, l->is.job.scheme);
 }
 
 static int
-take_policy(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_policy(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	return take_scheme(s, l, l->is.policy.scheme);
+	return report_set_scheme(s, l, l->is.policy.scheme);
 }
 
 static int
-take_hold(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_hold(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	break_off(s);
+	report_drop_frames(s);
 	return l->err;
 }
 
-/* Someone joined or left. */
+/* A worker joined or left. */
 static int
-take_session(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_session(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const struct fal_summary *sum = &s->summary;
 	FAL_XGROW(s->row, s->cap_rows, sum->n_worker);
@@ -423,17 +422,17 @@ take_session(struct fal_report_state *s, struct fal_trace_line *l)
 }
 
 static int
-take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	s->row[*fal_ids_get(&s->summary.ids, l->id)].counts.suspected++;
 	return l->err;
 }
 
-/* Closes the frame of clock `base`; the one behind it becomes the first. */
+/* Closes the frame of clock `base`; the next frame becomes the first. */
 static void
-shift(struct fal_report_state *s)
+report_next_frame(struct fal_report_state *s)
 {
-	report_frame(s, 0);
+	report_close_frame(s, 0);
 	for (size_t i = 0; i < s->rows; i++) {
 		s->row[i].cell[0] = s->row[i].cell[1];
 		s->row[i].cell[1] = (struct report_cell){ 0 };
@@ -445,57 +444,58 @@ shift(struct fal_report_state *s)
 	s->base++;
 }
 
-/* The frame of the clock: 0 or 1, or 2 if that is closed.  Lines come up to a clock late,
- * so a line closes what is two clocks before it. */
+/* Returns the frame of the clock: 0 or 1, or 2 if that frame is closed.  Lines come up to
+ * a clock late, so a line closes the frames from two clocks before it back. */
 static size_t
-frame_of(struct fal_report_state *s, uint64_t clock)
+report_open_frame(struct fal_report_state *s, uint64_t clock)
 {
 	if (!s->open)
 		s->base = clock;
 	s->open = true;
 	while (clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
-		shift(s);
+		report_next_frame(s);
 	if (clock > s->base + 1)
 		s->base = clock;
 	return clock < s->base ? 2 : (size_t)(clock - s->base);
 }
 
-/* The tasks of the line are `size` full ones. */
+/* Adds a line with `size` full tasks. */
 static void
-add_line(struct report_cell *c, const struct told *t, double size)
+cell_add_line(struct report_cell *c, const struct report_line *t, double size)
 {
 	const struct fal_trace_pace *all = &t->ran.all;
 	const uint64_t n = all->tasks, lanes = t->lanes;
 	const double lane_s = all->task_s / (double)lanes;
-	const double won = n > 0 ? (double)t->is->done / (double)n : 0;
+	const double won = n > 0 ? (double)t->e->done / (double)n : 0;
 	c->load.clocks++;
 	c->load.tasks += n;
 	c->load.size += size;
 	c->load.lane_s += (double)n * lane_s;
-	c->load.push += t->is->push;
-	c->load.pull += t->is->pull;
+	c->load.push += t->e->push;
+	c->load.pull += t->e->pull;
 	c->load.latency += t->latency;
-	c->compute += t->is->compute;
-	c->wait += t->is->wait;
+	c->compute += t->e->compute;
+	c->wait += t->e->wait;
 	c->samples += all->samples;
 	c->won_samples += won * all->samples;
-	c->won_s += (double)t->is->done * lane_s;
+	c->won_s += (double)t->e->done * lane_s;
 	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
-	if (n == 0 && t->is->share == 0) {
+	if (n == 0 && t->e->share == 0) {
 		c->idle++;
-		c->idle_s += t->is->wait - t->latency;
+		c->idle_s += t->e->wait - t->latency;
 	}
 }
 
-/* The speeds at a number of lanes, or NULL: of so many none are kept. */
+/* Returns the speeds at a number of lanes, and adds their ring if it is new; NULL: too
+ * many rings. */
 static struct report_ring *
-ring_of(struct report_row *w, uint32_t lanes)
+row_ring(struct report_row *w, uint32_t lanes)
 {
 	const size_t size = sizeof(*w->ring);
 	const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
 	if (at < w->rings && w->ring[at].lanes == lanes)
 		return &w->ring[at];
-	if (w->rings == LANES_MAX)
+	if (w->rings == RINGS_MAX)
 		return NULL;
 	FAL_XGROW(w->ring, w->cap_rings, w->rings + 1);
 	memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
@@ -503,101 +503,95 @@ ring_of(struct report_row *w, uint32_t lanes)
 	return &w->ring[at];
 }
 
-/* Notes the speed of each pace: with full tasks, whatever it ran. */
+/* Notes the speed of each pace, converted to full tasks. */
 static void
-note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
-	    const struct told *t)
+row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
+		const struct report_line *t)
 {
 	const double full = fal_grid_full(&job->grid) * (double)t->lanes;
 	struct report_ring *r = NULL;
 	for (size_t i = 0; i < t->ran.paces; i++) {
 		const struct fal_trace_pace *p = &t->ran.pace[i];
 		const double seconds = (double)p->tasks * p->task_s;
-		if (!(seconds > 0) || (r = ring_of(w, (uint32_t)t->lanes)) == NULL)
+		if (!(seconds > 0) || (r = row_ring(w, (uint32_t)t->lanes)) == NULL)
 			continue;
 		if (r->n < FAL_REPORT_SPEEDS)
 			FAL_XGROW(r->v, r->cap, r->n + 1);
 		r->v[r->n++ % FAL_REPORT_SPEEDS] =
-			full * fal_trace_size(job, fixed, p) / seconds;
+			full * fal_trace_full_tasks(job, fixed, p) / seconds;
 	}
 	if (r != NULL)
 		r->clocks++;
 }
 
-static void
-count(struct fal_report_counts *c, const struct told *t)
+static int
+report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const struct fal_ev_clock *e = t->is;
+	const struct fal_ev_clock *e = &l->is.clock;
+	const struct fal_trace_job *job = &s->summary.job;
+	const size_t row = *fal_ids_get(&s->summary.ids, e->id);
+	const double fixed = s->summary.worker[row].fixed;
+	struct report_line t = {
+		.e = e,
+		.lanes = e->lanes > 0 ? e->lanes : 1,
+		.latency = fal_trace_clock_latency(e, fal_rule_traits(&s->rule).moves),
+	};
+	fal_trace_clock_paces(l, job, &t.ran);
+	struct report_row *w = &s->row[row];
+	size_t at = 0;
+	if (l->err < 0)
+		return l->err;
+	row_note_speeds(job, fixed, w, &t);
+	if (report_shared(s))
+		at = report_open_frame(s, e->clock);
+	s->has_clocks = true;
+	w->lanes = (uint32_t)t.lanes;
+	struct fal_report_counts *c = &w->counts;
 	c->lines++;
 	c->tasks += e->done;
 	c->in += e->in;
 	c->out += e->out;
 	c->cloned += e->cloned;
 	c->lost += e->lost;
-	c->lane_tasks += (double)t->ran.all.tasks / (double)t->lanes;
+	c->lane_tasks += (double)t.ran.all.tasks / (double)t.lanes;
 	c->tx += (double)e->tx;
 	c->push_all += e->push_all;
 	c->stale += e->staleness;
-}
-
-static int
-take_clock(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	const struct fal_ev_clock *e = &l->is.clock;
-	const struct fal_trace_job *job = &s->summary.job;
-	const size_t row = *fal_ids_get(&s->summary.ids, e->id);
-	const double fixed = s->summary.worker[row].fixed;
-	struct told t = {
-		.is = e,
-		.lanes = e->lanes > 0 ? e->lanes : 1,
-		.latency = fal_trace_clock_latency(e, fal_rule_traits(&s->rule).moves),
-	};
-	fal_trace_clock_ran(l, job, &t.ran);
-	struct report_row *w = &s->row[row];
-	size_t at = 0;
-	if (l->err < 0)
-		return l->err;
-	note_speeds(job, fixed, w, &t);
-	if (report_shared(s))
-		at = frame_of(s, e->clock);
-	s->told = true;
-	w->lanes = (uint32_t)t.lanes;
-	count(&w->counts, &t);
-	/* What comes from far is later: it stands for its clock in the oldest open one.
-	 */
+	/* A line of a closed frame comes over a slow link: it counts in the oldest open
+	 * frame. */
 	s->lines[at % 2] += at < 2;
 	s->partial[at % 2] = s->partial[at % 2] || w->fresh;
 	if (!w->fresh)
-		add_line(&w->cell[at % 2], &t, fal_trace_size(job, fixed, &t.ran.all));
+		cell_add_line(&w->cell[at % 2], &t,
+			      fal_trace_full_tasks(job, fixed, &t.ran.all));
 	w->fresh = false;
 	while (report_shared(s) && s->lines[0] > 0 && s->lines[0] >= s->present)
-		shift(s);
+		report_next_frame(s);
 	return 0;
 }
 
-/* The tasks of a clock, or some more, are over: notes its seconds. */
+/* The tasks of a clock, or some more, have ended: notes the seconds of the clock. */
 static void
-tick(struct fal_report_state *s, double t)
+report_tick(struct fal_report_state *s, double t)
 {
 	const double clock = fal_grid_tasks(&s->summary.job.grid, 0);
 	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
 	s->tick = t;
 	s->ended = 0;
 	if (!report_shared(s))
-		report_frame(s, 0);
+		report_close_frame(s, 0);
 }
 
-/* Rounds of workers' own end in swarms where they are applied together, so a clock lasts
- * from the first of a swarm to the first of another; that of a shared round from the end
- * of the one before. */
+/* Rounds of workers' own end in swarms if they are applied together: then a clock lasts
+ * from the first round of a swarm to the first of another.  The clock of a shared round
+ * lasts from the end of the round before. */
 static int
-take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
+report_take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint64_t clock = fal_grid_tasks(&s->summary.job.grid, 0);
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	if (e->end == FAL_END_DROPPED || e->end == FAL_END_ABANDONED) {
-		/* Not applied: what had been claimed for the round was computed in vain.
-		 */
+		/* The round is not applied: its claims were computed in vain. */
 		uint64_t claimed = 0;
 		for (size_t i = 0; i < e->contrib.n; i++)
 			if (e->contrib.v[i].fills.n == 0)
@@ -615,13 +609,13 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 		s->tick = l->t;
 		s->ended = 0;
 	} else if (!report_shared(s) && s->ended >= clock) {
-		tick(s, l->t);
+		report_tick(s, l->t);
 	}
 	if (e->end != FAL_END_ABANDONED && (s->ticking || !report_shared(s)))
 		s->ended += e->tasks;
 	s->ticking = true;
 	if (report_shared(s) && s->ended >= clock)
-		tick(s, l->t);
+		report_tick(s, l->t);
 	return l->err;
 }
 
@@ -630,10 +624,14 @@ fal_report_line(void *report, struct fal_trace_line *l)
 {
 	static int (*const take[FAL_EVENTS])(struct fal_report_state *s,
 					     struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,       [FAL_EV_POLICY] = take_policy,
-		[FAL_EV_HOLD] = take_hold,     [FAL_EV_JOIN] = take_session,
-		[FAL_EV_LEAVE] = take_session, [FAL_EV_CLOCK] = take_clock,
-		[FAL_EV_LEDGER] = take_ledger, [FAL_EV_SUSPECT] = take_suspect,
+		[FAL_EV_JOB] = report_take_job,
+		[FAL_EV_POLICY] = report_take_policy,
+		[FAL_EV_HOLD] = report_take_hold,
+		[FAL_EV_JOIN] = report_take_session,
+		[FAL_EV_LEAVE] = report_take_session,
+		[FAL_EV_CLOCK] = report_take_clock,
+		[FAL_EV_LEDGER] = report_take_ledger,
+		[FAL_EV_SUSPECT] = report_take_suspect,
 	};
 	struct fal_report *r = report;
 	if (r->state == NULL)
@@ -648,14 +646,14 @@ void
 fal_report_window(struct fal_report *r)
 {
 	if (r->state != NULL)
-		restart(r->state);
+		report_begin_window(r->state);
 }
 
-/* ---- what the frames say ----------------------------------------------------------- */
+/* ---- the window -------------------------------------------------------------------- */
 
 /* A class is frequent for a worker from this share of the worker's clocks on. */
 #define OFTEN 0.10
-/* Times that it stood still, or nearly so: fewer may be chance. */
+/* So many stops, or nearly stops, are no chance. */
 #define STALLS 3
 
 const char *
@@ -669,7 +667,7 @@ fal_report_part_name(enum fal_report_part part)
 }
 
 static void
-forget(struct fal_report *r)
+report_clear(struct fal_report *r)
 {
 	for (size_t i = 0; i < r->workers; i++)
 		free(r->worker[i].speed);
@@ -682,7 +680,7 @@ void
 fal_report_free(struct fal_report *r)
 {
 	struct fal_report_state *s = r->state;
-	forget(r);
+	report_clear(r);
 	*r = (struct fal_report){ 0 };
 	if (s == NULL)
 		return;
@@ -700,9 +698,9 @@ fal_report_free(struct fal_report *r)
 	free(s);
 }
 
-/* The worker's speed at this number of lanes, or NULL. */
+/* Returns the worker's speed at this number of lanes, or NULL. */
 static const struct fal_report_speed *
-report_speed_at(const struct fal_report_worker *w, uint32_t lanes)
+worker_speed_at(const struct fal_report_worker *w, uint32_t lanes)
 {
 	for (size_t i = 0; i < w->speeds; i++)
 		if (w->speed[i].lanes == lanes)
@@ -711,7 +709,7 @@ report_speed_at(const struct fal_report_worker *w, uint32_t lanes)
 }
 
 static void
-speeds(const struct report_row *w, struct fal_report_worker *out)
+worker_set_speeds(const struct report_row *w, struct fal_report_worker *out)
 {
 	double v[FAL_REPORT_SPEEDS];
 	out->speed = fal_xcalloc(w->rings, sizeof(*out->speed));
@@ -731,17 +729,17 @@ speeds(const struct report_row *w, struct fal_report_worker *out)
 }
 
 static bool
-often(const struct report_sums *sum, enum fal_class class, double all)
+class_is_frequent(const struct report_sums *sum, enum fal_class class, double all)
 {
 	return all > 0 && (double)sum->in_class[class] >= OFTEN * all;
 }
 
-/* Sets the class of the window by its sums, v, `slower` than the others.  A worker that
- * was slow now and then may be slow by these sums or not.  A worker that never was slow
- * is no pioneer for that alone. */
+/* Sets the class of the window by its sums: v, and `slower`, its time relative to the
+ * median.  A worker that was slow now and then may be slow by these sums or not.  A
+ * worker is not a pioneer only because it never was slow. */
 static void
-classify(const struct report_row *w, const struct fal_trace_class *v, double slower,
-	 struct fal_report_worker *out)
+worker_set_class(const struct report_row *w, const struct fal_trace_class *v,
+		 double slower, struct fal_report_worker *out)
 {
 	const struct report_sums *sum = &w->sums;
 	double all = 0;
@@ -753,15 +751,16 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 	out->slower = v->class != FAL_CLASS_NONE ? slower : (double)NAN;
 	out->now = w->class;
 	out->run = w->run;
-	if (v->class == FAL_CLASS_PIONEER && !often(sum, v->class, all)) {
+	if (v->class == FAL_CLASS_PIONEER && !class_is_frequent(sum, v->class, all)) {
 		out->class = FAL_CLASS_STEADY;
 		out->cause = FAL_CAUSE_NONE;
 	}
-	/* Jitter of 15 % makes anybody one in a tenth of its clocks, and costs 4 %. */
+	/* Jitter of 15 % makes any worker a straggler in a tenth of its clocks, and costs
+	 * 4 %. */
 	const double more = sum->slower[FAL_CLASS_STRAGGLER] -
 			    (double)sum->in_class[FAL_CLASS_STRAGGLER];
 	const bool slow = more >= OFTEN * all,
-		   is_often = often(sum, FAL_CLASS_STRAGGLER, all);
+		   is_often = class_is_frequent(sum, FAL_CLASS_STRAGGLER, all);
 	const uint64_t slowed = slow ? sum->in_class[FAL_CLASS_STRAGGLER] : 0;
 	out->stalls = w->counts.suspected > slowed ? w->counts.suspected : slowed;
 	if (out->class == FAL_CLASS_STEADY && slow && is_often) {
@@ -782,7 +781,7 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 }
 
 static void
-means(const struct report_row *w, struct fal_report_worker *out)
+worker_set_means(const struct report_row *w, struct fal_report_worker *out)
 {
 	const struct report_sums *sum = &w->sums;
 	const double n = (double)sum->cell.load.clocks;
@@ -802,23 +801,9 @@ means(const struct report_row *w, struct fal_report_worker *out)
 	out->idle = (double)sum->cell.idle / n;
 }
 
-/* Computes the rate below which fewer bits would pay.  A contribution has 24 bits a value
- * or a few more, besides the other traffic.  With much less traffic, its values have
- * fewer bits already, or it is compressed. */
 static void
-judge_link(const struct fal_report_counts *c, uint64_t params,
-	   struct fal_report_worker *out)
-{
-	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
-	const double lines = (double)c->lines, all = (double)params;
-	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
-	out->fewer_bits = NAN;
-	if (lines > 0 && c->lane_tasks > 0 && c->tx > all * lines * 18 / 8 && params > 0)
-		out->fewer_bits = c->tx / 3 / (c->lane_tasks * all * round_s);
-}
-
-static void
-worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out)
+report_fill_worker(const struct fal_report_state *s, size_t i,
+		   struct fal_report_worker *out)
 {
 	const struct fal_summary_worker *row = &s->summary.worker[i];
 	const struct report_row *w = &s->row[i];
@@ -832,36 +817,46 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
 	fal_text_plain(out->shown, sizeof(out->shown), row->name);
-	means(w, out);
-	judge_link(c, s->summary.job.params, out);
-	speeds(w, out);
+	worker_set_means(w, out);
+	worker_set_speeds(w, out);
+	/* The rate below which fewer bits pay.  A contribution has 24 bits a value or a
+	 * few more, besides the other traffic.  With much less traffic, its values have
+	 * fewer bits already, or it is compressed. */
+	const double round_s = 1e-9; /* of a value and core: bench_bfp's dither */
+	const double values = (double)s->summary.job.params;
+	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
+	out->fewer_bits = NAN;
+	if (c->lines > 0 && c->lane_tasks > 0 && values > 0 &&
+	    c->tx > values * (double)c->lines * 18 / 8)
+		out->fewer_bits = c->tx / 3 / (c->lane_tasks * values * round_s);
 }
 
-/* Lists the workers that told in the window, or are there. */
+/* Lists the workers that have a line in the window, or are here. */
 static void
-workers(struct fal_report *r)
+report_list_workers(struct fal_report *r)
 {
 	struct fal_report_state *s = r->state;
 	for (size_t i = 0; i < s->rows; i++)
 		s->load[i] = s->row[i].sums.cell.load;
 	fal_trace_classify(s->load, s->rows, s->verdict);
 	r->worker = fal_xcalloc(s->rows, sizeof(*r->worker));
-	const double pace = report_pace(s->verdict, s->rows, s->value);
+	const double median = report_median_time(s->verdict, s->rows, s->value);
 	for (size_t i = 0; i < s->rows; i++) {
 		struct fal_report_worker *w = &r->worker[r->workers];
 		if (s->row[i].counts.lines == 0 && s->summary.worker[i].left)
 			continue;
-		worker(s, i, w);
+		report_fill_worker(s, i, w);
 		r->workers++;
-		classify(&s->row[i], &s->verdict[i], s->verdict[i].projected / pace, w);
+		worker_set_class(&s->row[i], &s->verdict[i],
+				 s->verdict[i].projected / median, w);
 	}
 }
 
-/* Workers with rounds of their own are weighed by their speeds over the whole window,
- * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
- * seconds.  A second is then worth v_w · T / Σ v T. */
+/* Returns the uses of time of workers with rounds of their own, weighted by their speeds
+ * over the whole window.  In T seconds, worker w could compute v_w T_w of Σ v T samples,
+ * T_w being the time that it was here: so its second has the weight v_w · T / Σ v T. */
 static struct report_use
-window_use(const struct fal_report_state *s, double *ideal)
+report_window_use(const struct fal_report_state *s, double *ideal)
 {
 	struct report_use use = { 0 };
 	double longest = 0, all = 0;
@@ -881,8 +876,8 @@ window_use(const struct fal_report_state *s, double *ideal)
 	return use;
 }
 
-/* The lanes that the workers ran last, at their median speeds, as they are with tasks of
- * `task` samples, into v, which has room for all workers.  Returns how many. */
+/* Writes the lanes that the workers ran last, at their median speeds with tasks of `task`
+ * samples, into v, which has room for all workers.  Returns their number. */
 static size_t
 report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
@@ -891,7 +886,7 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 	size_t n = 0;
 	for (size_t i = 0; i < r->workers; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
-		const struct fal_report_speed *s = report_speed_at(w, w->lanes);
+		const struct fal_report_speed *s = worker_speed_at(w, w->lanes);
 		if (w->clocks == 0 || s == NULL)
 			continue;
 		const double longer = fal_bound_longer(w->row->fixed, ratio);
@@ -904,28 +899,16 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 	return n;
 }
 
-/* The share of computing that tasks are small by. */
-static double
-small(const struct fal_report *r)
-{
-	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
-	const uint64_t full = fal_grid_full(&r->state->summary.job.grid);
-	const struct fal_bound_tail tail =
-		fal_bound_tail_of(&r->state->summary.job.grid, 0);
-	return fal_bound_small(v, report_lanes(r, full, v),
-			       (double)r->batch / (double)full, &tail);
-}
-
-/* Splits the clock into its parts.  Lanes may idle while others of their worker compute;
- * whole tasks explain this idling.  The idling counts with the waiting for others.  Under
- * shared rounds a better sharing might save both, but for the cost that whole tasks have
- * however they are shared.  A round of one's own has its tasks. */
+/* Splits the clock into its parts.  Lanes may idle while other lanes of their worker
+ * compute; whole tasks explain this idling, which counts with the waiting for others.
+ * Under shared rounds a better sharing might save both, except the cost of whole tasks in
+ * any sharing.  The tasks of a worker's own round are fixed. */
 static void
-parts(struct fal_report *r)
+report_split_clock(struct fal_report *r)
 {
 	const struct fal_report_state *s = r->state;
 	double ideal = s->ideal;
-	const struct report_use use = r->shared ? s->use : window_use(s, &ideal);
+	const struct report_use use = r->shared ? s->use : report_window_use(s, &ideal);
 	const double lanes = fmin(fmax(use.compute - use.ran, 0), use.whole);
 	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
 	const double whole = r->shared ? fmin(fmax(s->whole, 0), all) : lanes;
@@ -945,57 +928,52 @@ parts(struct fal_report *r)
 		r->part[i] /= r->clocks;
 		r->clock += r->part[i];
 	}
-	r->part[FAL_REPORT_SMALL_TASKS] = r->part[FAL_REPORT_IDEAL] * small(r);
+	struct fal_bound_lanes *v = s->lanes; /* has room for all rows */
+	const struct fal_bound_tail tail = fal_bound_tail_of(&s->summary.job.grid, 0);
+	r->part[FAL_REPORT_SMALL_TASKS] =
+		r->part[FAL_REPORT_IDEAL] *
+		fal_bound_small(v, report_lanes(r, r->task, v),
+				(double)r->batch / (double)r->task, &tail);
 	if (r->part[FAL_REPORT_SMALL_TASKS] > 0)
 		r->part[FAL_REPORT_IDEAL] -= r->part[FAL_REPORT_SMALL_TASKS];
 }
 
-static void
-ticks(struct fal_report *r)
-{
-	const struct fal_report_state *s = r->state;
-	double v[FAL_REPORT_TICKS];
-	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
-	memcpy(v, s->ring, n * sizeof(*v));
-	r->clock_median = fal_quantile(v, n, 0.5);
-	r->clock_p95 = fal_quantile(v, n, 0.95);
-}
-
 /* ---- advice ------------------------------------------------------------------------ */
 
-#define LOSS 0.05        /* of the clock, that is worth mending */
-#define NOBODY 0.001     /* of the clock, that is not there */
-#define ALONE 0.01       /* of a worker's time, waiting for others: it does not */
-#define LINK 0.20        /* of a worker's time, pushing or pulling */
-#define COORDINATOR 0.10 /* of the clock */
-#define SPARE 0.50       /* of a worker's clocks, granted nothing */
+/* Thresholds. */
+#define LOSS 0.05    /* loss of a clock that is worth advice */
+#define NOBODY 0.001 /* loss of a clock that counts as none */
+#define ALONE                                                                            \
+	0.01             /* share of its time; a worker that waits less for others waits \
+			    for none */
+#define LINK 0.20        /* share of a worker's time, pushing or pulling */
+#define COORDINATOR 0.10 /* share of a clock */
+#define SPARE 0.50       /* share of a worker's clocks without tasks */
 #define TASK_MIN 8       /* samples; smaller tasks compute slowly */
-#define LEFT_IDLE 0.03   /* of the clock, by tasks of another size */
-#define FASTER 0.05      /* that more lanes are to give */
-#define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
-#define WELL 0.90        /* of the clock is ideal */
+#define LEFT_IDLE 0.03   /* share of a clock that better tasks may leave idle, or save */
+#define FASTER 0.05      /* gain that more lanes must have */
+#define COMPARED 8       /* clocks at a number of lanes that tell its speed */
+#define WELL 0.90        /* share of a clock that is ideal */
 
-/* Behind what alters the model: seconds are not accuracy. */
+/* Follows advice that alters the model: its seconds say nothing about accuracy. */
 #define OTHER " (model)"
 
 enum { WHO_MAX = 2 * FAL_REPORT_SHOWN };
 
-/* Some workers and the worst of them. */
-struct group {
+/* The workers of a finding, and the worst of them. */
+struct affected {
 	const struct fal_report_worker *worst;
 	size_t n;
 	double value;      /* of the worst */
 	char who[WHO_MAX]; /* "w5", or "w5, w2 and w7", or as many as fit "and 3 more" */
 };
 
-static void add(struct fal_report *r, const char *kind, const struct group *who,
-		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-
-/* The least slack that lets workers go on for `loss` of the clock, in which they wait: a
- * fraction, if there is one that costs no learning rate; else one more.  Workers fill the
- * time in which a version is made with as many early tasks as there are. */
+/* Returns the least slack that lets workers compute in the share `loss` of the clock in
+ * which they wait: a fraction, if a fraction costs no learning rate; else one more.
+ * Workers fill the time in which a version is made with as many early tasks as there are.
+ */
 static struct fal_rule
-slacker(const struct fal_report *r, double loss)
+report_more_slack(const struct fal_report *r, double loss)
 {
 	enum { OF = 16 };
 	const bool is_fraction = r->rule.of > 0;
@@ -1014,19 +992,19 @@ slacker(const struct fal_report *r, double loss)
 				  .slack = r->rule.slack + !is_fraction };
 }
 
-/* "epsp:1/4"; returns `out`. */
+/* Writes this rule, as "epsp:1/4"; returns `out`. */
 static const char *
-slacker_text(const struct fal_report *r, double loss, char out[static FAL_RULE_TEXT])
+more_slack_text(const struct fal_report *r, double loss, char out[static FAL_RULE_TEXT])
 {
-	const struct fal_rule then = slacker(r, loss);
+	const struct fal_rule then = report_more_slack(r, loss);
 	return fal_rule_text(&then, out);
 }
 
 /* Adds a finding before those of smaller share, or whose advice alters the model.  Advice
  * of more slack also says the cost in learning rate. */
-static void
-add(struct fal_report *r, const char *kind, const struct group *who, double share,
-    const char *fmt, ...)
+static void __attribute__((format(printf, 5, 6)))
+report_add(struct fal_report *r, const char *kind, const struct affected *who,
+	   double share, const char *fmt, ...)
 {
 	char bound[FAL_STALE_TEXT], name[FAL_RULE_TEXT];
 	struct fal_rule then;
@@ -1048,12 +1026,12 @@ add(struct fal_report *r, const char *kind, const struct group *who, double shar
 	if (slack != NULL && fal_rule_parse(name, &then, NULL) == FAL_OK &&
 	    fal_stale_warning(&then, &r->state->optim, 0, bound))
 		snprintf(new.text + n, sizeof(new.text) - n, "; %s", bound);
-	const bool other = strstr(new.text, OTHER) != NULL;
+	const bool alters = strstr(new.text, OTHER) != NULL;
 	size_t at = r->findings++;
 	for (; at > 0; at--) {
 		const struct fal_report_finding *f = &r->finding[at - 1];
-		const bool is = strstr(f->text, OTHER) != NULL;
-		if (is != other ? other : f->share >= share)
+		const bool before_alters = strstr(f->text, OTHER) != NULL;
+		if (before_alters != alters ? alters : f->share >= share)
 			break;
 		r->finding[at] = *f;
 	}
@@ -1061,36 +1039,37 @@ add(struct fal_report *r, const char *kind, const struct group *who, double shar
 }
 
 static bool
-epsp(const struct fal_report *r)
+has_slack(const struct fal_report *r)
 {
 	return fal_rule_traits(&r->rule).slacks;
 }
 
 static bool
-more_slack(const struct fal_report *r)
+may_have_more_slack(const struct fal_report *r)
 {
-	return r->above == NULL && epsp(r) && r->rule.slack < FAL_SLACK_MAX;
+	return r->above == NULL && has_slack(r) && r->rule.slack < FAL_SLACK_MAX;
 }
 
-/* Behind advice of epsp with this slack. */
+/* Returns the text that follows advice of epsp. */
 static const char *
-mark(const struct fal_report *r, uint32_t slack)
+epsp_mark(const struct fal_report *r)
 {
-	const struct fal_rule then = { .scheme = FAL_EPSP, .slack = slack };
+	const struct fal_rule then = { .scheme = FAL_EPSP };
 	return fal_rule_same_model(&r->rule, &then) ? "" : OTHER;
 }
 
 static double
-share_of(const struct fal_report *r, enum fal_report_part part)
+report_share(const struct fal_report *r, enum fal_report_part part)
 {
 	return r->part[part] / r->clock;
 }
 
-/* The workers for which `value` is above 0. */
-static struct group
-group_of(const struct fal_report *r, double (*value)(const struct fal_report_worker *w))
+/* Returns the workers for which `value` is above 0. */
+static struct affected
+report_affected(const struct fal_report *r,
+		double (*value)(const struct fal_report_worker *w))
 {
-	struct group g = { 0 };
+	struct affected g = { 0 };
 	for (size_t i = 0; i < r->workers; i++) {
 		const double v = r->worker[i].clocks > 0 ? value(&r->worker[i]) : 0;
 		if (v > g.value) {
@@ -1099,10 +1078,10 @@ group_of(const struct fal_report *r, double (*value)(const struct fal_report_wor
 		}
 		g.n += v > 0;
 	}
-	size_t at = 0, said = 1;
+	size_t at = 0, named = 1;
 	if (g.n > 0)
 		at = (size_t)snprintf(g.who, WHO_MAX, "%s", g.worst->shown);
-	for (size_t i = 0; i < r->workers && said < g.n; i++) {
+	for (size_t i = 0; i < r->workers && named < g.n; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
 		const size_t room = WHO_MAX - at - sizeof(" and 65536 more");
 		if (w == g.worst || w->clocks == 0 || !(value(w) > 0))
@@ -1110,122 +1089,120 @@ group_of(const struct fal_report *r, double (*value)(const struct fal_report_wor
 		if (strlen(w->shown) + 5 >= room)
 			break;
 		at += (size_t)snprintf(g.who + at, room, "%s%s",
-				       ++said == g.n ? " and " : ", ", w->shown);
+				       ++named == g.n ? " and " : ", ", w->shown);
 	}
-	if (said < g.n)
-		snprintf(g.who + at, WHO_MAX - at, " and %zu more", g.n - said);
+	if (named < g.n)
+		snprintf(g.who + at, WHO_MAX - at, " and %zu more", g.n - named);
 	return g;
 }
 
 static bool
-slow(const struct fal_report_worker *w, bool persistent)
+computes_slowly(const struct fal_report_worker *w, bool persistent)
 {
 	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
 	       w->persistent == persistent;
 }
 
 static double
-persistent(const struct fal_report_worker *w)
+persistent_slowness(const struct fal_report_worker *w)
 {
-	return slow(w, true) ? w->slower : 0;
+	return computes_slowly(w, true) ? w->slower : 0;
 }
 
 static double
-transient(const struct fal_report_worker *w)
+transient_slowness(const struct fal_report_worker *w)
 {
-	return slow(w, false) ? w->slower * w->in_class : 0;
+	return computes_slowly(w, false) ? w->slower * w->in_class : 0;
 }
 
 /* Writes the advice about workers that compute slowly. */
 static void
-remedy(const struct fal_report *r, const struct group *g, double loss,
-       char out[static 96])
+advise_stragglers(const struct fal_report *r, const struct affected *g, double loss,
+		  char out[static 96])
 {
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
 	const bool has_share = !fal_rule_traits(&r->rule).own;
 	char name[FAL_RULE_TEXT];
-	if (more_slack(r) && loss >= LOSS)
+	if (may_have_more_slack(r) && loss >= LOSS)
 		snprintf(out, 96, "%.16s would let the others go on" OTHER,
-			 slacker_text(r, loss, name));
-	else if (epsp(r) && w->persistent)
+			 more_slack_text(r, loss, name));
+	else if (has_slack(r) && w->persistent)
 		snprintf(out, 96, "epsp gives %s fewer tasks already", it);
-	else if (epsp(r))
+	else if (has_slack(r))
 		snprintf(out, 96, "epsp moves %s tasks already", its);
 	else if (2 * w->dropped >= w->clocks)
 		snprintf(out, 96, "%s rounds are dropped, epsp would use them%s", its,
-			 mark(r, 0));
+			 epsp_mark(r));
 	else if (loss < LOSS && w->persistent && w->stale >= 2)
 		snprintf(out, 96, "%.0f updates stale, 0 under epsp%s", w->stale,
-			 mark(r, 0));
+			 epsp_mark(r));
 	else if (loss < NOBODY)
 		snprintf(out, 96, "nobody waits for %s", it);
 	else if (loss < LOSS)
 		snprintf(out, 96, "waiting for %s is %.1f %% of the clock", it,
 			 100 * loss);
 	else if (w->persistent && has_share)
-		snprintf(out, 96, "give %s less to do, as epsp does%s", it, mark(r, 0));
+		snprintf(out, 96, "give %s less to do, as epsp does%s", it, epsp_mark(r));
 	else
 		snprintf(out, 96, "epsp would move %s tasks%s%s", its,
-			 fal_rule_traits(&r->rule).moves ? " sooner" : "", mark(r, 0));
-}
-
-/* Says which trace names the slow member of a group. */
-static const char *
-whose(const struct group *g)
-{
-	return g->worst->row->members > 1 ? "; its own trace names whom" : "";
+			 fal_rule_traits(&r->rule).moves ? " sooner" : "", epsp_mark(r));
 }
 
 static void
-stragglers(struct fal_report *r, const struct group *g)
+find_stragglers(struct fal_report *r, const struct affected *g)
 {
-	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	const double loss = report_share(r, FAL_REPORT_STRAGGLERS);
 	const struct fal_report_worker *w = g->worst;
 	const bool one = g->n == 1;
 	char what[96];
 	if (g->n == 0)
 		return;
-	remedy(r, g, loss, what);
+	const char *hint = w->row->members > 1 ? "; its own trace names whom" : "";
+	advise_stragglers(r, g, loss, what);
 	if (w->persistent)
-		add(r, "straggler", g, loss, "%s %s (%.1fx slower): %s%s", g->who,
-		    one ? "is a persistent straggler" : "are persistent stragglers",
-		    w->slower, what, whose(g));
+		report_add(r, "straggler", g, loss, "%s %s (%.1fx slower): %s%s", g->who,
+			   one ? "is a persistent straggler"
+			       : "are persistent stragglers",
+			   w->slower, what, hint);
 	else
-		add(r, "straggler", g, loss,
-		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s", g->who,
-		    one ? "is" : "are", w->slower, 100 * w->in_class, what, whose(g));
+		report_add(r, "straggler", g, loss,
+			   "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s",
+			   g->who, one ? "is" : "are", w->slower, 100 * w->in_class, what,
+			   hint);
 }
 
-/* A worker that waits for nobody is waited for, in each clock. */
+/* A worker that waits for no other is the worker that all wait for. */
 static double
-awaited(const struct fal_report_worker *w)
+awaited_compute(const struct fal_report_worker *w)
 {
 	const double all = w->compute + w->push + w->pull + w->wait;
 	return w->waits[FAL_REPORT_OTHERS] < ALONE * all ? w->compute : 0;
 }
 
-/* Waiting that no straggler explains. */
+/* Adds a finding on waiting that no straggler explains. */
 static void
-waiting(struct fal_report *r)
+find_waiting(struct fal_report *r)
 {
-	const struct group last = group_of(r, awaited);
-	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	const struct affected last = report_affected(r, awaited_compute);
+	const double loss = report_share(r, FAL_REPORT_STRAGGLERS);
 	char name[FAL_RULE_TEXT];
-	if (more_slack(r))
-		add(r, "waiting", NULL, loss,
-		    "%.0f %% of the clock waits for the last tasks: %s would let "
-		    "others go on" OTHER,
-		    100 * loss, slacker_text(r, loss, name));
-	else if (!epsp(r))
-		add(r, "waiting", NULL, loss,
-		    "%.0f %% of the clock waits for %s: epsp moves tasks%s", 100 * loss,
-		    last.n > 0 ? last.who : "the last, not always the same", mark(r, 0));
+	if (may_have_more_slack(r))
+		report_add(r, "waiting", NULL, loss,
+			   "%.0f %% of the clock waits for the last tasks: %s would let "
+			   "others go on" OTHER,
+			   100 * loss, more_slack_text(r, loss, name));
+	else if (!has_slack(r))
+		report_add(r, "waiting", NULL, loss,
+			   "%.0f %% of the clock waits for %s: epsp moves tasks%s",
+			   100 * loss,
+			   last.n > 0 ? last.who : "the last, not always the same",
+			   epsp_mark(r));
 }
 
-/* Lanes that the workers ran last. */
+/* Returns the number of lanes that the workers ran last. */
 static uint64_t
-lanes_of(const struct fal_report *r)
+report_lane_count(const struct fal_report *r)
 {
 	uint64_t lanes = 0;
 	for (size_t i = 0; i < r->workers; i++)
@@ -1233,39 +1210,40 @@ lanes_of(const struct fal_report *r)
 	return lanes;
 }
 
-/* Seconds of the best sharing of a clock in tasks of this size, and the part of them in
- * which lanes idle.  With a slack s the tasks of s + 1 clocks are shared at once, also of
- * a fraction. */
+/* Seconds of the best sharing of a clock, and those in which lanes idle. */
 struct sharing {
 	double clock, idle;
 };
 
+/* Returns the best sharing of a clock in tasks of this size.  With a slack s, also a
+ * fraction, the tasks of s + 1 clocks are shared at once. */
 static struct sharing
-share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
+report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const struct fal_rule *is = &r->rule;
-	const double clocks = 1 + (is->of > 0 ? (double)is->early / is->of : is->slack);
+	const struct fal_rule *rule = &r->rule;
+	const double clocks =
+		1 + (rule->of > 0 ? (double)rule->early / rule->of : rule->slack);
 	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
-	/* A tail is the same part of a clock, and its tasks of a full one. */
+	/* A tail keeps its share of a clock, and its tasks their share of a full task. */
 	struct fal_bound_tail tail = fal_bound_tail_of(&r->state->summary.job.grid, 0);
 	tail.tasks *= clocks * (double)r->task / (double)task;
 	const double clock = fal_bound_whole(v, n, clocks * tasks, &tail) / clocks;
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
-/* Returns the largest halving of the task that would leave little idle and is faster, and
- * gives the share that it would leave.  If the sharing of the median clock does not
- * explain the loss, changing speeds do: then the loss goes with the size.  Returns 0 if
- * there is none. */
+/* Returns the largest halving of the task that leaves little idle and is faster; 0: none
+ * does.  *left is the idle share that it leaves.  If the sharing of the median clock does
+ * not explain the loss, changing speeds do: then the loss is in proportion to the size.
+ */
 static uint64_t
-smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
-	     double *left)
+report_smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
+		    double *left)
 {
-	const struct sharing now = share_in(r, r->task, v);
+	const struct sharing now = report_best_sharing(r, r->task, v);
 	const bool steady = now.idle >= loss / 2 * now.clock;
 	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
-		const struct sharing then = share_in(r, task, v);
+		const struct sharing then = report_best_sharing(r, task, v);
 		*left = steady ? then.idle / then.clock
 			       : loss * (double)task / (double)r->task;
 		if (*left <= LEFT_IDLE)
@@ -1274,19 +1252,19 @@ smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
 	return 0;
 }
 
-/* Returns the doubling of the task whose best sharing is fastest, among those that leave
- * each lane enough tasks to share when speeds change, and gives the share of that sharing
- * which it saves.  Returns 0 if none is clearly faster. */
+/* Returns the doubling of the task with the fastest best sharing; 0: none is clearly
+ * faster. *saved is the share of the clock that it saves.  Each lane keeps enough tasks
+ * to share when speeds change. */
 static uint64_t
-larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
+report_larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
 {
 	enum { OF_A_LANE = 4 };
-	const double now = share_in(r, r->task, v).clock;
-	const uint64_t least = OF_A_LANE * lanes_of(r);
+	const double now = report_best_sharing(r, r->task, v).clock;
+	const uint64_t least = OF_A_LANE * report_lane_count(r);
 	uint64_t best = 0;
 	*saved = LEFT_IDLE;
 	for (uint64_t task = 2 * r->task; least * task <= r->batch; task *= 2) {
-		const double gain = 1 - share_in(r, task, v).clock / now;
+		const double gain = 1 - report_best_sharing(r, task, v).clock / now;
 		if (gain <= *saved)
 			continue;
 		*saved = gain;
@@ -1296,14 +1274,14 @@ larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved
 }
 
 static void
-whole_tasks(struct fal_report *r)
+find_granularity(struct fal_report *r)
 {
-	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
+	const double loss = report_share(r, FAL_REPORT_GRANULARITY);
 	char what[96];
-	const unsigned long lanes = (unsigned long)lanes_of(r);
+	const unsigned long lanes = (unsigned long)report_lane_count(r);
 	double left;
 	const uint64_t task =
-		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
+		r->shared ? report_smaller_task(r, loss, r->state->lanes, &left) : 0;
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %ju would leave %.1f %%" OTHER,
 			 task, 100 * left);
@@ -1311,32 +1289,33 @@ whole_tasks(struct fal_report *r)
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
 				   : "a larger batch would fill them" OTHER);
-	add(r, "granularity", NULL, loss,
-	    "tasks of %ju sample%s leave %.0f %% idle at %lu lane%s: %s", r->task,
-	    fal_text_s(r->task), 100 * loss, lanes, fal_text_s(lanes), what);
+	report_add(r, "granularity", NULL, loss,
+		   "tasks of %ju sample%s leave %.0f %% idle at %lu lane%s: %s", r->task,
+		   fal_text_s(r->task), 100 * loss, lanes, fal_text_s(lanes), what);
 }
 
 static void
-small_tasks(struct fal_report *r)
+find_small_tasks(struct fal_report *r)
 {
-	const double loss = share_of(r, FAL_REPORT_SMALL_TASKS);
+	const double loss = report_share(r, FAL_REPORT_SMALL_TASKS);
 	char what[96] = "larger ones would not share as well";
 	double saved;
-	const uint64_t task = larger_task(r, r->state->lanes, &saved);
-	/* The saving is a share of computing, as the sharing is. */
-	saved *= share_of(r, FAL_REPORT_IDEAL) + share_of(r, FAL_REPORT_GRANULARITY) +
-		 loss;
+	const uint64_t task = report_larger_task(r, r->state->lanes, &saved);
+	/* The saving is a share of computing; converts it to a share of the clock. */
+	saved *= report_share(r, FAL_REPORT_IDEAL) +
+		 report_share(r, FAL_REPORT_GRANULARITY) + loss;
 	saved = saved < loss ? saved : loss;
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %ju saves %.0f %%" OTHER, task,
 			 100 * saved);
-	add(r, "small_tasks", NULL, loss,
-	    "%.0f %% of the clock is that tasks have %ju sample%s only: %s", 100 * loss,
-	    r->task, fal_text_s(r->task), what);
+	report_add(r, "small_tasks", NULL, loss,
+		   "%.0f %% of the clock is that tasks have %ju sample%s only: %s",
+		   100 * loss, r->task, fal_text_s(r->task), what);
 }
 
+/* The share of its time that the worker spends on its link, if that is much. */
 static double
-linked(const struct fal_report_worker *w)
+link_share(const struct fal_report_worker *w)
 {
 	const double wall = w->compute + w->push + w->pull + w->wait;
 	double most = w->push > w->pull ? w->push : w->pull;
@@ -1344,37 +1323,39 @@ linked(const struct fal_report_worker *w)
 	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
-/* Advises to overlap a part of the clock, or else to pay it less often. */
+/* Returns the advice to overlap a part of the clock, or to have it less often. */
 static const char *
-overlap(const struct fal_report *r, double loss, char out[static 64])
+advise_overlap(const struct fal_report *r, double loss, char out[static 64])
 {
 	char name[FAL_RULE_TEXT];
 	if (!r->shared || r->rule.slack > 0)
 		return "a larger batch needs it less often" OTHER;
-	snprintf(out, 64, "%.16s would overlap it" OTHER, slacker_text(r, loss, name));
+	snprintf(out, 64, "%.16s would overlap it" OTHER, more_slack_text(r, loss, name));
 	return out;
 }
 
 static void
-links(struct fal_report *r, const struct group *g)
+find_links(struct fal_report *r, const struct affected *g)
 {
 	const struct fal_report_worker *w = g->worst;
 	const double latency = w->waits[FAL_REPORT_LATENCY];
 	const bool far = latency > w->push && latency > w->pull;
 	const bool few = r->above != NULL || 2 * g->n <= r->workers;
-	const double loss = share_of(r, FAL_REPORT_COMMUNICATION);
+	const double loss = report_share(r, FAL_REPORT_COMMUNICATION);
 	char what[64];
-	add(r, "link", g, loss, "%s spend%s %.0f %% of the time %s: %s", g->who,
-	    g->n == 1 ? "s" : "", 100 * g->value,
-	    far                 ? "on latency of the link"
-	    : w->push > w->pull ? "pushing"
-				: "pulling",
-	    few && !far ? "a faster link would mend it" : overlap(r, g->value, what));
+	report_add(r, "link", g, loss, "%s spend%s %.0f %% of the time %s: %s", g->who,
+		   g->n == 1 ? "s" : "", 100 * g->value,
+		   far                 ? "on latency of the link"
+		   : w->push > w->pull ? "pushing"
+				       : "pulling",
+		   few && !far ? "a faster link would mend it"
+			       : advise_overlap(r, g->value, what));
 }
 
-/* Pushes for long, and on a link that is slow enough for fewer bits. */
+/* The share of its time that the worker pushes, if that is much and its link is so slow
+ * that fewer bits pay. */
 static double
-fewer_bits(const struct fal_report_worker *w)
+slow_push_share(const struct fal_report_worker *w)
 {
 	const double wall = w->compute + w->push + w->pull + w->wait;
 	return wall > 0 && w->push >= LINK * wall && w->rate < w->fewer_bits
@@ -1382,26 +1363,16 @@ fewer_bits(const struct fal_report_worker *w)
 		       : 0;
 }
 
+/* Adds a finding on each shard that workers wait for. */
 static void
-bits(struct fal_report *r, const struct group *g)
-{
-	add(r, "bits", g, 0,
-	    "%s push%s %.1f MB/s: push.bits = 16 pays below %.0f MB/s, by a third of the "
-	    "bytes" OTHER,
-	    g->who, g->n == 1 ? "es" : "", g->worst->rate * 1e-6,
-	    g->worst->fewer_bits * 1e-6);
-}
-
-/* Each shard that workers wait for, as one is named. */
-static void
-shards(struct fal_report *r)
+find_shards(struct fal_report *r)
 {
 	struct fal_shard_rows *all = &r->state->summary.shards;
 	const double seconds = all->to - all->from;
 	fal_shard_rows_end(all);
 	for (uint32_t i = 0; i < all->n; i++) {
 		const struct fal_shard_row *w = &all->v[i];
-		char who[64]; /* a number, and so much of an address */
+		char who[64]; /* a number, and the beginning of an address */
 		if (w->class != FAL_CLASS_STRAGGLER)
 			continue;
 		if (w->address[0] != '\0')
@@ -1409,24 +1380,25 @@ shards(struct fal_report *r)
 				 w->address);
 		else
 			snprintf(who, sizeof(who), "shard %u, the coordinator's", i + 1);
-		add(r, "shard", NULL, w->blame / seconds,
-		    "%s is a straggler by %s (%.1fx slower): workers wait for it %.0f %% "
-		    "of the time",
-		    who, w->cause, w->slower, 100 * w->blame / seconds);
+		report_add(r, "shard", NULL, w->blame / seconds,
+			   "%s is a straggler by %s (%.1fx slower): workers wait for it "
+			   "%.0f %% "
+			   "of the time",
+			   who, w->cause, w->slower, 100 * w->blame / seconds);
 	}
 }
 
 static double
-spare(const struct fal_report_worker *w)
+idle_share(const struct fal_report_worker *w)
 {
 	return w->idle >= SPARE ? w->idle : 0;
 }
 
-/* The fewer lanes at which the worker is as fast, or NULL. */
+/* Returns a smaller number of lanes at which the worker is as fast, or NULL. */
 static const struct fal_report_speed *
-enough(const struct fal_report_worker *w)
+worker_fewer_lanes(const struct fal_report_worker *w)
 {
-	const struct fal_report_speed *now = report_speed_at(w, w->lanes);
+	const struct fal_report_speed *now = worker_speed_at(w, w->lanes);
 	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
 		const struct fal_report_speed *s = &w->speed[i];
 		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
@@ -1437,115 +1409,120 @@ enough(const struct fal_report_worker *w)
 }
 
 static double
-crowded(const struct fal_report_worker *w)
+excess_lanes(const struct fal_report_worker *w)
 {
-	const struct fal_report_speed *s = enough(w);
-	return s != NULL ? s->median / report_speed_at(w, w->lanes)->median : 0;
+	const struct fal_report_speed *s = worker_fewer_lanes(w);
+	return s != NULL ? s->median / worker_speed_at(w, w->lanes)->median : 0;
 }
 
 static double
-stalls(const struct fal_report_worker *w)
+stall_count(const struct fal_report_worker *w)
 {
 	return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
 }
 
 /* Adds findings on single workers that no part of the clock shows. */
 static void
-single(struct fal_report *r, const struct group *still)
+find_single_workers(struct fal_report *r, const struct affected *still)
 {
-	const struct group idle = group_of(r, spare);
-	const struct group many = group_of(r, crowded);
+	const struct affected idle = report_affected(r, idle_share);
+	const struct affected many = report_affected(r, excess_lanes);
 	if (still->n > 0)
-		add(r, "stalls", still, share_of(r, FAL_REPORT_STRAGGLERS),
-		    "%s stood still again and again (%.0f times): not slow, but held up",
-		    still->who, still->value);
+		report_add(r, "stalls", still, report_share(r, FAL_REPORT_STRAGGLERS),
+			   "%s stood still again and again (%.0f times): not slow, but "
+			   "held up",
+			   still->who, still->value);
 	if (idle.n > 0)
-		add(r, "spare", &idle, share_of(r, FAL_REPORT_STANDBY),
-		    "%s had no task in %.0f %% of clocks: the job can spare %s", idle.who,
-		    100 * idle.value, idle.n == 1 ? "it" : "them");
+		report_add(r, "spare", &idle, report_share(r, FAL_REPORT_STANDBY),
+			   "%s had no task in %.0f %% of clocks: the job can spare %s",
+			   idle.who, 100 * idle.value, idle.n == 1 ? "it" : "them");
 	if (many.n > 0)
-		add(r, "lanes", &many, 0,
-		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
-		    "lanes",
-		    many.who, many.worst->lanes, enough(many.worst)->lanes,
-		    report_speed_at(many.worst, many.worst->lanes)->median);
+		report_add(r, "lanes", &many, 0,
+			   "%s: no faster at %u lanes than at %u (%.0f samples/s): bound "
+			   "the "
+			   "lanes",
+			   many.who, many.worst->lanes,
+			   worker_fewer_lanes(many.worst)->lanes,
+			   worker_speed_at(many.worst, many.worst->lanes)->median);
 }
 
-static uint64_t
-dropped(const struct fal_report *r)
-{
-	uint64_t sum = 0;
-	for (size_t i = 0; i < r->workers; i++)
-		sum += r->worker[i].dropped;
-	return sum;
-}
-
+/* Adds a finding if there is none but stragglers without loss. */
 static void
-well(struct fal_report *r)
+find_nothing(struct fal_report *r)
 {
-	const double ideal = share_of(r, FAL_REPORT_IDEAL);
+	const double ideal = report_share(r, FAL_REPORT_IDEAL);
 	for (size_t i = 0; i < r->findings; i++)
 		if (strcmp(r->finding[i].kind, "straggler") != 0 ||
 		    r->finding[i].share >= LOSS)
 			return;
-	add(r, "well", NULL, 0, "nothing to %s: %.0f %% of the time is compute",
-	    ideal >= WELL ? "mend" : "advise", 100 * ideal);
+	report_add(r, "well", NULL, 0, "nothing to %s: %.0f %% of the time is compute",
+		   ideal >= WELL ? "mend" : "advise", 100 * ideal);
 }
 
-/* Fills r->finding from the rest: a sentence stands there when its number passes its
- * threshold, and never advises what already is. */
+/* Fills r->finding: a finding exists if its number passes its threshold, and never
+ * advises the present state. */
 static void
 report_advise(struct fal_report *r)
 {
-	const struct group always = group_of(r, persistent);
-	const struct group at_times = group_of(r, transient);
-	const struct group link = group_of(r, linked);
-	const struct group slow = group_of(r, fewer_bits);
-	const struct group still = group_of(r, stalls);
+	const struct affected always = report_affected(r, persistent_slowness);
+	const struct affected at_times = report_affected(r, transient_slowness);
+	const struct affected link = report_affected(r, link_share);
+	const struct affected slow = report_affected(r, slow_push_share);
+	const struct affected still = report_affected(r, stall_count);
+	uint64_t dropped = 0;
 	char what[64];
 	if (!(r->clock > 0))
 		return;
-	stragglers(r, &always);
-	stragglers(r, &at_times);
+	find_stragglers(r, &always);
+	find_stragglers(r, &at_times);
 	if (link.n > 0)
-		links(r, &link);
-	/* All other remedies are the coordinator's above. */
+		find_links(r, &link);
+	/* Only the coordinator above can apply the other advice. */
 	if (r->above != NULL)
 		return;
 	if (slow.n > 0)
-		bits(r, &slow);
+		report_add(
+			r, "bits", &slow, 0,
+			"%s push%s %.1f MB/s: push.bits = 16 pays below %.0f MB/s, by a "
+			"third of the bytes" OTHER,
+			slow.who, slow.n == 1 ? "es" : "", slow.worst->rate * 1e-6,
+			slow.worst->fewer_bits * 1e-6);
 	if (always.n + at_times.n + link.n + still.n == 0 &&
-	    share_of(r, FAL_REPORT_STRAGGLERS) >= LOSS)
-		waiting(r);
-	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)
-		whole_tasks(r);
-	if (share_of(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
-		small_tasks(r);
-	const double busy = share_of(r, FAL_REPORT_COORDINATION);
+	    report_share(r, FAL_REPORT_STRAGGLERS) >= LOSS)
+		find_waiting(r);
+	if (report_share(r, FAL_REPORT_GRANULARITY) >= LOSS)
+		find_granularity(r);
+	if (report_share(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
+		find_small_tasks(r);
+	const double busy = report_share(r, FAL_REPORT_COORDINATION);
 	if (busy >= COORDINATOR)
-		add(r, "coordinator", NULL, busy,
-		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s", 100 * busy,
-		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r, busy, what));
-	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
-		add(r, "unused", NULL, share_of(r, FAL_REPORT_EXTRA),
-		    "%.0f %% of the clock computes what %.20s drops: epsp drops "
-		    "nothing%s",
-		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));
-	shards(r);
-	single(r, &still);
-	well(r);
+		report_add(r, "coordinator", NULL, busy,
+			   "the coordinator takes %.0f %% of a clock (%.1f ms): %s",
+			   100 * busy, 1e3 * r->part[FAL_REPORT_COORDINATION],
+			   advise_overlap(r, busy, what));
+	for (size_t i = 0; i < r->workers; i++)
+		dropped += r->worker[i].dropped;
+	if (report_share(r, FAL_REPORT_EXTRA) >= LOSS && dropped > 0)
+		report_add(r, "unused", NULL, report_share(r, FAL_REPORT_EXTRA),
+			   "%.0f %% of the clock computes what %.20s drops: epsp drops "
+			   "nothing%s",
+			   100 * report_share(r, FAL_REPORT_EXTRA), r->scheme,
+			   epsp_mark(r));
+	find_shards(r);
+	find_single_workers(r, &still);
+	find_nothing(r);
 }
 
-/* ---- all of it --------------------------------------------------------------------- */
+/* ---- the report -------------------------------------------------------------------- */
 
 int
 fal_report_end(struct fal_report *r, struct fal_diag *diag)
 {
 	struct fal_report_state *s = r->state;
-	forget(r);
-	if (s == NULL || !s->summary.have_job)
+	report_clear(r);
+	if (s == NULL || !s->summary.has_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	if (!s->told)
+	if (!s->has_clocks)
 		return fal_diag_set(diag, FAL_ETRUNC, "no worker has told of a clock");
 	r->name = s->summary.name;
 	r->scheme = s->summary.scheme;
@@ -1556,9 +1533,13 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->batch = fal_grid_samples(&s->summary.job.grid, 0);
 	r->task = fal_grid_full(&s->summary.job.grid);
 	r->seconds = s->summary.seconds - s->begin;
-	workers(r);
-	ticks(r);
-	parts(r);
+	report_list_workers(r);
+	double v[FAL_REPORT_TICKS];
+	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
+	memcpy(v, s->ring, n * sizeof(*v));
+	r->clock_median = fal_quantile(v, n, 0.5);
+	r->clock_p95 = fal_quantile(v, n, 0.95);
+	report_split_clock(r);
 	report_advise(r);
 	return 0;
 }

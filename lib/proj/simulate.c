@@ -1,6 +1,6 @@
-/* The scheduler in virtual time: grants → claims after the tasks' times → arrivals →
- * complete rounds.  The coordinator does one thing after the other, and what comes
- * meanwhile waits. */
+/* Runs the scheduler in virtual time: grants → claims after the tasks' times → arrivals →
+ * complete rounds.  The coordinator handles one message after the other; a message that
+ * comes meanwhile waits. */
 #include "proj/simulate.h"
 
 #include "base/mem.h"
@@ -9,133 +9,130 @@
 #include "sched/policy.h"
 #include "sched/sched.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Versions that it is known to have; more than slack asks for. */
-enum { PLAYER_VERSIONS = 128 };
+/* Versions whose arrival a worker remembers; more than slack needs. */
+enum { SIM_VERSIONS = 128 };
 
 /* A task in a worker's queue; the first `lanes` of it run. */
-struct player_item {
+struct sim_task {
 	uint64_t round;
 	uint32_t task;
 	struct fal_cid fills;
-	uint32_t seq;     /* of the contribution for which it is claimed ahead; 0: none */
-	uint64_t version; /* that it is computed on */
-	double from;      /* not before: the worker has the version; INFINITY: it is not
-			     made yet */
-	double ends;      /* negative: no lane began with it */
+	uint32_t seq; /* of the contribution that it is claimed for in advance; 0: none */
+	uint64_t version; /* the base of its computation */
+	double from;      /* when the worker has the version; INFINITY: it does not exist
+			     yet */
+	double ends;      /* negative: no lane runs it yet */
 	double task_s;
 };
 
 /* A worker's part of a round, under way or done. */
-struct player_part {
+struct sim_part {
 	uint64_t round;
 	struct fal_cid fills;
 	uint32_t seq;   /* 0: nothing won yet */
 	double arrives; /* infinite: not pushed yet */
 };
 
-struct player {
+struct sim_worker {
 	const struct fal_cost_machine *machine;
-	struct player_item *q;
+	struct sim_task *q;
 	size_t n, q_cap;
-	struct player_part *part;
+	struct sim_part *part;
 	size_t parts, part_cap;
 	uint32_t lanes, seq;
-	double way;         /* seconds that what it says, or is told, is on its way */
-	double ticket;      /* that it waits for leave to push, once all is claimed */
-	double asked, pong; /* when it was last, and its answer comes; INFINITY */
-	double begun;       /* tasks that a lane began with, in full ones */
-	double ready;       /* has what it was sent last */
+	double way;    /* seconds of a message in either direction */
+	double ticket; /* seconds between its last claim and the leave to push */
+	double pinged_at,
+		pong_at; /* when it was pinged, when its answer comes; INFINITY: none */
+	double started;  /* tasks that ran or run, in full ones */
+	double model_at; /* when it has the version that was sent last */
 	struct {
 		uint64_t version;
 		double at;
-	} has[PLAYER_VERSIONS]; /* by version, modulo; UINT64_MAX: none */
-	uint32_t running;
-	double since;   /* running is not 0 since */
-	double compute; /* seconds before that */
+	} received[SIM_VERSIONS]; /* by version, modulo; UINT64_MAX: none */
+	uint32_t running;         /* tasks */
+	double running_since;     /* when `running` became more than 0 */
+	double compute;           /* seconds of earlier stretches with running tasks */
 };
 
-/* The next news of a worker: the end of an item, or a part's arrival.  The other index is
- * SIZE_MAX, and both are for an answer, or for no news. */
-struct player_event {
+/* The next event of a worker: the end of a task, or the arrival of a part.  The other
+ * index is SIZE_MAX; both are for the answer to a ping, or for no event. */
+struct sim_event {
 	double at;
 	size_t item, part;
 };
 
 /* --- a worker: its queue, its lanes, its parts -------------------------------------- */
 
-/* A lane begins (+1) or ends (-1) with a task. */
+/* A lane begins (+1) or ends (-1) a task. */
 static void
-runs(struct player *w, int change, double at)
+worker_change_running(struct sim_worker *w, int change, double at)
 {
 	if (w->running == 0)
-		w->since = at;
+		w->running_since = at;
+	assert(change > 0 || w->running > 0);
 	w->running = (uint32_t)((int)w->running + change);
 	if (w->running == 0)
-		w->compute += fmax(at - w->since, 0);
+		w->compute += fmax(at - w->running_since, 0);
 }
 
-/* Lanes that are free at `at` begin with what stands first. */
+/* Lanes that are free at `at` begin the first tasks of the queue. */
 static void
-player_begin(struct player *w, const struct fal_sched *s, const struct fal_grid *grid,
-	     double at)
+worker_start_tasks(struct sim_worker *w, const struct fal_sched *s,
+		   const struct fal_grid *grid, double at)
 {
 	struct fal_round_info r;
 	const uint32_t busy = w->n < w->lanes ? (uint32_t)w->n : w->lanes;
 	for (size_t i = 0; i < busy; i++) {
-		struct player_item *it = &w->q[i];
+		struct sim_task *it = &w->q[i];
 		if (it->ends >= 0 || isinf(it->from) ||
 		    !fal_sched_round(s, it->round, &r))
 			continue;
 		double samples = fal_grid_range_samples(grid, r.clock, it->task, 1);
 		double part = samples / fal_grid_full(grid);
 		double from = fmax(at, it->from);
-		it->task_s = fal_cost_task_s(w->machine, w->begun, from, part, busy);
+		it->task_s = fal_cost_task_s(w->machine, w->started, from, part, busy);
 		it->ends = from + it->task_s + w->machine->turn_s;
-		w->begun += fal_bound_longer(w->machine->fixed, part);
-		runs(w, 1, from);
+		w->started += fal_bound_longer(w->machine->fixed, part);
+		worker_change_running(w, 1, from);
 	}
 }
 
-/* Item i is over; the others move up. */
-static struct player_item
-player_take(struct player *w, size_t i, double at)
+/* Removes task i from the queue. */
+static struct sim_task
+worker_remove_task(struct sim_worker *w, size_t i, double at)
 {
-	struct player_item it = w->q[i];
+	struct sim_task it = w->q[i];
 	memmove(&w->q[i], &w->q[i + 1], (--w->n - i) * sizeof(*w->q));
 	if (it.ends >= 0)
-		runs(w, -1, at);
+		worker_change_running(w, -1, at);
 	return it;
 }
 
-/* Does the task go into the part? */
+/* Returns whether the task belongs to the part. */
 static bool
-is_of(const struct player_item *it, const struct player_part *p)
+part_has_task(const struct sim_task *it, const struct sim_part *p)
 {
 	return p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
 	       (it->seq != 0 ? p->seq == it->seq : p->seq < FAL_PRECLAIMED);
 }
 
-static bool
-holds_of(const struct player *w, const struct player_part *p)
-{
-	for (size_t i = 0; i < w->n; i++)
-		if (is_of(&w->q[i], p))
-			return true;
-	return false;
-}
-
-/* Pushes the parts for which the worker holds no more tasks; forgets those in which it
- * won none. */
+/* Pushes the parts without queued tasks; forgets those in which the worker won no task.
+ */
 static void
-player_push(struct player *w, double at)
+worker_push_parts(struct sim_worker *w, double at)
 {
 	for (size_t i = 0; i < w->parts; i++) {
-		struct player_part *p = &w->part[i];
-		if (!isinf(p->arrives) || holds_of(w, p))
+		struct sim_part *p = &w->part[i];
+		size_t k = 0;
+		while (k < w->n && !part_has_task(&w->q[k], p))
+			k++;
+		if (!isinf(p->arrives) || k < w->n)
 			continue;
 		const double ticket = p->seq < FAL_PRECLAIMED ? w->ticket : 0;
 		if (p->seq == 0)
@@ -145,76 +142,75 @@ player_push(struct player *w, double at)
 	}
 }
 
-static struct player_event
-player_next(const struct player *w)
+static struct sim_event
+worker_next_event(const struct sim_worker *w)
 {
-	struct player_event e = { w->pong, SIZE_MAX, SIZE_MAX };
+	struct sim_event e = { w->pong_at, SIZE_MAX, SIZE_MAX };
 	for (size_t i = 0; i < w->n && i < w->lanes; i++)
 		if (w->q[i].ends >= 0 && w->q[i].ends + w->way < e.at)
-			e = (struct player_event){ w->q[i].ends + w->way, i, SIZE_MAX };
+			e = (struct sim_event){ w->q[i].ends + w->way, i, SIZE_MAX };
 	for (size_t i = 0; i < w->parts; i++)
 		if (w->part[i].arrives < e.at)
-			e = (struct player_event){ w->part[i].arrives, SIZE_MAX, i };
+			e = (struct sim_event){ w->part[i].arrives, SIZE_MAX, i };
 	return e;
 }
 
-/* The worker's part of the item's round, made if there is none. */
-static struct player_part *
-player_part(struct player *w, const struct player_item *it)
+/* Returns the worker's open part for the task, and adds it if there is none. */
+static struct sim_part *
+worker_part_for(struct sim_worker *w, const struct sim_task *it)
 {
 	for (size_t i = 0; i < w->parts; i++) {
-		struct player_part *p = &w->part[i];
-		if (is_of(it, p) && isinf(p->arrives))
+		struct sim_part *p = &w->part[i];
+		if (part_has_task(it, p) && isinf(p->arrives))
 			return p;
 	}
 	FAL_XGROW(w->part, w->part_cap, w->parts + 1);
-	w->part[w->parts] =
-		(struct player_part){ it->round, it->fills, it->seq, INFINITY };
+	w->part[w->parts] = (struct sim_part){ it->round, it->fills, it->seq, INFINITY };
 	return &w->part[w->parts++];
 }
 
 /* The worker is granted tasks of the round `r` at `now`. */
 static void
-player_grant(struct player *w, const struct fal_act *a, const struct fal_round_info *r,
-	     double now)
+worker_take_grant(struct sim_worker *w, const struct fal_act *a,
+		  const struct fal_round_info *r, double now)
 {
 	const uint64_t version = a->late ? r->after : r->version;
-	double from = a->late ? INFINITY : w->ready;
+	double from = a->late ? INFINITY : w->model_at;
 	if (r->delta && r->base == FAL_START_LOCAL)
 		from = now;
-	else if (w->has[version % PLAYER_VERSIONS].version == version)
-		from = w->has[version % PLAYER_VERSIONS].at;
+	else if (w->received[version % SIM_VERSIONS].version == version)
+		from = w->received[version % SIM_VERSIONS].at;
 	FAL_XGROW(w->q, w->q_cap, w->n + a->count);
 	for (uint32_t i = 0; i < a->count; i++) {
 		size_t at = w->n++;
 		for (; at > 0 && w->q[at - 1].round > a->round && w->q[at - 1].ends < 0;
 		     at--)
 			w->q[at] = w->q[at - 1];
-		w->q[at] = (struct player_item){ .round = a->round,
-						 .task = a->first + i,
-						 .fills = a->fills,
-						 .seq = a->cid.seq,
-						 .version = version,
-						 .from = fmax(from, now + w->way),
-						 .ends = -1 };
+		w->q[at] = (struct sim_task){ .round = a->round,
+					      .task = a->first + i,
+					      .fills = a->fills,
+					      .seq = a->cid.seq,
+					      .version = version,
+					      .from = fmax(from, now + w->way),
+					      .ends = -1 };
 	}
 }
 
 /* --- the coordinator --------------------------------------------------------------- */
 
-/* Sums from the beginning; the warm part is taken off at the end. */
-struct totals {
-	double now, samples, dropped, twice, updates, moved, cloned, stale;
-	double won; /* samples of claims that won, but for those of lost rounds */
+/* Sums from the beginning; the results leave out the warm part. */
+struct sim_totals {
+	double now, samples, dropped, duplicates, updates, moved, cloned, stale;
+	double won; /* samples of claims that won, except in lost rounds */
 	double bytes, load, compute;
 };
 
-struct game {
-	const struct fal_play_conf *conf;
+struct sim {
+	const struct fal_simulation_conf *conf;
 	struct fal_grid grid;
 	struct fal_sched *s;
-	struct player *worker; /* worker i has the id i + 1 */
-	struct fal_heap next;  /* by the time of the worker's next event */
+	struct sim_worker *worker; /* worker i has the id i + 1 */
+	struct fal_heap next;      /* workers by the time of their next event */
 	double now;
 	uint64_t version;
 	/* State of shared rounds: the contributions before `open` have all arrived. */
@@ -222,13 +218,13 @@ struct game {
 		uint64_t round;
 		uint32_t open;
 	} shared[FAL_SLACK_MAX + 1];
-	struct totals t, warm;
+	struct sim_totals t, warm;
 	bool stopped; /* the scheduler gave up, or refused a claim */
 };
 
-/* The coordinator is busy with a message of so many bytes. */
+/* The coordinator handles a message of so many bytes. */
 static void
-spend(struct game *g, double bytes)
+sim_charge(struct sim *g, double bytes)
 {
 	const struct fal_cost *c = g->conf->cost;
 	double s = c->message_s + bytes * c->byte_s;
@@ -237,11 +233,11 @@ spend(struct game *g, double bytes)
 	g->t.bytes += bytes;
 }
 
-/* Something may happen with the worker at another time than before. */
+/* The time of the worker's next event may have changed. */
 static void
-schedule(struct game *g, struct player *w)
+sim_reschedule(struct sim *g, struct sim_worker *w)
 {
-	double next = player_next(w).at;
+	double next = worker_next_event(w).at;
 	uint32_t slot = (uint32_t)(w - g->worker);
 	if (isinf(next))
 		fal_heap_remove(&g->next, slot);
@@ -250,39 +246,39 @@ schedule(struct game *g, struct player *w)
 }
 
 static double
-samples_of(const struct game *g, const struct player_item *it)
+sim_task_samples(const struct sim *g, const struct sim_task *it)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(g->s, it->round, &r)) /* over, and forgotten */
+	if (!fal_sched_round(g->s, it->round, &r)) /* the round has ended */
 		return fal_grid_full(&g->grid);
 	return fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
 }
 
 /* --- actions ---------------------------------------------------------------------- */
 
-/* A version reaches the worker. */
+/* Sends a version to the worker. */
 static void
-send_model(struct game *g, struct player *w, uint64_t version)
+sim_send_model(struct sim *g, struct sim_worker *w, uint64_t version)
 {
-	spend(g, g->conf->cost->pull_bytes);
-	w->ready = g->now + w->machine->pull_s + w->way;
-	w->has[version % PLAYER_VERSIONS].version = version;
-	w->has[version % PLAYER_VERSIONS].at = w->ready;
+	sim_charge(g, g->conf->cost->pull_bytes);
+	w->model_at = g->now + w->machine->pull_s + w->way;
+	w->received[version % SIM_VERSIONS].version = version;
+	w->received[version % SIM_VERSIONS].at = w->model_at;
 	bool begins = false;
 	for (size_t i = 0; i < w->n; i++)
 		if (w->q[i].version == version && isinf(w->q[i].from)) {
-			w->q[i].from = w->ready;
+			w->q[i].from = w->model_at;
 			begins = true;
 		}
 	if (begins) {
-		player_begin(w, g->s, &g->grid, g->now);
-		schedule(g, w);
+		worker_start_tasks(w, g->s, &g->grid, g->now);
+		sim_reschedule(g, w);
 	}
 }
 
-/* Samples of the round's tasks that are claimed, and done. */
+/* Returns the samples of the round's tasks that are claimed and computed. */
 static double
-claimed(const struct game *g, const struct fal_round_info *r)
+sim_claimed_samples(const struct sim *g, const struct fal_round_info *r)
 {
 	double sum = 0;
 	for (uint32_t i = r->first; i - r->first < r->tasks; i++) {
@@ -294,16 +290,16 @@ claimed(const struct game *g, const struct fal_round_info *r)
 }
 
 static void
-end_round(struct game *g, const struct fal_act *a)
+sim_end_round(struct sim *g, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(g->s, a->round, &r))
 		return;
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
 	if (a->fate >= FAL_FATE_DROP)
-		g->t.won -= claimed(g, &r);
+		g->t.won -= sim_claimed_samples(g, &r);
 	if (a->fate == FAL_FATE_ABANDON) {
-		g->t.twice += claimed(g, &r);
+		g->t.duplicates += sim_claimed_samples(g, &r);
 		return;
 	}
 	g->t.moved += (double)r.ledger->log[FAL_ENTRY_MOVE].n;
@@ -313,27 +309,28 @@ end_round(struct game *g, const struct fal_act *a)
 		g->t.stale += samples * (double)r.stale_updates;
 }
 
-/* A sign of life costs no time; everything else a message. */
+/* Carries out an action of the scheduler.  A ping costs no time; any other action costs a
+ * message. */
 static void
-follow(struct game *g, const struct fal_act *a)
+sim_act(struct sim *g, const struct fal_act *a)
 {
-	struct player *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
+	struct sim_worker *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
 	struct fal_round_info r;
 	switch (a->kind) {
 	case FAL_ACT_GRANT:
-		spend(g, 0);
+		sim_charge(g, 0);
 		if (fal_sched_round(g->s, a->round, &r))
-			player_grant(w, a, &r, g->now);
+			worker_take_grant(w, a, &r, g->now);
 		break;
 	case FAL_ACT_REVOKE:
-		spend(g, 0);
+		sim_charge(g, 0);
 		for (size_t i = 0; i < w->n; i++)
 			if (w->q[i].round == a->round &&
 			    w->q[i].task - a->first < a->count)
-				(void)player_take(w, i--, g->now);
+				(void)worker_remove_task(w, i--, g->now);
 		break;
 	case FAL_ACT_END:
-		end_round(g, a);
+		sim_end_round(g, a);
 		break;
 	case FAL_ACT_STEP:
 		g->now += g->conf->cost->step_s;
@@ -344,18 +341,18 @@ follow(struct game *g, const struct fal_act *a)
 		break;
 	case FAL_ACT_MODEL:
 		for (size_t i = 0; w == NULL && i < g->conf->cost->machines; i++)
-			send_model(g, &g->worker[i], g->version);
+			sim_send_model(g, &g->worker[i], g->version);
 		if (w != NULL)
-			send_model(g, w, a->version != 0 ? a->version : g->version);
+			sim_send_model(g, w, a->version != 0 ? a->version : g->version);
 		break;
 	case FAL_ACT_LANES:
-		spend(g, 0);
+		sim_charge(g, 0);
 		w->lanes = a->count;
 		break;
 	case FAL_ACT_PING:
-		w->asked = g->now;
-		w->pong = g->now + w->machine->rtt_s +
-			  fal_cost_hangs(w->machine, g->now + w->way);
+		w->pinged_at = g->now;
+		w->pong_at = g->now + w->machine->rtt_s +
+			     fal_cost_hang_s(w->machine, g->now + w->way);
 		break;
 	case FAL_ACT_NONFINITE:
 	case FAL_ACT_SKIP:
@@ -365,115 +362,111 @@ follow(struct game *g, const struct fal_act *a)
 		g->stopped = true;
 		break;
 	case FAL_ACT_ACCOUNT:
-		spend(g, 0);
+		sim_charge(g, 0);
 		break;
 	case FAL_ACT_FENCE:
 		fal_sched_fenced(g->s, g->now, a->round, a->cid);
 		break;
-	default: /* nobody lies here, and nothing is written or judged */
+	default: /* workers are honest, and nothing is written or evaluated */
 		break;
 	}
 }
 
 static void
-follow_all(struct game *g)
+sim_act_all(struct sim *g)
 {
 	struct fal_act a;
 	while (fal_sched_next(g->s, &a)) {
-		follow(g, &a);
+		sim_act(g, &a);
 		if (a.worker == 0)
 			continue;
-		struct player *w = &g->worker[a.worker - 1];
+		struct sim_worker *w = &g->worker[a.worker - 1];
 		if (a.kind == FAL_ACT_REVOKE)
-			player_push(w, g->now);
-		player_begin(w, g->s, &g->grid, g->now);
-		schedule(g, w);
+			worker_push_parts(w, g->now);
+		worker_start_tasks(w, g->s, &g->grid, g->now);
+		sim_reschedule(g, w);
 	}
 	fal_sched_forget(g->s);
 }
 
 /* --- events ----------------------------------------------------------------------- */
 
-/* The task of item i is done: its claim, and what follows at the worker, which does not
- * wait for the coordinator. */
+/* Task i is done: the worker claims it, and goes on without waiting for the coordinator.
+ */
 static void
-claim(struct game *g, struct player *w, size_t i)
+sim_claim(struct sim *g, struct sim_worker *w, size_t i)
 {
 	double ended = w->q[i].ends;
-	struct player_item it = player_take(w, i, ended);
-	struct player_part *p = player_part(w, &it);
+	struct sim_task it = worker_remove_task(w, i, ended);
+	struct sim_part *p = worker_part_for(w, &it);
 	struct fal_claim_in c = { .worker = (uint32_t)(w - g->worker) + 1,
 				  .round = it.round,
 				  .task = it.task,
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = it.fills,
 				  .task_s = it.task_s };
-	const double samples = samples_of(g, &it);
-	player_begin(w, g->s, &g->grid, ended);
-	spend(g, 0);
+	const double samples = sim_task_samples(g, &it);
+	worker_start_tasks(w, g->s, &g->grid, ended);
+	sim_charge(g, 0);
 	fal_sched_heard(g->s, g->now, c.worker);
 	const int won = fal_sched_claim(g->s, g->now, &c);
 	g->stopped |= won < 0;
-	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
+	*(won > 0 ? &g->t.won : &g->t.duplicates) += samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
-	player_push(w, ended);
-}
-
-/* Has all of the round come that was claimed? */
-static bool
-all_in(struct game *g, const struct fal_round_info *r)
-{
-	const struct fal_ledger *l = r->ledger;
-	uint32_t own = 0, *open = &own;
-	if (r->owner == 0 && r->group == 0) {
-		size_t at = r->round % (FAL_SLACK_MAX + 1);
-		if (g->shared[at].round != r->round)
-			g->shared[at].open = 0;
-		g->shared[at].round = r->round;
-		open = &g->shared[at].open;
-	}
-	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
-		(*open)++;
-	return *open == l->contribs;
+	worker_push_parts(w, ended);
 }
 
 static void
-arrive(struct game *g, struct player *w, size_t i)
+sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 {
-	struct player_part p = w->part[i];
+	struct sim_part p = w->part[i];
 	struct fal_cid cid = { (uint32_t)(w - g->worker) + 1, p.seq };
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
-	spend(g, g->conf->cost->push_bytes);
+	sim_charge(g, g->conf->cost->push_bytes);
 	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
-	if (fal_sched_round(g->s, p.round, &r) && r.ledger->claimed == r.tasks &&
-	    all_in(g, &r))
+	if (!fal_sched_round(g->s, p.round, &r) || r.ledger->claimed != r.tasks)
+		return;
+	/* The round is complete when all its contributions have arrived.  For shared
+	 * rounds the search goes on where the last one ended. */
+	uint32_t own = 0, *open = &own;
+	if (r.owner == 0 && r.group == 0) {
+		const size_t at = r.round % (FAL_SLACK_MAX + 1);
+		if (g->shared[at].round != r.round)
+			g->shared[at].open = 0;
+		g->shared[at].round = r.round;
+		open = &g->shared[at].open;
+	}
+	const struct fal_ledger *l = r.ledger;
+	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
+		(*open)++;
+	if (*open == l->contribs)
 		fal_sched_complete(g->s, g->now, p.round);
 }
 
-/* The worker's next event. */
+/* Handles the worker's next event. */
 static void
-step_worker(struct game *g, struct player *w)
+sim_worker_event(struct sim *g, struct sim_worker *w)
 {
 	const uint32_t id = (uint32_t)(w - g->worker) + 1;
-	struct player_event e = player_next(w);
+	struct sim_event e = worker_next_event(w);
 	g->now = fmax(g->now, e.at);
-	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* its lanes go on, then */
-		w->pong = INFINITY;
+	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* an answer to a ping */
+		w->pong_at = INFINITY;
 		fal_sched_heard(g->s, g->now, id);
-		fal_sched_pong(g->s, g->now, id, g->now - w->asked,
+		fal_sched_pong(g->s, g->now, id, g->now - w->pinged_at,
 			       (uint64_t)(g->now * 1e9));
 	} else if (e.part == SIZE_MAX) {
-		claim(g, w, e.item);
+		sim_claim(g, w, e.item);
 	} else {
-		arrive(g, w, e.part);
+		sim_arrive(g, w, e.part);
 	}
 }
 
-/* The next event of all.  FAL_ESTATE: there is none. */
+/* Handles the next event.  FAL_ESTATE: there is none. */
 static int
-step(struct game *g)
+sim_step(struct sim *g)
 {
 	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
 	if (isinf(next) && isinf(wake))
@@ -482,18 +475,18 @@ step(struct game *g)
 		g->now = fmax(g->now, wake);
 		fal_sched_tick(g->s, g->now);
 	} else {
-		struct player *w = &g->worker[fal_heap_top(&g->next)];
-		step_worker(g, w);
-		schedule(g, w);
+		struct sim_worker *w = &g->worker[fal_heap_top(&g->next)];
+		sim_worker_event(g, w);
+		sim_reschedule(g, w);
 	}
-	follow_all(g);
+	sim_act_all(g);
 	return g->stopped ? FAL_ESTATE : FAL_OK;
 }
 
 /* --- beginning and end ------------------------------------------------------------ */
 
 static int
-join(struct game *g, uint32_t i)
+sim_join(struct sim *g, uint32_t i)
 {
 	const struct fal_cost_machine *m = &g->conf->cost->machine[i];
 	struct fal_join j = { .id = i + 1,
@@ -504,24 +497,24 @@ join(struct game *g, uint32_t i)
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
 			      .fixed = m->fixed,
 			      .rtt = m->rtt_s };
-	/* If tasks move, a worker may push only tasks whose claims have been answered, or
-	 * which are claimed ahead. */
+	/* If tasks move, a worker may push only tasks whose claims were answered, or
+	 * which were claimed in advance. */
 	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
-	g->worker[i] = (struct player){ .machine = m,
-					.way = m->rtt_s / 2,
-					.ticket = asks ? m->rtt_s : 0,
-					.pong = INFINITY };
-	for (size_t v = 0; v < PLAYER_VERSIONS; v++)
-		g->worker[i].has[v].version = UINT64_MAX;
+	g->worker[i] = (struct sim_worker){ .machine = m,
+					    .way = m->rtt_s / 2,
+					    .ticket = asks ? m->rtt_s : 0,
+					    .pong_at = INFINITY };
+	for (size_t v = 0; v < SIM_VERSIONS; v++)
+		g->worker[i].received[v].version = UINT64_MAX;
 	return fal_sched_join(g->s, g->now, &j);
 }
 
 static int
-begin_game(struct game *g)
+sim_begin(struct sim *g)
 {
 	const struct fal_cost *c = g->conf->cost;
 	g->grid = c->grid;
-	/* The grid has as many epochs as the play takes. */
+	/* So many epochs that the simulation never reaches the job's end. */
 	g->grid.epochs = (uint32_t)((g->conf->warm + g->conf->clocks + g->conf->most) /
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);
@@ -533,31 +526,31 @@ begin_game(struct game *g)
 	g->s = fal_sched_new(&conf);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
-		err = join(g, i);
+		err = sim_join(g, i);
 	if (err < 0)
 		return err;
 	fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
-	follow_all(g);
+	sim_act_all(g);
 	return FAL_OK;
 }
 
-/* The totals at this moment.  Work under way counts by its parts, at the beginning as at
- * the end.  So the work between the two is no more than lanes can compute. */
-static struct totals
-totals(const struct game *g)
+/* Returns the totals at this moment.  Tasks under way count by their computed parts, so
+ * the work between two moments is at most what the lanes can compute. */
+static struct sim_totals
+sim_totals(const struct sim *g)
 {
-	struct totals t = g->t;
+	struct sim_totals t = g->t;
 	t.now = g->now;
 	for (size_t i = 0; i < g->conf->cost->machines; i++) {
-		const struct player *w = &g->worker[i];
+		const struct sim_worker *w = &g->worker[i];
 		t.compute += w->compute;
 		if (w->running > 0)
-			t.compute += fmax(g->now - w->since, 0);
+			t.compute += fmax(g->now - w->running_since, 0);
 		for (size_t k = 0; k < w->n && k < w->lanes; k++) {
-			const struct player_item *it = &w->q[k];
+			const struct sim_task *it = &w->q[k];
 			const double left = it->ends - w->machine->turn_s - g->now;
 			if (it->ends >= 0 && left < it->task_s)
-				t.won += samples_of(g, it) *
+				t.won += sim_task_samples(g, it) *
 					 (1 - fmax(left, 0) / it->task_s);
 		}
 	}
@@ -565,18 +558,18 @@ totals(const struct game *g)
 }
 
 static void
-sum_up(const struct game *g, struct fal_play *out)
+sim_results(const struct sim *g, struct fal_simulation *out)
 {
-	const struct totals now = totals(g), *t = &now, *b = &g->warm;
+	const struct sim_totals now = sim_totals(g), *t = &now, *b = &g->warm;
 	const double over = t->samples - b->samples;
-	*out = (struct fal_play){ .seconds = t->now - b->now,
-				  .samples = t->won - b->won,
-				  .dropped = t->dropped - b->dropped,
-				  .twice = t->twice - b->twice,
-				  .updates = t->updates - b->updates,
-				  .moved = t->moved - b->moved,
-				  .cloned = t->cloned - b->cloned,
-				  .bytes = t->bytes - b->bytes };
+	*out = (struct fal_simulation){ .seconds = t->now - b->now,
+					.samples = t->won - b->won,
+					.dropped = t->dropped - b->dropped,
+					.duplicates = t->duplicates - b->duplicates,
+					.updates = t->updates - b->updates,
+					.moved = t->moved - b->moved,
+					.cloned = t->cloned - b->cloned,
+					.bytes = t->bytes - b->bytes };
 	double spent = (double)g->conf->cost->machines * out->seconds;
 	out->clocks = (out->samples + out->dropped) / fal_grid_samples(&g->grid, 0);
 	out->stale_updates = over > 0 ? (t->stale - b->stale) / over : 0;
@@ -584,32 +577,32 @@ sum_up(const struct game *g, struct fal_play *out)
 	out->compute = (t->compute - b->compute) / spent;
 }
 
-/* `clocks` are over in all. */
+/* Returns whether the simulation may end after so many clocks in all. */
 static bool
-is_over(const struct game *g, double clocks)
+sim_is_over(const struct sim *g, double clocks)
 {
-	const struct fal_play_conf *c = g->conf;
+	const struct fal_simulation_conf *c = g->conf;
 	const double counted = clocks - (double)c->warm;
 	return counted >= (double)c->clocks &&
 	       (g->now - g->warm.now >= c->seconds || counted >= (double)c->most);
 }
 
 int
-fal_play(const struct fal_play_conf *conf, struct fal_play *out)
+fal_simulate(const struct fal_simulation_conf *conf, struct fal_simulation *out)
 {
-	struct game g = { .conf = conf };
+	struct sim g = { .conf = conf };
 	const double clock = fal_grid_samples(&conf->cost->grid, 0);
 	bool warm = false;
-	int err = begin_game(&g);
-	while (err == FAL_OK && !is_over(&g, (g.t.samples + g.t.dropped) / clock)) {
-		err = step(&g);
+	int err = sim_begin(&g);
+	while (err == FAL_OK && !sim_is_over(&g, (g.t.samples + g.t.dropped) / clock)) {
+		err = sim_step(&g);
 		if (!warm && g.t.samples + g.t.dropped >= (double)conf->warm * clock) {
-			g.warm = totals(&g);
+			g.warm = sim_totals(&g);
 			warm = true;
 		}
 	}
 	if (err == FAL_OK)
-		sum_up(&g, out);
+		sim_results(&g, out);
 	for (size_t i = 0; i < conf->cost->machines; i++) {
 		free(g.worker[i].q);
 		free(g.worker[i].part);
@@ -621,7 +614,7 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 }
 
 double
-fal_play_epoch_s(const struct fal_play *p, const struct fal_grid *grid)
+fal_simulation_epoch_s(const struct fal_simulation *p, const struct fal_grid *grid)
 {
 	return p->samples > 0 ? p->seconds * grid->samples / p->samples : INFINITY;
 }

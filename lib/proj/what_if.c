@@ -1,4 +1,4 @@
-/* The what-if: other machines, sizes and policies. */
+/* The what-if: changes machines, sizes and policies, and predicts the effect. */
 #include "proj/simulate.h"
 
 #include "base/mem.h"
@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- other machines, other sizes --------------------------------------------------- */
+/* --- machines ---------------------------------------------------------------------- */
 
-/* The machine in the middle by speed. */
+/* Returns the machine with the median speed. */
 static const struct fal_cost_machine *
-middle(const struct fal_cost *cost)
+cost_median_machine(const struct fal_cost *cost)
 {
 	double *v = fal_xcalloc(cost->machines, sizeof(*v));
 	for (size_t i = 0; i < cost->machines; i++)
@@ -35,20 +35,18 @@ middle(const struct fal_cost *cost)
 	return at;
 }
 
-/* --- what they are to be like ------------------------------------------------------ */
-
-/* Some machines; 0, NULL: as the one that they are like. */
-struct spec {
-	const char *name;                    /* of a single one */
-	uint64_t count;                      /* of several, */
-	const struct fal_cost_machine *like; /* which may be like any */
-	double speed[2]; /* from … to, times that of `like`; 0: it is 1 */
+/* Machines that the user describes; 0, NULL: as the machine that they are like. */
+struct machine_spec {
+	const char *name;                    /* of a single machine */
+	uint64_t count;                      /* of several machines */
+	const struct fal_cost_machine *like; /* NULL: several are like any machine */
+	double speed[2];                     /* from … to, times that of `like`; 0: 1 */
 	uint64_t lanes, cores;
 };
 
-/* LOW:HIGH, or one of several where only one number may stand. */
+/* Parses a number or, with `range`, LOW:HIGH. */
 static int
-get_speed(char *value, bool range, double speed[2])
+spec_parse_speed(char *value, bool range, double speed[2])
 {
 	char *high = range ? strchr(value, ':') : NULL;
 	if (high != NULL)
@@ -62,9 +60,10 @@ get_speed(char *value, bool range, double speed[2])
 	return err;
 }
 
-/* Reads one NAME=VALUE of a single machine, or, with a count, of several. */
+/* Parses one NAME=VALUE of a single machine or, with a count, of several. */
 static int
-get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_diag *diag)
+spec_parse_item(const struct fal_cost *cost, char *item, struct machine_spec *s,
+		struct fal_diag *diag)
 {
 	const bool several = s->count > 0;
 	const char *why = "not a number that it may be";
@@ -87,7 +86,7 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 		why = "no such worker";
 	} else if (strcmp(item, "speed") == 0) {
 		twice = s->speed[0] > 0;
-		err = get_speed(value, several, s->speed);
+		err = spec_parse_speed(value, several, s->speed);
 	} else if (strcmp(item, "lanes") == 0) {
 		twice = s->lanes > 0;
 		err = fal_parse_u64(value, 1, FAL_LANES_MAX, &s->lanes);
@@ -105,16 +104,16 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 	return FAL_OK;
 }
 
-/* The machine becomes what the spec says, with this speed. */
+/* Changes the machine as the spec says, to this speed. */
 static void
-apply(const struct spec *s, double speed, struct fal_cost_machine *m)
+spec_apply(const struct machine_spec *s, double speed, struct fal_cost_machine *m)
 {
 	double before = fal_oversubscription(m->lanes, m->cores);
 	m->cores = s->cores > 0 ? (uint32_t)s->cores : m->cores;
-	double by = fal_oversubscription(m->lanes, m->cores) / before /
-		    (speed > 0 ? speed : 1);
+	double factor = fal_oversubscription(m->lanes, m->cores) / before /
+			(speed > 0 ? speed : 1);
 	for (size_t i = 0; i < m->paces; i++)
-		m->pace[i].task_s *= by;
+		m->pace[i].task_s *= factor;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;
 	m->lanes_min = m->lanes_min < m->lanes_max ? m->lanes_min : m->lanes_max;
 	fal_cost_sum(m);
@@ -124,23 +123,24 @@ int
 fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 {
 	char *text = fal_xstrdup(spec), *rest = text, *item;
-	struct spec s = { 0 };
+	struct machine_spec s = { 0 };
 	int err = FAL_OK;
 	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
-		err = get_item(cost, item, &s, diag);
+		err = spec_parse_item(cost, item, &s, diag);
 	if (err == FAL_OK && s.name == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "'%s' has no name=", spec);
 	if (err == FAL_OK) {
-		fal_cost_add(cost, s.like != NULL ? s.like : middle(cost), s.name);
-		apply(&s, s.speed[0], &cost->machine[cost->machines - 1]);
+		fal_cost_add(cost, s.like != NULL ? s.like : cost_median_machine(cost),
+			     s.name);
+		spec_apply(&s, s.speed[0], &cost->machine[cost->machines - 1]);
 	}
 	free(text);
 	return err;
 }
 
-/* Clocks are cut otherwise: a full task may have another size. */
+/* Sets another grid; a full task may get another size. */
 static void
-cut(struct fal_cost *cost, struct fal_grid to)
+cost_set_grid(struct fal_cost *cost, struct fal_grid to)
 {
 	const double ratio = (double)fal_grid_full(&to) / fal_grid_full(&cost->grid);
 	cost->grid = to;
@@ -156,21 +156,20 @@ cut(struct fal_cost *cost, struct fal_grid to)
 	}
 }
 
-/* --- many of them ------------------------------------------------------------------ */
+/* --- many machines ----------------------------------------------------------------- */
 
-/* The groups of a SPEC. */
-struct groups {
-	struct spec *v; /* their texts are those of the SPEC that is read */
+struct machine_specs {
+	struct machine_spec *v; /* their texts are parts of the user's text */
 	size_t n, cap;
-	uint64_t workers;
+	uint64_t workers; /* of all of them */
 };
 
-/* N[,NAME=VALUE...] */
+/* Parses and adds N[,NAME=VALUE...]. */
 static int
-get_group(const struct fal_cost *cost, char *text, struct groups *g,
-	  struct fal_diag *diag)
+specs_parse(const struct fal_cost *cost, char *text, struct machine_specs *g,
+	    struct fal_diag *diag)
 {
-	struct spec s = { 0 };
+	struct machine_spec s = { 0 };
 	char *rest = text, *item = strsep(&rest, ",");
 	int err = FAL_OK;
 	if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - g->workers, &s.count) < 0)
@@ -178,7 +177,7 @@ get_group(const struct fal_cost *cost, char *text, struct groups *g,
 				    "'%s': not a number of workers, of up to %d in all",
 				    item, FAL_MACHINES_MAX);
 	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
-		err = get_item(cost, item, &s, diag);
+		err = spec_parse_item(cost, item, &s, diag);
 	if (err < 0)
 		return err;
 	FAL_XGROW(g->v, g->cap, g->n + 1);
@@ -187,15 +186,16 @@ get_group(const struct fal_cost *cost, char *text, struct groups *g,
 	return FAL_OK;
 }
 
+/* Draws a machine from `from` and adds it to `to`, with at most `most` paces. */
 static void
-draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, size_t most,
-     struct fal_rng *r)
+spec_draw(struct fal_cost *to, const struct fal_cost *from, const struct machine_spec *s,
+	  size_t most, struct fal_rng *r)
 {
 	const struct fal_cost_machine *like = s->like;
 	double speed = s->speed[0];
 	if (like == NULL)
 		like = &from->machine[fal_rng_below(r, (uint32_t)from->machines)];
-	/* A copy that begins elsewhere in its paces, of which it gets at most `most`. */
+	/* A copy that begins at another one of its paces. */
 	struct fal_cost_machine part = *like;
 	char name[24];
 	part.paces = like->paces < most ? like->paces : most;
@@ -208,12 +208,12 @@ draw(struct fal_cost *to, const struct fal_cost *from, const struct spec *s, siz
 	free(part.pace);
 	if (s->speed[1] > s->speed[0])
 		speed += (s->speed[1] - s->speed[0]) * (double)fal_rng_unit(r);
-	apply(s, speed, &to->machine[to->machines - 1]);
+	spec_apply(s, speed, &to->machine[to->machines - 1]);
 }
 
-/* The batch of so many workers; clocks stay whole.  FAL_ELIMIT. */
+/* Sets the batch and the samples of an epoch for so many workers.  FAL_ELIMIT. */
 static int
-grow_batch(const struct fal_cost *cost, uint64_t workers, struct fal_grid *grid)
+grid_grow_batch(const struct fal_cost *cost, uint64_t workers, struct fal_grid *grid)
 {
 	double grow = (double)workers / (double)cost->machines;
 	/* Whole tasks, unless a clock is a part of one. */
@@ -237,12 +237,12 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_PROJ, 0);
 	struct fal_cost all = *cost;
 	struct fal_grid grid = cost->grid;
-	struct groups g = { 0 };
+	struct machine_specs g = { 0 };
 	char *text = fal_xstrdup(spec), *rest = text, *one;
 	int err = FAL_OK;
 	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL)
-		err = get_group(cost, one, &g, diag);
-	if (err == FAL_OK && grow_batch(cost, g.workers, &grid) < 0)
+		err = specs_parse(cost, one, &g, diag);
+	if (err == FAL_OK && grid_grow_batch(cost, g.workers, &grid) < 0)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "'%s': the batch would not fit 32 bits", spec);
 	if (err == FAL_OK) {
@@ -252,8 +252,8 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 		all.machines = all.cap = 0;
 		for (size_t i = 0; i < g.n; i++)
 			for (uint64_t k = 0; k < g.v[i].count; k++)
-				draw(&all, cost, &g.v[i], most, &r);
-		cut(&all, grid);
+				spec_draw(&all, cost, &g.v[i], most, &r);
+		cost_set_grid(&all, grid);
 		fal_cost_free(cost);
 		*cost = all;
 	}
@@ -270,7 +270,7 @@ fal_machines_task(struct fal_cost *cost, uint32_t task)
 	to.tail_task = (uint32_t)((uint64_t)fal_grid_tail_task(&cost->grid) * task /
 				  cost->grid.task);
 	to.tail_task = to.tail_task > 0 ? to.tail_task : 1;
-	cut(cost, to);
+	cost_set_grid(cost, to);
 }
 
 void
@@ -278,18 +278,18 @@ fal_machines_batch(struct fal_cost *cost, uint32_t batch)
 {
 	struct fal_grid to = cost->grid;
 	to.batch = batch;
-	cut(cost, to);
+	cost_set_grid(cost, to);
 }
 
 /* --- predictions ------------------------------------------------------------------- */
 
 int
 fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
-	    struct fal_play *out)
+	    struct fal_simulation *out)
 {
 	enum { USUAL = 100, LEAST = 2, WARM = 20 };
-	/* About five seconds: a clock costs as much as its tasks, and a worker's part in
-	 * it half as much as a task. */
+	/* About five seconds of CPU time: a clock costs as much as its tasks, and a
+	 * worker's part in it half as much as a task. */
 	static const double most_tasks = 2e6, per_worker = 0.5;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
@@ -300,15 +300,16 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	const double all = floor(most_tasks / clock);
 	const double warm = fmax(fmin(ceil(all / 4), WARM), 1);
 	double most = fmax(all - warm, LEAST);
-	struct fal_play_conf conf = { .cost = cost,
-				      .policy = policy,
-				      .clocks = (uint64_t)fmin(fmax(work, USUAL), most),
-				      .warm = (uint64_t)warm,
-				      .seconds = seconds,
-				      .most = (uint64_t)most };
-	int err = fal_play(&conf, out);
-	/* A play that meets the quick paces of uneven machines more often than the slow
-	 * ones. */
+	struct fal_simulation_conf conf = { .cost = cost,
+					    .policy = policy,
+					    .clocks = (uint64_t)fmin(fmax(work, USUAL),
+								     most),
+					    .warm = (uint64_t)warm,
+					    .seconds = seconds,
+					    .most = (uint64_t)most };
+	int err = fal_simulate(&conf, out);
+	/* A simulation may meet the quick paces of uneven machines more often than the
+	 * slow ones. */
 	if (err == FAL_OK)
 		out->seconds = fmax(out->seconds, out->samples / fal_cost_speed(cost));
 	return err;
@@ -316,16 +317,17 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 
 /* --- advice ----------------------------------------------------------------------- */
 
-/* Takes the policy in `try` as the advice if it can begin and is clearly faster than what
- * stands there; frees it otherwise. */
+/* Makes the policy `try` the advice if it can run and is clearly faster than the advice
+ * so far; frees it otherwise. */
 static void
-consider(const struct fal_cost *cost, struct fal_policy *try, struct fal_advice *best)
+advice_consider(const struct fal_cost *cost, struct fal_policy *try,
+		struct fal_advice *best)
 {
-	static const double worth = 1.01; /* times faster, for one change more */
-	struct fal_play played;
+	static const double worth = 1.01; /* times faster, for a further change */
+	struct fal_simulation played;
 	const double s = fal_predict(cost, try, &played) < 0
 				 ? INFINITY
-				 : fal_play_epoch_s(&played, &cost->grid);
+				 : fal_simulation_epoch_s(&played, &cost->grid);
 	if (!(s * worth < best->then_s)) {
 		fal_policy_free(try);
 		return;
@@ -335,28 +337,14 @@ consider(const struct fal_cost *cost, struct fal_policy *try, struct fal_advice 
 	best->then_s = s;
 }
 
+/* Tries shares by speed, for a scheme with equal shares. */
 static void
-try_rules(const struct fal_cost *cost, const struct fal_policy *now,
-	  const struct fal_rule *rules, size_t n, bool model, struct fal_advice *best)
-{
-	for (size_t i = 0; i < n; i++) {
-		const bool same = fal_rule_same_model(&rules[i], &now->rule);
-		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
-			continue;
-		struct fal_policy try = fal_policy_copy(now);
-		try.rule = rules[i];
-		consider(cost, &try, best);
-	}
-}
-
-/* Shares by speed, for a scheme that gives equal ones. */
-static void
-try_shares(const struct fal_cost *cost, struct fal_advice *best)
+advice_try_shares(const struct fal_cost *cost, struct fal_advice *best)
 {
 	enum { MOST = 256 }; /* a policy has a bounded length */
 	double all = 0;
-	const struct fal_traits is = fal_rule_traits(&best->policy.rule);
-	if (!is.shared || is.moves || cost->machines > MOST)
+	const struct fal_traits traits = fal_rule_traits(&best->policy.rule);
+	if (!traits.shared || traits.moves || cost->machines > MOST)
 		return;
 	for (size_t i = 0; i < cost->machines; i++)
 		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);
@@ -365,15 +353,15 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 		const struct fal_cost_machine *m = &cost->machine[i];
 		const double share =
 			m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
-		/* Steps, so that windows agree. */
+		/* Rounded, so that the advice is the same in each window of a trace. */
 		fal_policy_entry(&try, m->name)->share = round(share * 20) / 20;
 	}
-	consider(cost, &try, best);
+	advice_consider(cost, &try, best);
 }
 
-/* No more lanes than cores. */
+/* Tries at most one lane a core. */
 static void
-try_lanes(const struct fal_cost *cost, struct fal_advice *best)
+advice_try_lanes(const struct fal_cost *cost, struct fal_advice *best)
 {
 	struct fal_policy try = fal_policy_copy(&best->policy);
 	bool any = false;
@@ -387,7 +375,7 @@ try_lanes(const struct fal_cost *cost, struct fal_advice *best)
 		e->lanes_min = m->lanes_min < m->cores ? m->lanes_min : m->cores;
 	}
 	if (any)
-		consider(cost, &try, best);
+		advice_consider(cost, &try, best);
 	else
 		fal_policy_free(&try);
 }
@@ -399,10 +387,10 @@ policy_excludes(const struct fal_policy *p, const struct fal_cost_machine *m)
 	return e != NULL && e->excluded;
 }
 
-/* Returns the machine that needs longest for a task and its link, among those that are
- * not excluded. */
+/* Returns the machine that needs longest for a task and its link, of those that are not
+ * excluded; NULL: all are. */
 static const struct fal_cost_machine *
-slowest(const struct fal_cost *cost, const struct fal_policy *p)
+cost_slowest_machine(const struct fal_cost *cost, const struct fal_policy *p)
 {
 	const struct fal_cost_machine *at = NULL;
 	double most = 0;
@@ -417,15 +405,16 @@ slowest(const struct fal_cost *cost, const struct fal_policy *p)
 	return at;
 }
 
-/* Each excluded machine comes back, if that helps; then the slowest go, as long as that
+/* Tries to admit each excluded machine; then to exclude the slowest ones, as long as that
  * helps. */
 static void
-try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
+advice_try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 {
 	for (size_t i = 0; i + 1 < 2 * cost->machines; i++) {
 		const bool back = i < cost->machines;
 		const struct fal_cost_machine *m =
-			back ? &cost->machine[i] : slowest(cost, &best->policy);
+			back ? &cost->machine[i]
+			     : cost_slowest_machine(cost, &best->policy);
 		const double before = best->then_s;
 		if (m == NULL || (back && !policy_excludes(&best->policy, m)))
 			continue;
@@ -433,7 +422,7 @@ try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 		struct fal_policy_worker *e = fal_policy_entry(&try, m->name);
 		e->excluded = !back;
 		e->admitted = back;
-		consider(cost, &try, best);
+		advice_consider(cost, &try, best);
 		if (!back && best->then_s >= before)
 			return;
 	}
@@ -444,17 +433,25 @@ fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 	   const struct fal_rule *rules, size_t n_rules, bool model,
 	   struct fal_advice *out)
 {
-	struct fal_play played;
+	struct fal_simulation played;
 	int err = fal_predict(cost, now, &played);
 	if (err < 0)
 		return err;
-	*out = (struct fal_advice){ .now_s = fal_play_epoch_s(&played, &cost->grid) };
+	*out = (struct fal_advice){ .now_s = fal_simulation_epoch_s(&played,
+								    &cost->grid) };
 	out->then_s = out->now_s;
 	out->policy = fal_policy_copy(now);
-	try_rules(cost, now, rules, n_rules, model, out);
-	try_shares(cost, out);
-	try_lanes(cost, out);
-	try_exclusions(cost, out);
+	for (size_t i = 0; i < n_rules; i++) {
+		const bool same = fal_rule_same_model(&rules[i], &now->rule);
+		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
+			continue;
+		struct fal_policy try = fal_policy_copy(now);
+		try.rule = rules[i];
+		advice_consider(cost, &try, out);
+	}
+	advice_try_shares(cost, out);
+	advice_try_lanes(cost, out);
+	advice_try_exclusions(cost, out);
 	out->model = !fal_rule_same_model(&out->policy.rule, &now->rule);
 	return FAL_OK;
 }

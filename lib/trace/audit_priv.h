@@ -1,8 +1,9 @@
-/* Shared by the files of the audit: findings, and the calls from file to file.
+/* Shared by the files of the audit.  Calls go downwards:
  *
- *	audit.c    all lines: workers, tasks that have ended, versions, schemes
- *	ledger.c   one round: was every task of it added exactly once?
- *	schemes.c  the promises of each scheme about its rounds and versions
+ *	audit.c     all lines: workers, tasks that have ended, versions
+ *	ledger.c    one round: every task must have been added exactly once
+ *	schemes.c   the promises of each scheme about its rounds and versions
+ *	findings.c  findings, and the sums of a worker's work
  */
 #ifndef FAL_TRACE_AUDIT_PRIV_H
 #define FAL_TRACE_AUDIT_PRIV_H
@@ -12,10 +13,10 @@
 #include "trace/audit.h"
 #include "trace/reader.h"
 
-/* ---- findings: what is wrong, and with which task of which round ---------------------
+/* ---- findings.c ----------------------------------------------------------------------
  */
 
-/* Findings of one kind, which is their format, that are kept as text; further ones are
+/* Findings of one kind, that is with one format, that are kept as text.  Further ones are
  * only counted. */
 #define FAL_FINDINGS_KIND_MAX 20
 
@@ -33,36 +34,17 @@ struct fal_findings {
 };
 
 /* Adds "clock 7: tasks 3-4: …", or, for a round that is not just a clock, "round 9 of
- * clock 7: …".  `r` NULL: without; count 0: without tasks. */
+ * clock 7: …".  `r` NULL: without a round; count 0: without tasks. */
 void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 		 uint64_t count, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+/* Adds "line 12: …". */
+void fal_finding_of_line(struct fal_findings *f, const struct fal_trace_line *l,
+			 const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Makes the last text of each kind tell how many more there are.  Call it once. */
+void fal_findings_end(struct fal_findings *f);
 
-/* ---- the audit --------------------------------------------------------------------- */
-
-/* The scheme that holds, and the rounds under it.  {0} is valid before the first one. */
-struct fal_rules {
-	struct fal_rule rule;
-	struct fal_traits is; /* of it */
-	bool all_said;        /* FAL_AUDIT_PARTS is demanded */
-	uint64_t base;        /* the newest version when the scheme began */
-	uint64_t applied;     /* rounds since */
-	/* dynsgd by version: the ranks given so far in its open slots. */
-	struct fal_slot {
-		uint64_t slot, rank;
-	} *slot;
-	size_t slots, cap;
-	uint64_t newest; /* slot */
-	/* The pushes of groups in the version that is read, if its scheme has a quorum.
-	 */
-	struct fal_pushed {
-		uint64_t group, samples, rounds;
-		double weight; /* of its line; 0: it has none */
-	} *push;
-	size_t pushes, push_cap;
-};
-
-/* Figures of a worker's work, by its clock lines and by the ledger. */
+/* The figures of a worker's work, by its clock lines and by the ledger. */
 enum fal_figure {
 	FAL_FIGURE_SHARE,
 	FAL_FIGURE_DONE,
@@ -73,100 +55,128 @@ enum fal_figure {
 	FAL_FIGURES
 };
 
-/* A worker that joined: its names, and its work by its clock lines and by the ledger. */
-struct person {
-	size_t key; /* a place in `key`, and 1; 0: the trace does not say */
+/* A worker that joined. */
+struct audit_worker {
+	size_t key; /* its number in `key`, from 1; 0: the trace does not say */
 	uint32_t charges;
-	bool here, suspect;
-	double joined, since; /* since: when it became a suspect */
+	bool is_here, is_suspect;
+	double joined_at, suspect_since;
 	char *name;
-	uint64_t oldest, newest; /* the newest version when it joined, and left */
+	uint64_t joined_version, left_version; /* the newest version then */
 	/* Sums of each figure: in clock lines; in ledger lines those that clock lines
 	 * must have by now, and those that they may have. */
-	uint64_t told[FAL_FIGURES], sure[FAL_FIGURES], maybe[FAL_FIGURES];
-	bool begun;   /* it has had a clock line */
-	double spent; /* seconds, told in those behind the first */
-	uint64_t due; /* the clock of its next line, if it has had one; or 0 */
+	uint64_t reported[FAL_FIGURES], certain[FAL_FIGURES], possible[FAL_FIGURES];
+	bool has_reported;         /* it has a clock line */
+	double spent;              /* seconds, in its clock lines but the first */
+	uint64_t next_clock;       /* of its next clock line; 0: it has no line */
 	struct fal_intervals seqs; /* of its contributions */
 };
 
+/* Returns the worker that joined with this id; NULL: none did. */
+struct audit_worker *fal_audit_worker(const struct fal_audit *a, uint64_t id);
+
+/* Counts so many tasks of the round as the worker's work; `possible`: as work that it may
+ * have done, and need not report.  The worker must have been here when the tasks could be
+ * granted. */
+void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
+		     enum fal_figure figure, uint64_t tasks, bool possible);
+
+/* Adds a range to the set.  Returns whether the set had some of it, *twice being the
+ * first.  Too many runs: false, and the line fails. */
+bool fal_audit_add_range(struct fal_trace_line *l, struct fal_intervals *s,
+			 uint64_t begin, uint64_t end, uint64_t *twice);
+
+/* ---- audit.c ------------------------------------------------------------------------
+ */
+
+/* The scheme in force, and the rounds under it.  {0} is valid before the first one. */
+struct fal_rules {
+	struct fal_rule rule;
+	struct fal_traits traits; /* of the rule */
+	bool wants_divisors;      /* FAL_AUDIT_PARTS is demanded */
+	uint64_t base_version;    /* the newest version when the scheme began */
+	uint64_t applied;         /* rounds since */
+	/* dynsgd by version: the ranks given so far in its open slots. */
+	struct fal_slot {
+		uint64_t slot, rank;
+	} *slot;
+	size_t slots, cap;
+	uint64_t newest_slot;
+	/* If the scheme has a quorum: the pushes of groups in the version that is read.
+	 */
+	struct fal_pushed {
+		uint64_t group, samples, rounds;
+		double weight; /* of its branch; 0: it has none */
+	} *push;
+	size_t pushes, push_cap;
+};
+
 struct fal_audit {
-	bool any, have_job; /* lines; that of the job */
+	bool has_job;
 	unsigned demands;
-	struct fal_audit_told told;
+	struct fal_audit_facts facts;
 	struct fal_chain chain;
 	struct fal_trace_job job;
 	struct {
 		struct fal_ids ids; /* of all that joined: places in `v` */
-		json_t *names;      /* of each the last that joined */
-		struct person *v;
+		json_t *names;      /* of each name the last that joined */
+		struct audit_worker *v;
 		size_t n, cap;
-		struct person_key {
+		struct audit_key {
 			char *name, *fingerprint;
 			uint32_t charges; /* of its workers */
 		} *key;
 		size_t keys, key_cap;
-		uint32_t leaves; /* was charged twice: the next to go; 0: none */
-	} people;
+		uint32_t must_leave; /* id of a worker with two charges, which must be
+					the next to leave; 0: none */
+	} workers;
 	struct {
-		uint64_t ran_on; /* the version that the last round ran on */
-		bool loose; /* workers of some rounds may join them when others have told
-			     */
-		bool lost;  /* the coordinator was restarted: what it was told is */
-		bool ahead; /* workers may have told before their round ended */
+		uint64_t last_base;    /* the version that the last round ran on */
+		bool has_late_joins;   /* workers may join a round after others have
+					  reported it */
+		bool was_restarted;    /* reports to the old coordinator are lost */
+		bool has_early_claims; /* workers may have reported before their round
+					  ended */
 	} accounts;
 	struct fal_trace_place place;
 	struct {                 /* shard lines; {0}: none yet in this incarnation */
-		uint64_t next;   /* shard that the next line is of; 0: a set begins */
+		uint64_t next;   /* shards so far of a set; 0: a set begins */
 		uint64_t over;   /* behind the clock of the last set */
-		uint64_t blocks; /* of this one, so far */
+		uint64_t blocks; /* of this set, so far */
 	} shards;
-	bool policy; /* there was a policy line */
-	/* The tasks that have ended, of each of job.parts: clocks are handed out in order
-	 * within a part of the data, so that the tasks form few runs. */
-	struct fal_intervals *part;
-	struct fal_intervals rounds; /* numbers that have been */
+	bool has_policy; /* there was a policy line */
+	/* The tasks that have ended, of each of job.parts.  The scheduler hands clocks
+	 * out in order within a part of the data, so the tasks form few runs. */
+	struct fal_intervals *ended_tasks;
+	struct fal_intervals round_numbers; /* so far */
 	uint64_t last_round;
-	char text[256]; /* of the scheme */
+	char scheme[256];
 	struct fal_rules rules;
-	/* Only shared rounds so far, none abandoned: each is its clock, and `due` next.
-	 */
-	bool plain;
-	bool delayed; /* clocks were over together, or may have been */
-	uint64_t due;
+	/* All rounds so far were shared and none was abandoned: each is its clock, and
+	 * next_clock comes next. */
+	bool rounds_are_clocks;
+	bool has_delay; /* several clocks may have ended together */
+	uint64_t next_clock;
 	/* Rounds that were applied, in order, and are in no version yet. */
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
-	uint64_t version;              /* the newest */
-	char hash[65];                 /* its hash; "": its line has none */
-	uint64_t first_eval, odd_eval; /* versions: of the first evaluation; of one that
-					* is no multiple of it, or 0 */
-	bool done, ended;              /* ended: or failed */
-	struct fal_audit_verdict v;    /* sums so far */
+	uint64_t version;      /* the newest */
+	char version_hash[65]; /* its hash; "": its line has none */
+	/* Versions: of the first evaluation; of an evaluation that is not a multiple of
+	 * the first, or 0. */
+	uint64_t first_eval, stray_eval;
+	bool done, ended;                 /* ended: or failed */
+	struct fal_audit_verdict verdict; /* sums so far */
 	size_t evals_cap;
 	/* Results that were not finite, of tasks that have not ended. */
 	struct nonfinite {
 		uint64_t clock, task;
 	} *nonfinite;
 	size_t nonfinites, nonfinite_cap;
-	struct fal_findings f;
-	bool group; /* the trace is a group's: what it makes becomes a part of a version
-		     * above */
+	struct fal_findings findings;
+	bool is_group; /* the trace of a group server: its rounds become parts of versions
+			  of the coordinator above */
 };
-
-/* The worker that joined with this id; NULL: none did. */
-struct person *fal_audit_person(const struct fal_audit *a, uint64_t id);
-
-/* Adds to the set: were some of these there, *twice being the first?  False, and the line
- * fails, where there are too many runs. */
-bool fal_audit_span(struct fal_trace_line *l, struct fal_intervals *s, uint64_t begin,
-		    uint64_t end, uint64_t *twice);
-
-/* The worker did so many tasks of the round or, with `maybe`, may have done them: such a
- * worker need not tell of them.  The worker must have been here when the tasks could be
- * granted. */
-void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
-		     enum fal_figure what, uint64_t tasks, bool maybe);
 
 /* ---- ledger.c ------------------------------------------------------------------------
  */
@@ -176,10 +186,10 @@ void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint6
 #define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
 #define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
 
-/* Judges the line (ev = ledger), and adds to the sums of the audit: all rules for a round
- * that was applied; one that was dropped or abandoned may be incomplete.  The clock of
- * round r has the round's tasks.  Findings are not errors: l->err is FAL_EFORMAT,
- * FAL_ELIMIT or FAL_ENOMEM. */
+/* Judges a ledger line, and adds to the sums of the audit: all rules for a round that was
+ * applied; a round that was dropped or abandoned may be incomplete.  Needs tasks that the
+ * clock of round r has.  Findings are not errors: l->err is FAL_EFORMAT, FAL_ELIMIT or
+ * FAL_ENOMEM. */
 void fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		      const struct fal_trace_round *r);
 
@@ -187,30 +197,30 @@ void fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
  */
 
 /* Judges a round that has ended. */
-void fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
-		     struct fal_findings *f);
+void fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
+			   struct fal_findings *f);
 
 /* An update, and its rounds so far. */
 struct fal_rules_update {
 	const struct fal_ev_update *line;
-	uint64_t version;            /* that it should make */
+	uint64_t version;            /* the next one */
 	uint64_t tasks;              /* of all rounds but `last` */
 	size_t at;                   /* the place of `last`, from 0 */
-	struct fal_trace_round last; /* the newest of them; tasks 0: none yet */
-	/* the first round, of a quorum that of its group: its group, its version; the
-	 * place of `last` among the rounds from there on, from 1 */
-	uint64_t group, model, local;
-	uint64_t
-		clock_samples; /* of the clock of `last`, but for those that it skipped */
+	struct fal_trace_round last; /* the newest round; tasks 0: none yet */
+	/* The group and the version of the first round; with a quorum, of the first round
+	 * of the same group.  The place of `last` from that round on, from 1. */
+	uint64_t group, base_version, local;
+	/* Samples of the clock of `last`, without those that `last` skipped. */
+	uint64_t clock_samples;
 	uint64_t samples, clock; /* of all rounds; of the newest clock */
 	double share;            /* of clocks */
 };
 
-/* An update begins; `last` became a part of it; `last` was the last one. */
-void fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line);
-void fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
-			    struct fal_findings *f);
-void fal_rules_update_end(const struct fal_rules *s, const struct fal_rules_update *u,
+/* Begins an update; judges `last`, its newest round; judges the whole update. */
+void fal_rules_begin_update(struct fal_rules *s, const struct fal_ev_update *line);
+void fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update *u,
+				  struct fal_findings *f);
+void fal_rules_end_update(const struct fal_rules *s, const struct fal_rules_update *u,
 			  struct fal_findings *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* Links of lines; hashes of versions. */
+/* Computes the links of lines and the hashes of versions. */
 #include "trace/chain.h"
 
 #include "base/parse.h"
@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-static const char before[] = ",\"h\":\"", after[] = "\"}";
+/* The text around a link at the end of a line. */
+static const char link_head[] = ",\"h\":\"", link_tail[] = "\"}";
+enum { HEAD = sizeof(link_head) - 1, TAIL = sizeof(link_tail) - 1 };
 
-enum { BEFORE = sizeof(before) - 1, AFTER = sizeof(after) - 1 };
-
-/* The link of a line whose bytes before the member `h` are these. */
+/* Computes the link of a line with these n bytes before the member `h`. */
 static void
-link_of(const struct fal_chain *c, const char *body, size_t n,
-	char link[static FAL_CHAIN_DIGITS + 1])
+chain_compute_link(const struct fal_chain *c, const char *body, size_t n,
+		   char link[static FAL_CHAIN_DIGITS + 1])
 {
 	struct fal_hash_state s;
 	uint8_t digest[FAL_HASH_BYTES];
@@ -29,9 +29,9 @@ void
 fal_chain_put(struct fal_chain *c, const char *line, size_t n, struct fal_buf *out)
 {
 	struct fal_chain next;
-	link_of(c, line, n - 1, next.link);
+	chain_compute_link(c, line, n - 1, next.link);
 	fal_put_bytes(out, line, n - 1);
-	fal_put_fmt(out, "%s%s%s\n", before, next.link, after);
+	fal_put_fmt(out, "%s%s%s\n", link_head, next.link, link_tail);
 	if (out->err == 0)
 		*c = next;
 }
@@ -39,14 +39,14 @@ fal_chain_put(struct fal_chain *c, const char *line, size_t n, struct fal_buf *o
 bool
 fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGITS + 1])
 {
-	enum { MEMBER = BEFORE + FAL_CHAIN_DIGITS + AFTER };
+	enum { MEMBER = HEAD + FAL_CHAIN_DIGITS + TAIL };
 	if (n > 0 && line[n - 1] == '\n')
 		n--;
 	if (n < MEMBER)
 		return false;
-	const char *at = line + n - MEMBER, *digits = at + BEFORE;
-	if (memcmp(at, before, BEFORE) != 0 ||
-	    memcmp(digits + FAL_CHAIN_DIGITS, after, AFTER) != 0)
+	const char *at = line + n - MEMBER, *digits = at + HEAD;
+	if (memcmp(at, link_head, HEAD) != 0 ||
+	    memcmp(digits + FAL_CHAIN_DIGITS, link_tail, TAIL) != 0)
 		return false;
 	for (size_t i = 0; i < FAL_CHAIN_DIGITS; i++)
 		if (memchr("0123456789abcdef", digits[i], 16) == NULL)
@@ -59,12 +59,13 @@ fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGITS + 1
 bool
 fal_chain_take(struct fal_chain *c, const char *line, size_t n)
 {
-	struct fal_chain is = { "" }, want;
-	const bool has = fal_chain_link(line, n, is.link);
+	struct fal_chain found = { "" }, want;
+	const bool has = fal_chain_link(line, n, found.link);
 	if (has)
-		link_of(c, line, n - BEFORE - FAL_CHAIN_DIGITS - AFTER, want.link);
-	const bool holds = has && strcmp(is.link, want.link) == 0;
-	*c = is;
+		chain_compute_link(c, line, n - HEAD - FAL_CHAIN_DIGITS - TAIL,
+				   want.link);
+	const bool holds = has && strcmp(found.link, want.link) == 0;
+	*c = found;
 	return holds;
 }
 
@@ -82,23 +83,19 @@ void
 fal_leaves(const float *params, size_t n, uint8_t *out)
 {
 	static const char label[] = "falcon leaf";
-	const size_t whole = n / FAL_BLOCK, rest = n % FAL_BLOCK;
-	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), whole, out);
-	fal_hash_each(label, params + whole * FAL_BLOCK, rest * sizeof(*params), rest > 0,
-		      out + whole * FAL_HASH_BYTES);
+	const size_t blocks = n / FAL_BLOCK, rest = n % FAL_BLOCK;
+	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), blocks, out);
+	fal_hash_each(label, params + blocks * FAL_BLOCK, rest * sizeof(*params),
+		      rest > 0, out + blocks * FAL_HASH_BYTES);
 }
 
-static void
-begin(struct fal_hash_state *s)
-{
-	fal_hash_label(s, "falcon version");
-}
+static const char version_label[] = "falcon version";
 
 void
 fal_leaf_root(const uint8_t *leaves, uint32_t blocks, uint8_t out[static FAL_HASH_BYTES])
 {
 	struct fal_hash_state s;
-	begin(&s);
+	fal_hash_label(&s, version_label);
 	fal_hash_update(&s, leaves, (size_t)blocks * FAL_HASH_BYTES);
 	fal_hash_final(&s, out);
 }
@@ -108,7 +105,7 @@ fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES]
 {
 	uint8_t leaves[FAL_LEAVES_TOGETHER * FAL_HASH_BYTES];
 	struct fal_hash_state s;
-	begin(&s);
+	fal_hash_label(&s, version_label);
 	for (size_t from = 0; from < n; from += FAL_LEAVES_TOGETHER * FAL_BLOCK) {
 		const size_t most = FAL_LEAVES_TOGETHER * FAL_BLOCK;
 		const size_t part = n - from < most ? n - from : most;

@@ -1,10 +1,10 @@
-/* One round's ledger: was every task of it added exactly once?
+/* Judges the ledger of one round: every task must have been added exactly once.
  *
- * The line is unrolled into events (task, what happened, who), sorted by task, and each
- * task's own history is judged: who held it, which contributions added it, in a chain
- * root, fill, fill of the fill, ….  Blocks are judged per contribution: a fill inherits
- * the blocks that the chain before it added; a task that was skipped counts in all
- * blocks, whatever a fenced contribution brought of it.  Together these say that the
+ * Unrolls the line into events (task, kind, worker), sorts them by task, and judges the
+ * history of each task: the workers that held it, and the contributions that added it, in
+ * a chain of root, fill, fill of the fill, ….  Judges blocks by contribution: a fill
+ * inherits the blocks that the chain before it added; a skipped task counts in all
+ * blocks, whatever a fenced contribution brought of it.  These rules imply that the
  * blocks added over all tasks of an applied round sum to tasks · B, which is only
  * asserted.
  */
@@ -17,14 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum what { GRANT, REGRANT, CLONE, MOVE, LOST, SKIPPED, ADDED };
+enum event_kind { GRANT, REGRANT, CLONE, MOVE, LOST, SKIPPED, ADDED };
 
 struct event {
 	uint32_t task;
-	uint32_t order; /* of the line: events of a task keep it */
+	uint32_t order; /* in the line; events of a task keep this order */
 	uint32_t a;     /* the worker; MOVE: from; ADDED: index of the contribution */
 	uint32_t b;     /* MOVE: to */
-	enum what what;
+	enum event_kind kind;
 };
 
 #define NO_CONTRIB SIZE_MAX
@@ -32,18 +32,18 @@ struct event {
 struct contrib {
 	uint32_t id, seq;
 	size_t fills;       /* index of the contribution it fills, or NO_CONTRIB */
-	uint64_t inherited; /* blocks that were added before it */
+	uint64_t inherited; /* blocks that the chain before it added */
 	uint64_t blocks;    /* blocks that it added */
 	uint64_t first, count, tasks; /* its first range; tasks in all */
 	bool fenced;
-	/* Scratch of judging one task: */
+	/* Scratch while one task is judged: */
 	uint32_t seen;       /* times it names the task */
 	uint32_t fills_seen; /* fills of it that name the task */
 };
 
-/* A worker that was given the task, and how often it holds it now. */
+/* A worker that got the task, and how often the worker holds it at present. */
 struct holder {
-	uint32_t id, now;
+	uint32_t id, held;
 };
 
 struct ledger {
@@ -57,16 +57,22 @@ struct ledger {
 	json_t *by_key; /* the last contribution of each "worker.seq" */
 	struct holder hold[FAL_JUDGE_TASK_EVENTS_MAX];
 	size_t n_hold;
-	/* Tasks that were skipped, and what fenced contributions brought of them. */
-	uint64_t skipped, brought;
+	uint64_t skipped;        /* tasks */
+	uint64_t skipped_blocks; /* of skipped tasks, in fenced contributions */
 };
+
+/* Adds a finding about `count` tasks of the round from `first` on; count 0: about none.
+ */
+#define finding_tasks(g, first, count, ...) \
+	fal_finding(&(g)->a->findings, (g)->r, first, count, __VA_ARGS__)
 
 /* ---- the line ------------------------------------------------------------------------
  */
 
-/* Unrolls [first, count]; `e` is the event without its task.  Returns the tasks. */
+/* Adds an event for each task of [first, count]; `e` is the event without its task.
+ * Returns the number of tasks. */
 static uint64_t
-unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e)
+ledger_unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e)
 {
 	const uint64_t first = run[0], count = run[1];
 	if (g->l->err != 0)
@@ -78,11 +84,12 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(&g->a->f, g->r, first, count, "%s: it has tasks %ju-%ju",
-			    name, g->r->first, (g->r->first + g->r->tasks - 1));
+		finding_tasks(g, first, count, "%s: it has tasks %ju-%ju", name,
+			      g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
-	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) < 0) { /* one row makes many */
+	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) <
+	    0) { /* a short row may stand for many events */
 		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return 0;
 	}
@@ -95,60 +102,59 @@ unroll(struct ledger *g, const char *name, const uint64_t run[2], struct event e
 }
 
 static bool
-has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
+ledger_has_joined(struct ledger *g, const char *name, uint64_t id, const uint64_t run[2])
 {
-	if (fal_audit_person(g->a, id) != NULL)
+	if (fal_audit_worker(g->a, id) != NULL)
 		return true;
-	fal_finding(&g->a->f, g->r, run[0], run[1], "%s: worker %ju never joined", name,
-		    id);
+	finding_tasks(g, run[0], run[1], "%s: worker %ju never joined", name, id);
 	return false;
 }
 
-/* Rows of [id, first, count] or, of moves, [from, to, first, count]; returns the tasks in
- * them. */
+/* Reads rows of [id, first, count] or, of moves, [from, to, first, count]; returns the
+ * number of their tasks. */
 static uint64_t
-read_rows(struct ledger *g, const char *name, struct fal_numbers rows, enum what what)
+ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
+		 enum event_kind kind)
 {
 	static const enum fal_figure figure[] = { [GRANT] = FAL_FIGURE_SHARE,
 						  [CLONE] = FAL_FIGURE_CLONED,
 						  [MOVE] = FAL_FIGURE_OUT,
 						  [LOST] = FAL_FIGURE_LOST };
-	const size_t width = what == MOVE ? 4 : 3;
+	const size_t width = kind == MOVE ? 4 : 3;
 	uint64_t sum = 0;
 	for (size_t i = 0; i < rows.n && g->l->err == 0; i++) {
 		const uint64_t *row = rows.v + width * i, *run = row + width - 2;
 		const struct event e = { .a = (uint32_t)row[0],
 					 .b = (uint32_t)row[1],
-					 .what = what };
-		if (what == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
-			fal_finding(&g->a->f, g->r, run[0], run[1],
-				    "granted to worker %ju, but it is worker %u's",
-				    row[0], g->r->owner);
-		if (what == MOVE)
+					 .kind = kind };
+		if (kind == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
+			finding_tasks(g, run[0], run[1],
+				      "granted to worker %ju, but it is worker %u's",
+				      row[0], g->r->owner);
+		if (kind == MOVE)
 			fal_audit_count(g->a, g->r, row[1], FAL_FIGURE_IN, run[1], false);
-		if (what != REGRANT)
-			fal_audit_count(g->a, g->r, row[0], figure[what], run[1], false);
-		if (has_joined(g, name, row[0], run) &&
-		    (what != MOVE || has_joined(g, name, row[1], run)))
-			sum += unroll(g, name, run, e);
+		if (kind != REGRANT)
+			fal_audit_count(g->a, g->r, row[0], figure[kind], run[1], false);
+		if (ledger_has_joined(g, name, row[0], run) &&
+		    (kind != MOVE || ledger_has_joined(g, name, row[1], run)))
+			sum += ledger_unroll(g, name, run, e);
 	}
 	return sum;
 }
 
 static void
-read_skipped(struct ledger *g)
+ledger_read_skipped(struct ledger *g)
 {
 	const struct fal_numbers rows = g->l->is.ledger.skipped;
 	for (size_t i = 0; i < rows.n; i++)
-		g->skipped += unroll(g, "skipped", rows.v + 2 * i,
-				     (struct event){ .what = SKIPPED });
+		g->skipped += ledger_unroll(g, "skipped", rows.v + 2 * i,
+					    (struct event){ .kind = SKIPPED });
 	if (rows.n > 0 && g->l->err == 0 && !g->a->job.skips)
-		fal_finding(&g->a->f, g->r, rows.v[2 * rows.n - 2],
-			    rows.v[2 * rows.n - 1],
-			    "skipped, but the job does not say so");
+		finding_tasks(g, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
+			      "skipped, but the job does not say so");
 }
 
-/* "worker.seq" of a contribution, in `out`, which is returned. */
+/* Writes "worker.seq" of a contribution; returns `out`. */
 enum { CONTRIB_KEY = 48 };
 static const char *
 contrib_key(const uint64_t c[static 2], char out[static CONTRIB_KEY])
@@ -157,9 +163,9 @@ contrib_key(const uint64_t c[static 2], char out[static CONTRIB_KEY])
 	return out;
 }
 
-/* Resolves what contribution i fills and judges its blocks. */
+/* Finds the contribution that contribution i fills, and judges the blocks of i. */
 static void
-judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
+contrib_judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 {
 	struct contrib *c = &g->c[i];
 	const uint64_t B = g->a->job.blocks;
@@ -167,36 +173,37 @@ judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 	if (fills.n > 0) {
 		if (!fal_names_get(&g->by_key, contrib_key(fills.v, key), &c->fills)) {
 			c->fills = NO_CONTRIB;
-			fal_finding(&g->a->f, g->r, c->first, c->count,
-				    "contribution %u.%u fills %s, which is not before it",
-				    c->id, c->seq, key);
+			finding_tasks(
+				g, c->first, c->count,
+				"contribution %u.%u fills %s, which is not before it",
+				c->id, c->seq, key);
 			return;
 		}
 		const struct contrib *d = &g->c[c->fills];
 		c->inherited = d->inherited + d->blocks;
 		if (!d->fenced)
-			fal_finding(
-				&g->a->f, g->r, c->first, c->count,
+			finding_tasks(
+				g, c->first, c->count,
 				"contribution %u.%u fills %u.%u, which was not fenced",
 				c->id, c->seq, d->id, d->seq);
 	}
 	uint64_t sum = c->inherited + c->blocks;
-	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
-		fal_finding(&g->a->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %ju of %ju blocks were added", c->id,
-			    c->seq, sum, B);
-	if (sum > B) /* keeps later sums small */
+	if (sum > B || (sum < B && !c->fenced && fal_trace_round_is_complete(g->r)))
+		finding_tasks(g, c->first, c->count,
+			      "contribution %u.%u: %ju of %ju blocks were added", c->id,
+			      c->seq, sum, B);
+	if (sum > B) /* so that later sums do not overflow */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
 
 static void
-read_contrib(struct ledger *g, size_t i)
+ledger_read_contrib(struct ledger *g, size_t i)
 {
 	const struct fal_ev_contrib *e = &g->l->is.ledger.contrib.v[i];
 	struct contrib *c = &g->c[i];
 	char key[CONTRIB_KEY];
-	uint64_t again;
-	size_t twice;
+	uint64_t twice;
+	size_t before;
 	*c = (struct contrib){ .id = (uint32_t)e->c.v[0],
 			       .seq = (uint32_t)e->c.v[1],
 			       .blocks = e->blocks,
@@ -209,51 +216,39 @@ read_contrib(struct ledger *g, size_t i)
 	c->first = e->tasks.v[0];
 	c->count = e->tasks.v[1];
 	for (size_t k = 0; k < e->tasks.n; k++)
-		c->tasks += unroll(g, "contrib", e->tasks.v + 2 * k,
-				   (struct event){ .a = (uint32_t)i, .what = ADDED });
+		c->tasks +=
+			ledger_unroll(g, "contrib", e->tasks.v + 2 * k,
+				      (struct event){ .a = (uint32_t)i, .kind = ADDED });
 	if (g->l->err != 0)
 		return;
-	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &twice))
-		fal_finding(&g->a->f, g->r, c->first, c->count,
-			    "contribution %u.%u is there twice", c->id, c->seq);
-	has_joined(g, "contrib", c->id, e->tasks.v);
-	/* A worker may claim tasks as it gets them, and never run those that are not
-	 * needed. */
+	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &before))
+		finding_tasks(g, c->first, c->count, "contribution %u.%u is there twice",
+			      c->id, c->seq);
+	ledger_has_joined(g, "contrib", c->id, e->tasks.v);
+	/* A worker may claim tasks when it gets them, and never run those that the round
+	 * does not need. */
 	fal_audit_count(g->a, g->r, c->id, FAL_FIGURE_DONE,
 			fal_trace_rows_tasks(e->tasks, 2),
 			g->r->end == FAL_END_DROPPED || c->fenced);
-	struct person *is = fal_audit_person(g->a, c->id);
-	if (is != NULL && fal_audit_span(g->l, &is->seqs, c->seq, c->seq + 1ULL, &again))
-		fal_finding(&g->a->f, g->r, 0, 0,
-			    "contribution %u.%u was one of an earlier line", c->id,
-			    c->seq);
+	struct audit_worker *w = fal_audit_worker(g->a, c->id);
+	if (w != NULL &&
+	    fal_audit_add_range(g->l, &w->seqs, c->seq, c->seq + 1ULL, &twice))
+		finding_tasks(g, 0, 0, "contribution %u.%u was one of an earlier line",
+			      c->id, c->seq);
 	if (e->hashes.v != NULL && e->hashes.n != c->tasks)
-		fal_finding(&g->a->f, g->r, c->first, c->count,
-			    "contribution %u.%u: %zu hashes of %ju tasks", c->id, c->seq,
-			    e->hashes.n, c->tasks);
-	judge_blocks(g, i, e->fills);
+		finding_tasks(g, c->first, c->count,
+			      "contribution %u.%u: %zu hashes of %ju tasks", c->id,
+			      c->seq, e->hashes.n, c->tasks);
+	contrib_judge_blocks(g, i, e->fills);
 	fal_names_put(&g->by_key, key, i);
-}
-
-static void
-read_contribs(struct ledger *g)
-{
-	const size_t n = g->l->is.ledger.contrib.n;
-	if (n > FAL_JUDGE_CONTRIBS_MAX) {
-		fal_trace_fail(g->l, FAL_ELIMIT, "contrib: more than %zu",
-			       FAL_JUDGE_CONTRIBS_MAX);
-		return;
-	}
-	g->c = fal_xcalloc(n, sizeof(*g->c));
-	for (; g->n_c < n && g->l->err == 0; g->n_c++)
-		read_contrib(g, g->n_c);
 }
 
 /* ---- tasks ---------------------------------------------------------------------------
  */
 
+/* Returns the holder with this id, and adds it if `add`; else NULL. */
 static struct holder *
-holder(struct ledger *g, uint32_t id, bool add)
+ledger_holder(struct ledger *g, uint32_t id, bool add)
 {
 	for (size_t i = 0; i < g->n_hold; i++)
 		if (g->hold[i].id == id)
@@ -264,31 +259,32 @@ holder(struct ledger *g, uint32_t id, bool add)
 	return &g->hold[g->n_hold++];
 }
 
-/* Judges one event of a task for who held it, and counts for the contributions. */
+/* Judges one event of a task by the task's holders, and counts for the contributions. */
 static void
-judge_holder(struct ledger *g, const struct event *e)
+task_judge_holder(struct ledger *g, const struct event *e)
 {
 	struct holder *h;
 	struct contrib *c;
-	switch (e->what) {
+	switch (e->kind) {
 	case GRANT:
 	case REGRANT:
 	case CLONE:
-		holder(g, e->a, true)->now++;
+		ledger_holder(g, e->a, true)->held++;
 		break;
 	case MOVE:
-		h = holder(g, e->a, false);
-		if (h == NULL || h->now == 0)
-			fal_finding(&g->a->f, g->r, e->task, 1,
-				    "moved from worker %u, which did not hold it", e->a);
+		h = ledger_holder(g, e->a, false);
+		if (h == NULL || h->held == 0)
+			finding_tasks(g, e->task, 1,
+				      "moved from worker %u, which did not hold it",
+				      e->a);
 		else
-			h->now--;
-		holder(g, e->b, true)->now++;
+			h->held--;
+		ledger_holder(g, e->b, true)->held++;
 		break;
 	case LOST:
-		if (holder(g, e->a, false) == NULL)
-			fal_finding(
-				&g->a->f, g->r, e->task, 1,
+		if (ledger_holder(g, e->a, false) == NULL)
+			finding_tasks(
+				g, e->task, 1,
 				"a claim of worker %u was dropped, which never held it",
 				e->a);
 		break;
@@ -296,81 +292,80 @@ judge_holder(struct ledger *g, const struct event *e)
 		break;
 	case ADDED:
 		c = &g->c[e->a];
-		if (holder(g, c->id, false) == NULL)
-			fal_finding(&g->a->f, g->r, e->task, 1,
-				    "contribution %u.%u: worker %u never held it", c->id,
-				    c->seq, c->id);
+		if (ledger_holder(g, c->id, false) == NULL)
+			finding_tasks(g, e->task, 1,
+				      "contribution %u.%u: worker %u never held it",
+				      c->id, c->seq, c->id);
 		c->seen++;
 		if (c->fills != NO_CONTRIB)
 			g->c[c->fills].fills_seen++;
 	}
 }
 
-/* Judges one contribution of the task at e, which was skipped or not; every one is
- * counted by now. */
+/* Judges the contribution of event e.  Needs the counts of all contributions. */
 static void
-judge_added(struct ledger *g, const struct event *e, bool skipped)
+task_judge_added(struct ledger *g, const struct event *e, bool skipped)
 {
 	const struct contrib *c = &g->c[e->a];
-	g->brought += skipped ? c->blocks : 0;
+	g->skipped_blocks += skipped ? c->blocks : 0;
 	if (skipped && !c->fenced)
-		fal_finding(&g->a->f, g->r, e->task, 1,
-			    "skipped, but contribution %u.%u has it", c->id, c->seq);
+		finding_tasks(g, e->task, 1, "skipped, but contribution %u.%u has it",
+			      c->id, c->seq);
 	if (c->seen > 1)
-		fal_finding(&g->a->f, g->r, e->task, 1,
-			    "contribution %u.%u names it %u times", c->id, c->seq,
-			    c->seen);
+		finding_tasks(g, e->task, 1, "contribution %u.%u names it %u times",
+			      c->id, c->seq, c->seen);
 	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
-		fal_finding(&g->a->f, g->r, e->task, 1,
-			    "contribution %u.%u fills %u.%u, which has it not", c->id,
-			    c->seq, g->c[c->fills].id, g->c[c->fills].seq);
+		finding_tasks(g, e->task, 1,
+			      "contribution %u.%u fills %u.%u, which has it not", c->id,
+			      c->seq, g->c[c->fills].id, g->c[c->fills].seq);
 	if (!c->fenced)
 		return;
 	if (c->fills_seen > 1)
-		fal_finding(&g->a->f, g->r, e->task, 1,
-			    "contribution %u.%u was filled %u times", c->id, c->seq,
-			    c->fills_seen);
+		finding_tasks(g, e->task, 1, "contribution %u.%u was filled %u times",
+			      c->id, c->seq, c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
 	if (c->fills_seen == 0 && sum < g->a->job.blocks && !skipped &&
-	    fal_trace_round_whole(g->r))
-		fal_finding(&g->a->f, g->r, e->task, 1,
-			    "contribution %u.%u was fenced after %ju of %ju blocks and "
-			    "not filled",
-			    c->id, c->seq, sum, g->a->job.blocks);
+	    fal_trace_round_is_complete(g->r))
+		finding_tasks(g, e->task, 1,
+			      "contribution %u.%u was fenced after %ju of %ju blocks and "
+			      "not filled",
+			      c->id, c->seq, sum, g->a->job.blocks);
 }
 
-/* The verdict over the grants and the root contributions of a task; was it skipped? */
+/* Judges the grants and the root contributions of a task; returns whether the task was
+ * skipped. */
 static bool
-judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t n)
+task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 {
 	uint32_t grants = 0, roots = 0, skips = 0, by[2] = { 0, 0 };
 	for (size_t i = 0; i < n; i++) {
-		grants += e[i].what == GRANT;
-		skips += e[i].what == SKIPPED;
-		if (e[i].what == ADDED && g->c[e[i].a].fills == NO_CONTRIB) {
+		grants += e[i].kind == GRANT;
+		skips += e[i].kind == SKIPPED;
+		if (e[i].kind == ADDED && g->c[e[i].a].fills == NO_CONTRIB) {
 			by[roots > 0] = e[i].a;
 			roots++;
 		}
 	}
-	const bool all = fal_trace_round_whole(g->r);
-	/* A task that was skipped may have been skipped in an abandoned round before. */
+	const bool all = fal_trace_round_is_complete(g->r);
+	/* An abandoned round may have skipped the task before: then nobody is granted it.
+	 */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
-		fal_finding(&g->a->f, g->r, task, 1, "granted %u times", grants);
+		finding_tasks(g, task, 1, "granted %u times", grants);
 	if (roots == 0 && skips == 0 && all)
-		fal_finding(&g->a->f, g->r, task, 1, "never added");
+		finding_tasks(g, task, 1, "never added");
 	if (skips > 1)
-		fal_finding(&g->a->f, g->r, task, 1, "skipped %u times", skips);
+		finding_tasks(g, task, 1, "skipped %u times", skips);
 	if (roots > 1)
-		fal_finding(&g->a->f, g->r, task, 1,
-			    "added %u times, by contributions %u.%u and %u.%u", roots,
-			    g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
-			    g->c[by[1]].seq);
+		finding_tasks(g, task, 1,
+			      "added %u times, by contributions %u.%u and %u.%u", roots,
+			      g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
+			      g->c[by[1]].seq);
 	return skips > 0;
 }
 
 /* Judges a task by its n events. */
 static void
-judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
+ledger_judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 {
 	if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
 		fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events", task,
@@ -379,13 +374,13 @@ judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 	}
 	g->n_hold = 0;
 	for (size_t i = 0; i < n; i++)
-		judge_holder(g, &e[i]);
-	const bool skipped = judge_grants(g, task, e, n);
+		task_judge_holder(g, &e[i]);
+	const bool skipped = task_judge_grants(g, task, e, n);
 	for (size_t i = 0; i < n; i++)
-		if (e[i].what == ADDED)
-			judge_added(g, &e[i], skipped);
+		if (e[i].kind == ADDED)
+			task_judge_added(g, &e[i], skipped);
 	for (size_t i = 0; i < n; i++) {
-		if (e[i].what != ADDED)
+		if (e[i].kind != ADDED)
 			continue;
 		struct contrib *c = &g->c[e[i].a];
 		c->seen = c->fills_seen = 0;
@@ -404,7 +399,7 @@ event_order(const void *a, const void *b)
 }
 
 static void
-judge_tasks(struct ledger *g)
+ledger_judge_tasks(struct ledger *g)
 {
 	if (g->n_ev > 0)
 		qsort(g->ev, g->n_ev, sizeof(*g->ev), event_order);
@@ -414,20 +409,20 @@ judge_tasks(struct ledger *g)
 		size_t n = 0;
 		while (at + n < g->n_ev && g->ev[at + n].task == task)
 			n++;
-		judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
+		ledger_judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
 		at += n;
 	}
 }
 
-/* audit = sums: what the contributions have added is what the shards have then. */
+/* audit = sums: the sums of the contributions must be what the shards have added. */
 static void
-judge_sums(const struct ledger *g)
+ledger_judge_sums(const struct ledger *g)
 {
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
 	if (!g->a->job.sums && e->added.is)
-		fal_finding(&g->a->f, g->r, g->r->first, g->r->tasks,
-			    "it has sums, which the job has not");
+		finding_tasks(g, g->r->first, g->r->tasks,
+			      "it has sums, which the job has not");
 	if (!g->a->job.sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {
@@ -439,21 +434,22 @@ judge_sums(const struct ledger *g)
 		fal_trace_fail(g->l, FAL_EFORMAT, "%s: missing",
 			       e->seed.is ? "added" : "seed");
 	if (g->l->err == 0 && sum != e->added.v)
-		fal_finding(&g->a->f, g->r, g->r->first, g->r->tasks,
-			    "the contributions' sums make %016" PRIx64 ", but %016" PRIx64
-			    " was added",
-			    sum, e->added.v);
+		finding_tasks(g, g->r->first, g->r->tasks,
+			      "the contributions' sums make %016" PRIx64
+			      ", but %016" PRIx64 " was added",
+			      sum, e->added.v);
 }
 
-/* The blocks added over all tasks, with all B blocks of each skipped one, are tasks · B:
- * this follows from the rules above. */
+/* Returns whether the blocks added over all tasks, with all B blocks of each skipped
+ * task, are tasks · B.  The rules above imply this. */
 static bool
-adds_up(const struct ledger *g)
+ledger_adds_up(const struct ledger *g)
 {
-	uint64_t sum = g->skipped * g->a->job.blocks - g->brought;
+	uint64_t sum = g->skipped * g->a->job.blocks - g->skipped_blocks;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->a->job.blocks;
+	return !fal_trace_round_is_complete(g->r) ||
+	       sum == g->r->tasks * g->a->job.blocks;
 }
 
 void
@@ -461,30 +457,36 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		 const struct fal_trace_round *r)
 {
 	struct ledger g = { .a = a, .l = l, .r = r };
-	struct fal_judge_sums s = a->v.sums;
-	const uint64_t findings = a->f.n;
+	struct fal_judge_sums s = a->verdict.sums;
+	const uint64_t findings = a->findings.n;
 	const struct fal_ev_ledger *e = &l->is.ledger;
-	read_rows(&g, "grant", e->grant, GRANT);
-	read_rows(&g, "regrant", e->regrant, REGRANT);
-	s.cloned += read_rows(&g, "clone", e->clone, CLONE);
-	s.moved += read_rows(&g, "move", e->move, MOVE);
-	s.dropped += read_rows(&g, "lost", e->lost, LOST);
-	read_skipped(&g);
-	fal_trace_verified(l);
-	read_contribs(&g);
-	judge_sums(&g);
+	ledger_read_rows(&g, "grant", e->grant, GRANT);
+	ledger_read_rows(&g, "regrant", e->regrant, REGRANT);
+	s.cloned += ledger_read_rows(&g, "clone", e->clone, CLONE);
+	s.moved += ledger_read_rows(&g, "move", e->move, MOVE);
+	s.dropped += ledger_read_rows(&g, "lost", e->lost, LOST);
+	ledger_read_skipped(&g);
+	fal_trace_check_verified(l);
+	if (e->contrib.n > FAL_JUDGE_CONTRIBS_MAX)
+		fal_trace_fail(l, FAL_ELIMIT, "contrib: more than %zu",
+			       FAL_JUDGE_CONTRIBS_MAX);
+	else
+		g.c = fal_xcalloc(e->contrib.n, sizeof(*g.c));
+	for (; g.n_c < e->contrib.n && l->err == 0; g.n_c++)
+		ledger_read_contrib(&g, g.n_c);
+	ledger_judge_sums(&g);
 	if (l->err == 0)
-		judge_tasks(&g);
+		ledger_judge_tasks(&g);
 	for (size_t i = 0; i < g.n_c; i++)
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
-	assert(l->err != 0 || a->f.n > findings || adds_up(&g));
+	assert(l->err != 0 || a->findings.n > findings || ledger_adds_up(&g));
 	if (r->end != FAL_END_ABANDONED) {
 		s.tasks += r->tasks;
 		s.skipped += g.skipped;
 	}
 	if (l->err == 0)
-		a->v.sums = s;
+		a->verdict.sums = s;
 	free(g.ev);
 	free(g.c);
 	json_decref(g.by_key);

@@ -1,4 +1,4 @@
-/* The line reader of traces, by the table of schema.h; facts of single lines. */
+/* Reads the lines of traces by the table of schema.h; derives facts of single lines. */
 #include "trace/reader.h"
 
 #include "base/err.h"
@@ -10,32 +10,32 @@
 #include "sched/bound.h"
 #include "wire/zip.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* That a zstd frame begins with, and no line: '('. */
+/* The first byte of a zstd frame, '('; no line begins with this byte. */
 #define ZSTD_FIRST 0x28
 
 struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
 	void *arg;
-	bool tells_cut;
-	bool begun;              /* there was a byte */
+	bool delivers_cut;
+	bool begun;              /* a byte has come */
 	struct fal_unzip *unzip; /* NULL: plain */
 	struct fal_buf part;     /* the line so far */
 	uint64_t number;         /* lines completed */
-	uint64_t counted;        /* the same, and for a gap what it stands for */
-	bool finds;              /* fal_trace_find reads, to fill these: */
-	struct cut {
-		uint64_t at;    /* number of the line `restart` */
-		uint64_t lines; /* that count of those before it; a gap is as many as it
-				 * stands for */
-	} *cut;
-	size_t cuts, cut_cap;
-	double t;      /* of the last one */
+	uint64_t counted;        /* lines, with those that gap lines stand for */
+	bool finds_restarts;     /* the first pass, which fills: */
+	struct restart {
+		uint64_t number; /* of the line */
+		uint64_t lines;  /* of those before it, the first so many count */
+	} *restart;
+	size_t restarts, restart_cap;
+	double t;      /* of the last line */
 	char hash[65]; /* of the job */
 	int err;
 	struct fal_diag diag; /* of err */
@@ -52,7 +52,7 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	l->err = err;
-	/* Does it begin with the name of a field, and not with a word? */
+	/* The text begins with the name of a field, not with a word. */
 	const bool is_of_field = what[strcspn(what, ": ")] == ':';
 	return fal_diag_set(&l->diag, err, "%ju: %.40s%s%s", l->number, l->ev,
 			    l->ev[0] == '\0' ? ""
@@ -142,7 +142,7 @@ read_hex(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t d
 	return l->err == 0 ? s : "";
 }
 
-/* The place of the string among words. */
+/* Returns the place of the string among the member's words. */
 static uint32_t
 read_word(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
 {
@@ -158,7 +158,7 @@ read_word(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
 	return 0;
 }
 
-/* The elements of an array, which has `n` of them, if n is not 0. */
+/* Returns the length of an array; n > 0: the array must have n elements. */
 static size_t
 read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_t n)
 {
@@ -169,10 +169,10 @@ read_length(struct fal_trace_line *l, const json_t *v, const char *name, uint64_
 	return l->err == 0 ? json_array_size(v) : 0;
 }
 
-/* Rows of numbers, of whole ones up to `max` or, with 0, of any. */
+/* Reads rows of whole numbers up to `max`; max 0: rows of any numbers. */
 static struct fal_trace_list
-read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
-	  uint64_t max)
+line_read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
+	       uint64_t max)
 {
 	const size_t n = read_length(l, v, m->name, 0);
 	const size_t width = m->arg > 0 ? (size_t)m->arg : 1;
@@ -196,16 +196,6 @@ read_rows(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
 }
 
-static struct fal_trace_list
-read_hexes(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
-{
-	const size_t n = read_length(l, v, m->name, 0);
-	const char **p = line_alloc(l, n, sizeof(*p));
-	for (size_t i = 0; i < n && l->err == 0; i++)
-		p[i] = read_hex(l, json_array_get(v, i), m->name, m->arg);
-	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
-}
-
 static struct fal_json_text
 read_json(struct fal_trace_line *l, const json_t *v)
 {
@@ -217,18 +207,24 @@ read_json(struct fal_trace_line *l, const json_t *v)
 	return (struct fal_json_text){ p, n };
 }
 
-static void read_record(struct fal_trace_line *l, const json_t *o,
-			const struct fal_schema *r, void *out);
+static void line_read_record(struct fal_trace_line *l, const json_t *o,
+			     const struct fal_schema *r, void *out);
 
-/* An array of records, all of them behind one another. */
+/* Reads an array of records, or of hexadecimal strings, as one array of C. */
 static struct fal_trace_list
 read_list(struct fal_trace_line *l, const json_t *v, const struct fal_member *m)
 {
-	const struct fal_schema *r = m->of();
 	const size_t n = read_length(l, v, m->name, 0);
-	uint8_t *p = line_alloc(l, n, r->size);
-	for (size_t i = 0; i < n && l->err == 0; i++)
-		read_record(l, json_array_get(v, i), r, p + i * r->size);
+	const size_t size = m->kind == FAL_M_LIST ? m->of()->size : sizeof(char *);
+	uint8_t *p = line_alloc(l, n, size);
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const json_t *element = json_array_get(v, i);
+		if (m->kind == FAL_M_LIST)
+			line_read_record(l, element, m->of(), p + i * size);
+		else
+			((const char **)(void *)p)[i] =
+				read_hex(l, element, m->name, m->arg);
+	}
 	return (struct fal_trace_list){ p, l->err == 0 ? n : 0 };
 }
 
@@ -240,37 +236,37 @@ read_object(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 	if (!json_is_object(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not an object", m->name);
 	else if (p != NULL)
-		read_record(l, v, r, p);
+		line_read_record(l, v, r, p);
 	return p;
 }
 
-/* The value, to where its struct has it; NULL: there is none. */
+/* Reads the value of a member into its place of the struct; v NULL: it is absent. */
 static void
 read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 	    void *at)
 {
-	const bool none = m->when == FAL_OPT && v == NULL;
-	struct fal_trace_list all = { 0 };
+	const bool is_absent = m->when == FAL_OPT && v == NULL;
+	struct fal_trace_list list = { 0 };
 	if (v == NULL && m->when == FAL_MUST)
 		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
-	if (v == NULL && !none)
+	if (v == NULL && !is_absent)
 		return;
 	switch (m->kind) {
 	case FAL_M_WHOLE:
 		*(uint64_t *)at =
-			none ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
+			is_absent ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
 		break;
 	case FAL_M_ID:
 		*(uint32_t *)at = (uint32_t)read_whole(l, v, m->name, UINT32_MAX);
 		break;
 	case FAL_M_REAL:
-		*(double *)at = none ? (double)NAN : read_real(l, v, m->name);
+		*(double *)at = is_absent ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_LOSS:
 		*(double *)at = json_is_null(v) ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_SECONDS:
-		*(double *)at = none ? (double)NAN : read_seconds(l, v, m->name);
+		*(double *)at = is_absent ? (double)NAN : read_seconds(l, v, m->name);
 		break;
 	case FAL_M_FLAG:
 		if (!json_is_boolean(v))
@@ -294,44 +290,42 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 		break;
 	case FAL_M_TUPLE:
 		read_length(l, v, m->name, m->arg);
-		all = read_rows(l, v, &(struct fal_member){ .name = m->name },
-				UINT32_MAX);
+		list = line_read_rows(l, v, &(struct fal_member){ .name = m->name },
+				      UINT32_MAX);
 		break;
 	case FAL_M_ROWS:
-		all = read_rows(l, v, m, FAL_TRACE_NUM_MAX);
+		list = line_read_rows(l, v, m, FAL_TRACE_NUM_MAX);
 		break;
 	case FAL_M_REALS:
-		all = read_rows(l, v, m, 0);
+		list = line_read_rows(l, v, m, 0);
 		break;
 	case FAL_M_HEXES:
-		all = read_hexes(l, v, m);
-		break;
 	case FAL_M_LIST:
-		all = read_list(l, v, m);
+		list = read_list(l, v, m);
 		break;
 	case FAL_M_OBJECT:
-		all.v = read_object(l, v, m);
-		memcpy(at, &all.v, sizeof(all.v));
+		list.v = read_object(l, v, m);
+		memcpy(at, &list.v, sizeof(list.v));
 		return;
 	case FAL_M_JSON:
 		*(struct fal_json_text *)at = read_json(l, v);
 		break;
 	}
-	/* Pointers of any type look alike. */
+	/* Pointers of all types have the same representation. */
 	if (m->kind >= FAL_M_TUPLE && m->kind <= FAL_M_LIST)
-		memcpy(at, &all, sizeof(all));
+		memcpy(at, &list, sizeof(list));
 }
 
 static void
-read_record(struct fal_trace_line *l, const json_t *o, const struct fal_schema *r,
-	    void *out)
+line_read_record(struct fal_trace_line *l, const json_t *o, const struct fal_schema *r,
+		 void *out)
 {
 	for (size_t i = 0; i < r->members && l->err == 0; i++)
 		read_member(l, json_object_get(o, r->member[i].name), &r->member[i],
 			    (uint8_t *)out + r->member[i].at);
 }
 
-/* The event and its members, of l->o, whose time is known. */
+/* Reads the event of l->o and its members. */
 static void
 read_event(struct fal_trace_line *l)
 {
@@ -339,7 +333,7 @@ read_event(struct fal_trace_line *l)
 	if (l->event == FAL_EV_OTHER || l->err != 0)
 		return;
 	const struct fal_schema *r = fal_event_schema(l->event);
-	read_record(l, l->o, r, &l->is);
+	line_read_record(l, l->o, r, &l->is);
 	for (size_t i = 0; i < r->members && l->err == 0; i++) {
 		const void *at = (uint8_t *)&l->is + r->member[i].at;
 		if (strcmp(r->member[i].name, "worker") == 0)
@@ -354,13 +348,13 @@ read_event(struct fal_trace_line *l)
 struct fal_trace_line *
 fal_trace_line_keep(struct fal_trace_line *l)
 {
-	struct fal_trace_line *own = fal_xcalloc(1, sizeof(*own));
-	*own = *l;
-	own->text = NULL;
-	own->n = 0;
+	struct fal_trace_line *copy = fal_xcalloc(1, sizeof(*copy));
+	*copy = *l;
+	copy->text = NULL;
+	copy->n = 0;
 	l->o = NULL;
 	l->blocks = NULL;
-	return own;
+	return copy;
 }
 
 void
@@ -384,7 +378,7 @@ fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *
 void
 fal_trace_reader_tell_cut(struct fal_trace_reader *r)
 {
-	r->tells_cut = true;
+	r->delivers_cut = true;
 }
 
 const char fal_trace_early_end[] = "the trace ends before the job: it may go on";
@@ -412,16 +406,19 @@ fal_trace_reader_free(struct fal_trace_reader *r)
 		return;
 	fal_unzip_free(r->unzip);
 	fal_buf_free(&r->part);
-	free(r->cut);
+	free(r->restart);
 	free(r);
 }
 
+/* The first line must be job, or a gap that stands for the job line.  No other line may
+ * be job, and t must not decrease.  Reads hash and incarnation past the schema: the
+ * message names them even if a further job line is not complete. */
 static void
-judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
+reader_check_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	const bool is_job = strcmp(ev, "job") == 0;
+	const char *ev = read_text(l, json_object_get(l->o, "ev"), "ev");
 	const char *hash = json_string_value(json_object_get(l->o, "hash"));
-	const json_int_t n = json_integer_value(json_object_get(l->o, "incarnation"));
+	const bool is_job = strcmp(ev, "job") == 0;
 	if (hash == NULL)
 		hash = "";
 	if (l->number == 1 && is_job)
@@ -435,17 +432,8 @@ judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 			       strncmp(hash, r->hash, sizeof(r->hash) - 1) == 0
 				       ? "the same job"
 				       : "another job",
-			       (long long)n);
-}
-
-/* The first line is job, or tells that it is missing; no other is job, and time goes on.
- */
-static void
-judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
-{
-	const char *ev = read_text(l, json_object_get(l->o, "ev"), "ev");
-	if (l->err == 0)
-		judge_job(r, l, ev);
+			       (long long)json_integer_value(
+				       json_object_get(l->o, "incarnation")));
 	l->ev = ev;
 	if (l->t < r->t)
 		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %ju",
@@ -453,51 +441,35 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 	r->t = l->t;
 }
 
-/* Notes what the line cuts off, if it is a restart. */
+/* Notes the line if it is a restart.  The search for the word spares parsing the others.
+ */
 static void
-find(struct fal_trace_reader *r, struct fal_trace_line *l)
+reader_note_restart(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
 	const char *text = (const char *)r->part.p;
-	const bool is = memmem(text, r->part.n, "\"restart\"", 9) != NULL;
-	json_error_t why = { .text = "none" };
-	json_t *o = is ? fal_json_load(text, r->part.n, 0, &why) : NULL;
+	if (memmem(text, r->part.n, "\"restart\"", 9) == NULL)
+		return;
+	json_error_t why;
+	json_t *o = fal_json_load(text, r->part.n, 0, &why);
 	const char *ev = json_string_value(json_object_get(o, "ev"));
 	if (o == NULL && why.text[0] == '\0')
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	if (ev != NULL && strcmp(ev, "restart") == 0) {
 		const json_int_t n = json_integer_value(json_object_get(o, "lines"));
-		FAL_XGROW(r->cut, r->cut_cap, r->cuts + 1);
-		r->cut[r->cuts++] = (struct cut){ l->number, n > 0 ? (uint64_t)n : 0 };
+		FAL_XGROW(r->restart, r->restart_cap, r->restarts + 1);
+		r->restart[r->restarts++] =
+			(struct restart){ l->number, n > 0 ? (uint64_t)n : 0 };
 	}
 	json_decref(o);
 }
 
-/* A restart takes back nothing that was delivered. */
+/* Parses the collected line and delivers it; the outcome is l->err. */
 static void
-judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
+reader_deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	const uint64_t lines = l->is.restart.lines;
-	for (size_t i = 0; i < r->cuts; i++)
-		if (r->cut[i].at == l->number)
-			return;
-	if (l->err == 0 && lines < r->counted)
-		fal_trace_fail(l, FAL_EINVAL,
-			       "the job goes on from line %ju, and what follows it was "
-			       "read already: give the file itself",
-			       lines);
-}
-
-/* Parses the collected line and delivers it; fills *l with the outcome. */
-static void
-deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
-{
-	if (r->finds) {
-		find(r, l);
-		return;
-	}
+	const char *text = (const char *)r->part.p;
 	json_error_t why;
-	json_t *o = fal_json_load((const char *)r->part.p, r->part.n,
-				  JSON_REJECT_DUPLICATES, &why);
+	json_t *o = fal_json_load(text, r->part.n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL) {
 		const int err = why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT;
 		fal_trace_fail(l, err, "column %d: %s", why.column,
@@ -507,21 +479,28 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (!json_is_object(o))
 		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
 	l->o = o;
-	l->text = (const char *)r->part.p;
+	l->text = text;
 	l->n = r->part.n;
 	const json_t *t = json_object_get(o, "t");
 	if (t == NULL)
 		fal_trace_fail(l, FAL_EFORMAT, "t: missing");
 	l->t = read_seconds(l, t, "t");
-	judge_order(r, l);
+	reader_check_order(r, l);
 	read_event(l);
-	if (l->event == FAL_EV_RESTART)
-		judge_restart(r, l);
-	/* Did the job go on from before this line? */
-	for (size_t i = 0; i < r->cuts; i++)
-		l->cut |= l->number < r->cut[i].at && r->counted >= r->cut[i].lines;
+	bool noted = l->event != FAL_EV_RESTART;
+	for (size_t i = 0; i < r->restarts; i++) {
+		const struct restart *is = &r->restart[i];
+		l->cut |= l->number < is->number && r->counted >= is->lines;
+		noted |= l->number == is->number;
+	}
+	/* A restart must not take back delivered lines. */
+	if (!noted && l->err == 0 && l->is.restart.lines < r->counted)
+		fal_trace_fail(l, FAL_EINVAL,
+			       "the job goes on from line %ju, and what follows it was "
+			       "read already: give the file itself",
+			       l->is.restart.lines);
 	r->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
-	if (l->err == 0 && (!l->cut || r->tells_cut)) {
+	if (l->err == 0 && (!l->cut || r->delivers_cut)) {
 		int err = r->on_line(r->arg, l);
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", fal_strerror(err));
@@ -530,7 +509,8 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 }
 
 static int
-stop(struct fal_trace_reader *r, const struct fal_trace_line *l, struct fal_diag *diag)
+reader_stop(struct fal_trace_reader *r, const struct fal_trace_line *l,
+	    struct fal_diag *diag)
 {
 	r->err = l->err;
 	r->diag = l->diag;
@@ -538,19 +518,20 @@ stop(struct fal_trace_reader *r, const struct fal_trace_line *l, struct fal_diag
 }
 
 static struct fal_trace_line
-next_line(const struct fal_trace_reader *r)
+reader_next_line(const struct fal_trace_reader *r)
 {
 	return (struct fal_trace_line){ .number = r->number + 1, .ev = "" };
 }
 
 static int
-feed_plain(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+reader_feed_plain(struct fal_trace_reader *r, const void *p, size_t n,
+		  struct fal_diag *diag)
 {
 	const uint8_t *at = p;
 	while (n > 0) {
 		const uint8_t *nl = memchr(at, '\n', n);
 		size_t k = nl != NULL ? (size_t)(nl - at) : n;
-		struct fal_trace_line l = next_line(r);
+		struct fal_trace_line l = reader_next_line(r);
 		if (k > FAL_TRACE_LINE_MAX - r->part.n)
 			fal_trace_fail(&l, FAL_ELIMIT, "longer than %zu bytes",
 				       FAL_TRACE_LINE_MAX);
@@ -560,13 +541,13 @@ feed_plain(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag 
 			fal_trace_fail(&l, r->part.err, "%s", fal_strerror(r->part.err));
 		if (nl != NULL && l.err == 0) {
 			r->part.n -= r->part.n > 0 && r->part.p[r->part.n - 1] == '\r';
-			deliver(r, &l);
+			(r->finds_restarts ? reader_note_restart : reader_deliver)(r, &l);
 			fal_buf_clear(&r->part);
 			r->number++;
 			k++;
 		}
 		if (l.err != 0)
-			return stop(r, &l, diag);
+			return reader_stop(r, &l, diag);
 		at += k;
 		n -= k;
 	}
@@ -574,7 +555,8 @@ feed_plain(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag 
 }
 
 static int
-feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+reader_feed_frames(struct fal_trace_reader *r, const void *p, size_t n,
+		   struct fal_diag *diag)
 {
 	struct fal_rd in = fal_rd_init(p, n);
 	const uint8_t *piece;
@@ -582,21 +564,21 @@ feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 	do {
 		err = fal_unzip_next(r->unzip, &in, &piece, &n);
 		if (err < 0) {
-			struct fal_trace_line l = next_line(r);
+			struct fal_trace_line l = reader_next_line(r);
 			fal_trace_fail(&l, err, "zstd: byte %ju: %s",
 				       fal_unzip_frame(r->unzip),
 				       err == FAL_EFORMAT  ? "not a frame, or damaged"
 				       : err == FAL_ELIMIT ? "a window above 128 MiB"
 							   : fal_strerror(err));
-			return stop(r, &l, diag);
+			return reader_stop(r, &l, diag);
 		}
-		err = feed_plain(r, piece, n, diag);
+		err = reader_feed_plain(r, piece, n, diag);
 	} while (err == 0 && n > 0);
 	return err;
 }
 
 static int
-feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+reader_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
 {
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
@@ -604,66 +586,66 @@ feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
 		const bool zstd = *(const uint8_t *)p == ZSTD_FIRST;
 		const struct fal_filetype *kind = zstd ? NULL : fal_filetype_of(p, n);
 		const size_t bom = fal_text_bom(p, n);
-		struct fal_trace_line l = next_line(r);
+		struct fal_trace_line l = reader_next_line(r);
 		r->begun = true;
 		if (kind != NULL)
 			fal_trace_fail(&l, FAL_EFORMAT, "the file is %s", kind->name);
 		else if (zstd)
 			r->unzip = fal_unzip_new();
 		if (l.err < 0)
-			return stop(r, &l, diag);
+			return reader_stop(r, &l, diag);
 		p = (const uint8_t *)p + bom;
 		n -= bom;
 	}
-	return (r->unzip != NULL ? feed_frames : feed_plain)(r, p, n, diag);
+	return (r->unzip != NULL ? reader_feed_frames : reader_feed_plain)(r, p, n, diag);
 }
 
 int
 fal_trace_find(void *reader, const void *p, size_t n)
 {
 	struct fal_trace_reader *r = reader;
-	r->finds = true;
-	return feed(r, p, n, NULL) == FAL_ENOMEM ? FAL_ENOMEM : FAL_OK;
+	r->finds_restarts = true;
+	return reader_feed(r, p, n, NULL) == FAL_ENOMEM ? FAL_ENOMEM : FAL_OK;
 }
 
-/* Begins the trace again after a pass that found the restarts. */
+/* Ends the first pass: the trace begins again. */
 static void
-rewind_found(struct fal_trace_reader *r)
+reader_end_first_pass(struct fal_trace_reader *r)
 {
-	if (!r->finds)
+	if (!r->finds_restarts)
 		return;
 	fal_unzip_free(r->unzip);
 	fal_buf_free(&r->part);
 	*r = (struct fal_trace_reader){
 		.on_line = r->on_line,
-		.tells_cut = r->tells_cut,
+		.delivers_cut = r->delivers_cut,
 		.arg = r->arg,
-		.cut = r->cut,
-		.cuts = r->cuts,
-		.cut_cap = r->cut_cap,
+		.restart = r->restart,
+		.restarts = r->restarts,
+		.restart_cap = r->restart_cap,
 	};
 }
 
 int
 fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
 {
-	rewind_found(r);
-	return feed(r, p, n, diag);
+	reader_end_first_pass(r);
+	return reader_feed(r, p, n, diag);
 }
 
 int
 fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 {
-	rewind_found(r);
+	reader_end_first_pass(r);
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
-	struct fal_trace_line l = next_line(r);
+	struct fal_trace_line l = reader_next_line(r);
 	const int err = r->number > 0 ? FAL_ETRUNC : FAL_EFORMAT;
 	if (r->part.n > 0)
 		fal_trace_fail(&l, err, "ends in the middle of the line");
 	else if (r->unzip != NULL && fal_unzip_end(r->unzip) < 0)
 		fal_trace_fail(&l, err, "ends in the middle of a zstd frame");
-	return l.err < 0 ? stop(r, &l, diag) : 0;
+	return l.err < 0 ? reader_stop(r, &l, diag) : 0;
 }
 
 int
@@ -751,12 +733,6 @@ fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c, uint64_t fi
 	return fal_grid_range_samples(&job->grid, c, (uint32_t)first, (uint32_t)n);
 }
 
-uint64_t
-fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
-{
-	return c / job->clocks_per_epoch + 1;
-}
-
 int
 fal_trace_scheme_read(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 {
@@ -783,34 +759,34 @@ fal_trace_join_fixed(const struct fal_ev_join *j, const struct fal_trace_job *jo
 }
 
 double
-fal_trace_size(const struct fal_trace_job *job, double fixed,
-	       const struct fal_trace_pace *p)
+fal_trace_full_tasks(const struct fal_trace_job *job, double fixed,
+		     const struct fal_trace_pace *p)
 {
 	const double tasks = (double)p->tasks, full = fal_grid_full(&job->grid);
 	return p->tasks > 0 ? tasks * fal_bound_longer(fixed, p->samples / (tasks * full))
 			    : 0;
 }
 
-/* Can so many tasks have these samples? */
+/* Returns whether so many tasks can have these samples. */
 static bool
-can_have(const struct fal_trace_job *job, uint64_t tasks, uint64_t samples)
+tasks_can_have(const struct fal_trace_job *job, uint64_t tasks, uint64_t samples)
 {
 	return samples >= tasks && samples <= tasks * fal_grid_full(&job->grid);
 }
 
 int
-fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
-		    struct fal_trace_ran *out)
+fal_trace_clock_paces(struct fal_trace_line *l, const struct fal_trace_job *job,
+		      struct fal_trace_paces *out)
 {
 	const struct fal_ev_clock *c = &l->is.clock;
 	const struct fal_trace_pace all = { c->done + c->lost, (double)c->samples,
 					    c->task_s };
 	uint64_t tasks = 0, samples = 0;
 	double sum = 0;
-	if (!can_have(job, all.tasks, c->samples))
+	if (!tasks_can_have(job, all.tasks, c->samples))
 		fal_trace_fail(l, FAL_EINVAL, "samples: %ju of %ju tasks", c->samples,
 			       all.tasks);
-	*out = (struct fal_trace_ran){ .all = all, .pace = { all }, .paces = 1 };
+	*out = (struct fal_trace_paces){ .all = all, .pace = { all }, .paces = 1 };
 	if (l->err != 0 || c->paces.n == 0)
 		return l->err;
 	if (c->paces.n < 2 || c->paces.n > FAL_WORK_PACES)
@@ -821,7 +797,7 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 		const uint64_t *row = c->paces.v + 3 * i;
 		if (row[0] == 0)
 			return fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
-		if (row[0] > all.tasks || !can_have(job, row[0], row[2]))
+		if (row[0] > all.tasks || !tasks_can_have(job, row[0], row[2]))
 			return fal_trace_fail(l, FAL_EINVAL,
 					      "paces: %ju samples of %ju tasks", row[2],
 					      row[0]);
@@ -837,7 +813,7 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 	if (samples != c->samples)
 		fal_trace_fail(l, FAL_EINVAL, "paces: of %ju samples, not %ju", samples,
 			       c->samples);
-	/* Each number is rounded to a microsecond. */
+	/* The line rounds each number to a microsecond. */
 	const double mean = sum / (double)all.tasks;
 	if (fabs(mean - all.task_s) > 2e-6 + 1e-5 * mean)
 		fal_trace_fail(l, FAL_EINVAL, "paces: their mean is %.6f, task_s %.6f",
@@ -884,13 +860,13 @@ fal_trace_round_of(const struct fal_ev_ledger *e)
 }
 
 bool
-fal_trace_round_whole(const struct fal_trace_round *r)
+fal_trace_round_is_complete(const struct fal_trace_round *r)
 {
 	return r->end == FAL_END_APPLIED || r->end == FAL_END_GIVEN;
 }
 
 int
-fal_trace_verified(struct fal_trace_line *l)
+fal_trace_check_verified(struct fal_trace_line *l)
 {
 	const uint64_t *v = l->is.ledger.verified.v;
 	if (v != NULL && v[1] + v[2] > v[0])
@@ -920,7 +896,7 @@ fal_trace_rows_samples(const struct fal_trace_job *job, uint64_t clock,
 }
 
 uint64_t
-fal_trace_round_twice(const struct fal_ev_ledger *e, const struct fal_trace_job *job)
+fal_trace_round_duplicates(const struct fal_ev_ledger *e, const struct fal_trace_job *job)
 {
 	uint64_t sum = fal_trace_rows_samples(job, e->clock, e->lost, 3);
 	for (size_t i = 0; i < e->contrib.n; i++) {
@@ -932,12 +908,13 @@ fal_trace_round_twice(const struct fal_ev_ledger *e, const struct fal_trace_job 
 }
 
 uint64_t
-fal_trace_round_counted(const struct fal_trace_round *r, struct fal_numbers skipped,
+fal_trace_round_samples(const struct fal_trace_round *r, struct fal_numbers skipped,
 			const struct fal_trace_job *job)
 {
 	const uint64_t all = fal_trace_range_samples(job, r->clock, r->first, r->tasks);
-	const uint64_t none = fal_trace_rows_samples(job, r->clock, skipped, 2);
-	return all > none ? all - none : 0;
+	const uint64_t skipped_samples =
+		fal_trace_rows_samples(job, r->clock, skipped, 2);
+	return all > skipped_samples ? all - skipped_samples : 0;
 }
 
 const char *
@@ -961,34 +938,12 @@ fal_trace_place_free(struct fal_trace_place *p)
 	*p = (struct fal_trace_place){ 0 };
 }
 
-/* [shard, first, count]: in the order of blocks, each block once. */
-static int
-read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
-{
-	const struct fal_numbers runs = l->is.place.runs;
-	uint64_t next = 0;
-	for (size_t i = 0; i < runs.n; i++) {
-		const uint64_t *row = runs.v + 3 * i;
-		if (row[0] == 0 || row[0] > p->shards)
-			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: there is no shard %ju", row[0]);
-		if (row[1] != next || row[2] == 0 || row[2] > p->blocks - next)
-			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: not each block once, in order");
-		for (; next < row[1] + row[2]; next++)
-			p->shard[next] = (uint32_t)row[0] - 1;
-	}
-	if (next != p->blocks)
-		fal_trace_fail(l, FAL_EINVAL, "runs: not each block once, in order");
-	return l->err;
-}
-
 int
 fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		     struct fal_trace_place *p)
 {
 	const struct fal_ev_place *e = &l->is.place;
-	struct fal_trace_place is = {
+	struct fal_trace_place map = {
 		.map = e->map,
 		.shards = (uint32_t)e->shards,
 		.places = (uint32_t)(e->places > 0 ? e->places : e->shards),
@@ -997,16 +952,31 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 	if (job->blocks > FAL_TRACE_PLACED_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %ju blocks",
 				      FAL_TRACE_PLACED_MAX);
-	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(is.rule))
+	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(map.rule))
 		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
-	snprintf(is.rule, sizeof(is.rule), "%s", e->rule);
-	is.shard = fal_xcalloc(is.blocks, sizeof(*is.shard));
-	if (read_runs(l, &is) < 0) {
-		fal_trace_place_free(&is);
+	snprintf(map.rule, sizeof(map.rule), "%s", e->rule);
+	map.shard = fal_xcalloc(map.blocks, sizeof(*map.shard));
+	/* Runs [shard, first, count], which must have each block once, in order. */
+	uint64_t next = 0;
+	for (size_t i = 0; i < e->runs.n && l->err == 0; i++) {
+		const uint64_t *row = e->runs.v + 3 * i;
+		if (row[0] == 0 || row[0] > map.shards)
+			fal_trace_fail(l, FAL_EINVAL, "runs: there is no shard %ju",
+				       row[0]);
+		else if (row[1] != next || row[2] == 0 || row[2] > map.blocks - next)
+			fal_trace_fail(l, FAL_EINVAL,
+				       "runs: not each block once, in order");
+		for (; l->err == 0 && next < row[1] + row[2]; next++)
+			map.shard[next] = (uint32_t)row[0] - 1;
+	}
+	if (next != map.blocks)
+		fal_trace_fail(l, FAL_EINVAL, "runs: not each block once, in order");
+	if (l->err < 0) {
+		fal_trace_place_free(&map);
 		return l->err;
 	}
 	fal_trace_place_free(p);
-	*p = is;
+	*p = map;
 	return FAL_OK;
 }
 
@@ -1023,7 +993,8 @@ fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job)
 /* ---- staleness --------------------------------------------------------------------- */
 
 static void
-count(struct fal_stale *s, enum fal_stale_kind kind, uint64_t value, uint64_t samples)
+stale_count(struct fal_stale *s, enum fal_stale_kind kind, uint64_t value,
+	    uint64_t samples)
 {
 	s->samples[kind][value < FAL_STALE_MAX ? value : FAL_STALE_MAX] += samples;
 }
@@ -1032,10 +1003,11 @@ void
 fal_stale_add(struct fal_stale *s, const struct fal_trace_round *r, uint64_t version)
 {
 	uint64_t since = r->version + 1;
-	count(s, FAL_STALE_CLOCKS, r->stale.clocks, r->samples);
-	count(s, FAL_STALE_UPDATES, version > since ? version - since : 0, r->samples);
+	stale_count(s, FAL_STALE_CLOCKS, r->stale.clocks, r->samples);
+	stale_count(s, FAL_STALE_UPDATES, version > since ? version - since : 0,
+		    r->samples);
 	if (r->stale.rank > 0)
-		count(s, FAL_STALE_RANK, r->stale.rank, r->samples);
+		stale_count(s, FAL_STALE_RANK, r->stale.rank, r->samples);
 }
 
 const char *
@@ -1047,24 +1019,19 @@ fal_stale_name(enum fal_stale_kind kind)
 
 /* ---- workers ----------------------------------------------------------------------- */
 
-/* The first place that is not below `id`. */
-static size_t
-place(const struct fal_ids *ids, uint32_t id)
-{
-	return fal_sorted_place(ids->v, ids->n, sizeof(*ids->v), id);
-}
-
 size_t *
 fal_ids_get(const struct fal_ids *ids, uint64_t id)
 {
-	const size_t at = id <= UINT32_MAX ? place(ids, (uint32_t)id) : ids->n;
+	const uint32_t key = id <= UINT32_MAX ? (uint32_t)id : UINT32_MAX;
+	const size_t at = fal_sorted_place(ids->v, ids->n, sizeof(*ids->v), key);
 	return at < ids->n && ids->v[at].id == id ? &ids->v[at].value : NULL;
 }
 
 void
 fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value)
 {
-	const size_t at = place(ids, id);
+	const size_t at = fal_sorted_place(ids->v, ids->n, sizeof(*ids->v), id);
+	assert(at == ids->n || ids->v[at].id != id);
 	FAL_XGROW(ids->v, ids->cap, ids->n + 1);
 	memmove(&ids->v[at + 1], &ids->v[at], (ids->n - at) * sizeof(*ids->v));
 	ids->v[at] = (struct fal_id){ .id = id, .value = value };

@@ -1,12 +1,12 @@
-/* Reads a trace (falcon-trace(5)), plain or compressed by zstd(1): bytes in, one line at
- * a time out, as the struct that schema.h has for its event; and what follows from the
- * members of one line: the clocks of a job, the round of a ledger line, the tasks of a
- * clock line, the map of a place line.
+/* Reads a trace (falcon-trace(5)), plain or compressed by zstd(1).  Bytes go in, lines
+ * come out: each as the struct that schema.h has for its event.  Also derives facts from
+ * the members of one line: the clocks of a job, the round of a ledger line, the tasks of
+ * a clock line, the map of a place line.
  *
- * Pure: no descriptors.  Lines are bounded, so is memory, whatever a frame claims; what
- * is wrong is said with the number of the line.  Judged here are the order of lines, and
- * of each line its syntax, which members it has, their ranges, and whether they agree
- * with each other and with the job; what lines together mean is not (audit.h).
+ * Pure: no descriptors.  Lines are bounded, so memory is bounded, too, whatever a frame
+ * claims.  An error names the number of its line.  The reader judges the order of lines,
+ * and of each line its syntax, its members, their ranges, and their agreement with each
+ * other and with the job.  It does not judge lines against other lines (audit.h).
  */
 #ifndef FAL_TRACE_READER_H
 #define FAL_TRACE_READER_H
@@ -24,206 +24,212 @@
 /* The longest line that is read, in bytes without its newline. */
 #define FAL_TRACE_LINE_MAX ((size_t)16 << 20)
 
-/* A line.  on_line may keep it; else its memory is freed when on_line returns. */
+/* A line.  Its memory is freed when on_line returns, unless on_line keeps it. */
 struct fal_trace_line {
 	uint64_t number; /* of the line, from 1 */
 	double t;        /* seconds since the job began */
-	const char *ev;  /* the event; as that of the table: */
+	const char *ev;  /* the event's name */
 	enum fal_event event;
-	union { /* its members; nothing of FAL_EV_OTHER */
+	union { /* the members; none of FAL_EV_OTHER */
 #define FAL_LINE(constant, event) struct fal_ev_##event event;
 		FAL_TRACE_EVENTS(FAL_LINE)
 #undef FAL_LINE
 	} is;
-	/* The worker whose line it is; NULL: it names none. */
+	/* The worker of the line; NULL: the line names none. */
 	const char *worker;
 	uint32_t id;
-	bool cut; /* does not count: the job went on from before it, in a line `restart`
+	bool cut; /* a later line `restart` takes the line back: the line does not count
 		   */
 	const json_t *o;  /* the whole line */
-	const char *text; /* its bytes, without newline; as long */
+	const char *text; /* its n bytes, without newline; NULL of a kept line */
 	size_t n;
-	int err;                        /* 0, or the first that failed */
-	struct fal_diag diag;           /* what failed: "12: ledger.clock: missing" */
+	int err;                        /* 0, or the first error */
+	struct fal_diag diag;           /* its text: "12: ledger.clock: missing" */
 	struct fal_trace_block *blocks; /* private: memory of `is` */
 };
 
-/* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err.  What
- * begins with a field and a colon makes that "LINE: EV.FIELD: what". */
+/* Records "LINE: EV: what" as the line's error, unless the line has an error; returns
+ * l->err.  If the text begins with a field and a colon, records "LINE: EV.FIELD: what".
+ */
 int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The line, which on_line was given, without its text; it has no members any more. */
+/* Inside on_line: returns a copy of the line that outlives the call, without its text.
+ * The original loses its members. */
 struct fal_trace_line *fal_trace_line_keep(struct fal_trace_line *l);
-void fal_trace_line_free(struct fal_trace_line *l); /* may be NULL */
+/* Frees a kept line; takes NULL. */
+void fal_trace_line_free(struct fal_trace_line *l);
 
-/* Is it a job's last line? */
+/* Returns whether the line is the last one of a job: done or failed. */
 bool fal_trace_is_last(const struct fal_trace_line *l);
 
-/* How a trace has ended so far, for who follows it: {0}, then line by line. */
+/* The end of a trace so far, for a follower.  {0}, then line by line. */
 struct fal_trace_ending {
-	bool over;    /* by the job's last line */
-	bool stopped; /* by a stop that was asked for */
+	bool over;    /* the job's last line has come */
+	bool stopped; /* a controller stopped the job */
 };
 void fal_trace_ending_note(struct fal_trace_ending *e, const struct fal_trace_line *l);
-/* What is to be said where nothing more comes of it. */
+/* The message for a trace that ends before its job. */
 extern const char fal_trace_early_end[];
 
 struct fal_trace_reader;
 
-/* A reader that calls on_line(arg, line) for each line, the job line first, if there was
- * room for it; a negative return of it ends the reading. */
+/* Returns a reader that calls on_line(arg, line) for each line.  A negative return of
+ * on_line ends the reading. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
-/* Lines that do not count are told of, too, with `cut`: for what holds of any line. */
+/* Delivers lines that do not count as well, with `cut` set. */
 void fal_trace_reader_tell_cut(struct fal_trace_reader *r);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
-/* Finds which lines do not count: to be fed the whole trace before fal_trace_feed reads
- * it again.  Judges nothing: what is wrong is found then.  `reader` is a struct
- * fal_trace_reader.  0 or FAL_ENOMEM. */
+/* The first of two passes: finds the restart lines, which say what lines do not count.
+ * Needs the whole trace, before fal_trace_feed gets it again.  Finds no faults: the
+ * second pass does.  `reader` is a struct fal_trace_reader.  0 or FAL_ENOMEM. */
 int fal_trace_find(void *reader, const void *p, size_t n);
 
-/* Feeds n bytes; lines are delivered inside the call.  A trace that begins with a zstd
- * frame is one or more of them, to its end.  Errors: FAL_EFORMAT (no JSON object, a
- * member is missing or of another kind, no zstd frame where one must be), FAL_EINVAL (the
- * first line is not job, another one is, t decreases, or a restart that was not found
- * before cuts lines off which were delivered), FAL_ELIMIT (line too long, a
- * number too large, a frame's window too large: zip.h), FAL_ENOMEM, or what on_line
- * returned; after an error every further call returns it again. */
+/* Feeds n bytes and delivers their lines.  A trace that begins with a zstd frame is one
+ * or more frames, to its end.  Errors: FAL_EFORMAT (no JSON object; a member is missing
+ * or of another kind; no zstd frame where a frame must be), FAL_EINVAL (the first line is
+ * not job; another line is; t decreases; a restart that the first pass did not find cuts
+ * off delivered lines), FAL_ELIMIT (a line is too long, a number too large, a frame's
+ * window too large: zip.h), FAL_ENOMEM, or the return of on_line.  After an error every
+ * further call returns the same error. */
 int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 		   struct fal_diag *diag);
 
-/* The bytes have ended; FAL_ETRUNC if in the middle of a line or a frame: the lines
- * before were delivered; FAL_EFORMAT if there was none before. */
+/* Ends the trace.  FAL_ETRUNC: it ends in the middle of a line or a frame, after lines
+ * that were delivered; FAL_EFORMAT: it does so before its first line ends. */
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
-/* The number of that member must be at most `max`: FAL_ELIMIT. */
+
+/* Checks that member `name`, the number n, is at most `max`: FAL_ELIMIT. */
 int fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max);
 
 /* ---- job --------------------------------------------------------------------------- */
 
-/* The numbers of the job line, as falcon-trace(5) names them. */
+/* The numbers of the job line, by their names in falcon-trace(5). */
 struct fal_trace_job {
 	struct fal_grid grid;
 	uint64_t blocks, clocks_per_epoch, clocks;
 	bool sums;       /* audit = sums */
 	bool skips;      /* nonfinite = skip */
-	uint64_t hashes; /* one version of so many is hashed; 0: none is */
+	uint64_t hashes; /* every so many versions one has a hash; 0: none has */
 	uint64_t test;   /* test samples */
 	uint64_t shards;
 	uint64_t params;
 };
 
-/* Reads the line (ev = job).  FAL_ELIMIT, FAL_EINVAL. */
+/* Reads the job line.  FAL_ELIMIT, FAL_EINVAL. */
 int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
-/* A `restart` line: from there on the job may have more epochs, as the line says.
- * FAL_EINVAL: fewer than before. */
+/* Takes over the epochs of a `restart` line.  FAL_EINVAL: fewer than before;
+ * FAL_ELIMIT. */
 int fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job);
 
-/* The samples of tasks first … first+count-1 of clock c < clocks; tasks that it has not
- * have none. */
+/* Returns the samples of tasks first … first+count-1 of clock c < clocks; tasks that the
+ * clock does not have count 0. */
 uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 				 uint64_t first, uint64_t count);
-/* The epoch of clock c < clocks, from 1. */
-uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
 
-/* The scheme of a job or policy line.  FAL_EINVAL: no such scheme, key or value. */
+/* Parses the scheme of a job or policy line.  FAL_EINVAL: no such scheme, key or value.
+ */
 int fal_trace_scheme_read(struct fal_trace_line *l, const char *text,
 			  struct fal_rule *out);
 
 /* ---- join, clock ------------------------------------------------------------------- */
 
-/* The share of a full task's seconds that a task of any size takes, as the worker's probe
- * found; NAN: it did not say. */
+/* Returns the share of a full task's seconds that a task of any size takes, by the
+ * worker's probe; NAN: the line does not say. */
 double fal_trace_join_fixed(const struct fal_ev_join *j, const struct fal_trace_job *job);
 
-/* Some of a worker's tasks, one after the other. */
+/* Consecutive tasks of a worker. */
 struct fal_trace_pace {
 	uint64_t tasks;
-	double samples; /* theirs */
-	double task_s;  /* mean seconds of one */
+	double samples; /* of all of them */
+	double task_s;  /* mean seconds of a task */
 };
 
-/* Their work in full tasks: the fixed share of each, the rest by samples. */
-double fal_trace_size(const struct fal_trace_job *job, double fixed,
-		      const struct fal_trace_pace *p);
+/* Returns the work of these tasks in full tasks: the fixed share of each task, and the
+ * rest in proportion to its samples. */
+double fal_trace_full_tasks(const struct fal_trace_job *job, double fixed,
+			    const struct fal_trace_pace *p);
 
 /* The tasks of a clock line, done and lost. */
-struct fal_trace_ran {
+struct fal_trace_paces {
 	struct fal_trace_pace all;
-	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; one that is `all`, where
-						       the line has none */
+	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; `all`, where the line has
+						       none */
 	size_t paces;
 };
 
-/* Reads it.  FAL_ELIMIT: not from 2 to FAL_WORK_PACES paces; FAL_EINVAL: samples that the
- * tasks cannot have; paces that are not of its tasks, or of none, or whose mean is not
- * task_s. */
-int fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
-			struct fal_trace_ran *out);
+/* Reads the paces of a clock line.  FAL_ELIMIT: not from 2 to FAL_WORK_PACES paces;
+ * FAL_EINVAL: samples that the tasks cannot have; paces of other tasks, of no task, or
+ * with a mean other than task_s. */
+int fal_trace_clock_paces(struct fal_trace_line *l, const struct fal_trace_job *job,
+			  struct fal_trace_paces *out);
 
-/* Seconds of the line's wait that its worker waited for its own link: a round trip, or,
- * where tasks may move, and what it made may leave when its claims have been answered,
- * two at most; 0 where the line does not say how long one takes. */
+/* Returns the seconds of the line's wait that the worker waited for its own link: at most
+ * one round trip.  If tasks may move, at most two: then contributions leave after their
+ * claims were answered.  0: the line does not say how long a round trip takes. */
 double fal_trace_clock_latency(const struct fal_ev_clock *c, bool moves);
 
 /* ---- ledger ------------------------------------------------------------------------ */
 
-/* The round of a ledger line, without who did what. */
+/* The round of a ledger line, without its lists of tasks. */
 struct fal_trace_round {
 	uint64_t round, clock, first, tasks, samples, version, blocks;
-	uint64_t late; /* tasks from here on ran on the next version; FAL_TRACE_ABSENT */
+	uint64_t late; /* from this task on, tasks ran on the next version;
+			  FAL_TRACE_ABSENT */
 	enum fal_trace_end end;
 	bool delta, has_stale;
-	bool moved;                /* tasks of it were */
+	bool moved;                /* some tasks were moved */
 	uint32_t owner;            /* 0: none */
 	uint64_t group;            /* 0: none */
-	uint64_t local;            /* its place on its group's line; 0: none */
+	uint64_t local;            /* its place on its group's branch; 0: none */
 	double weight;             /* 1 if it is not there */
 	uint64_t among, steps;     /* 0 if they are not there */
-	double divisor;            /* the same */
+	double divisor;            /* 0 if it is not there */
 	struct fal_ev_stale stale; /* rank 0: it has none */
 	uint64_t slot;             /* FAL_TRACE_ABSENT: none */
 };
 
 struct fal_trace_round fal_trace_round_of(const struct fal_ev_ledger *e);
 
-/* All of its tasks were added, each once: it became a part of a version, here or above.
- */
-bool fal_trace_round_whole(const struct fal_trace_round *r);
+/* Returns whether all tasks of the round were added, each once: the round became a part
+ * of a version, here or at the coordinator above. */
+bool fal_trace_round_is_complete(const struct fal_trace_round *r);
 
-/* The samples of rows that end in [first, count], tasks of that clock. */
+/* Returns the samples of rows that end in [first, count], tasks of this clock. */
 uint64_t fal_trace_rows_samples(const struct fal_trace_job *job, uint64_t clock,
 				struct fal_numbers rows, size_t width);
 
-/* The samples that were computed once more than the round needs: those of claims that
- * lost, of fills, and, if it was abandoned, of all claims. */
-uint64_t fal_trace_round_twice(const struct fal_ev_ledger *e,
-			       const struct fal_trace_job *job);
+/* Returns the tasks of rows that end in [.., count]. */
+uint64_t fal_trace_rows_tasks(struct fal_numbers rows, size_t width);
 
-/* The samples of the round's tasks, but for those that were skipped.  The round's clock
- * is one of the job's, and has the round's tasks. */
-uint64_t fal_trace_round_counted(const struct fal_trace_round *r,
+/* Returns the samples that were computed in excess of the round: those of lost claims and
+ * of fills, and, if the round was abandoned, of all claims. */
+uint64_t fal_trace_round_duplicates(const struct fal_ev_ledger *e,
+				    const struct fal_trace_job *job);
+
+/* Returns the samples of the round's tasks without the skipped ones.  Needs a clock that
+ * the job has and tasks that the clock has. */
+uint64_t fal_trace_round_samples(const struct fal_trace_round *r,
 				 struct fal_numbers skipped,
 				 const struct fal_trace_job *job);
 
-/* "clock 7", or "round 9 of clock 7" where it is not the same; returns `out`. */
+/* Writes "clock 7", or "round 9 of clock 7" where the numbers differ; returns `out`. */
 #define FAL_TRACE_ROUND_NAME 64
 const char *fal_trace_round_name(const struct fal_trace_round *r,
 				 char out[static FAL_TRACE_ROUND_NAME]);
 
-/* The line's asked, equal, unlike, which must agree.  FAL_EFORMAT. */
-int fal_trace_verified(struct fal_trace_line *l);
-
-/* The tasks of rows that end in [.., count]. */
-uint64_t fal_trace_rows_tasks(struct fal_numbers rows, size_t width);
+/* Checks that the line's counts of verified tasks (asked, equal, unlike) agree.
+ * FAL_EFORMAT. */
+int fal_trace_check_verified(struct fal_trace_line *l);
 
 /* ---- place, shard ------------------------------------------------------------------ */
 
-/* Limit of what is read. */
-#define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20) /* blocks */
+/* Limit of the blocks of a map that is read. */
+#define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20)
 
-/* The rules that make maps: as many blocks for each shard, a file, a move. */
+/* The rules that make maps: equally many blocks for each shard, a file, a move. */
 #define FAL_TRACE_BLOCKS "blocks"
 #define FAL_TRACE_FILE "file"
 #define FAL_TRACE_MOVED "moved"
@@ -233,18 +239,18 @@ struct fal_trace_place {
 	uint64_t map;  /* its number */
 	char rule[32]; /* "": there was no line */
 	uint32_t shards;
-	uint32_t places; /* that the rule knew, of which these have blocks */
+	uint32_t places; /* that the rule knew; `shards` of them have blocks */
 	uint32_t blocks;
 	uint32_t *shard; /* of each block, from 0; owned */
 };
 void fal_trace_place_free(struct fal_trace_place *p);
 
-/* Reads the line in place of what `p` has.  FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL: a block
- * is in no run, or in two, or on a shard that is none. */
+/* Replaces *p by the line's map.  FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL: a block is in no
+ * run, in two runs, or on a shard that does not exist. */
 int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			 struct fal_trace_place *p);
 
-/* Does the shard line have a shard, a clock and blocks that the job has?  FAL_ELIMIT,
+/* Checks that the job has the shard line's shard, clock and blocks.  FAL_ELIMIT,
  * FAL_EINVAL. */
 int fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job);
 
@@ -252,13 +258,13 @@ int fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *
 
 enum fal_stale_kind {
 	FAL_STALE_CLOCKS,  /* clocks before the slowest worker */
-	FAL_STALE_UPDATES, /* updates between the version it ran on and the one it changed
-			    */
+	FAL_STALE_UPDATES, /* updates between the version a round ran on and the version
+			      it changed */
 	FAL_STALE_RANK,    /* rank of arrival in its version, from 1 */
 	FAL_STALE_KINDS
 };
 
-/* Farther than this is counted here. */
+/* Larger values are counted here. */
 #define FAL_STALE_MAX 256
 
 /* {0} is empty and valid. */
@@ -274,25 +280,23 @@ const char *fal_stale_name(enum fal_stale_kind kind); /* "clocks", … */
 
 /* ---- workers ----------------------------------------------------------------------- */
 
-struct fal_id {
-	uint32_t id;
-	size_t value;
-};
-
-/* A map from names to numbers, NULL at first and freed by json_decref: the number of
- * `name`; and another one for it. */
+/* A map from names to numbers, NULL at first, freed by json_decref. */
 bool fal_names_get(json_t *const *names, const char *name, size_t *out);
+/* Sets or replaces the number of `name`. */
 void fal_names_put(json_t **names, const char *name, size_t value);
 
-/* {0} is empty and valid. */
+/* A map from ids of sessions to numbers.  {0} is empty and valid. */
 struct fal_ids {
-	struct fal_id *v;
+	struct fal_id {
+		uint32_t id;
+		size_t value;
+	} *v; /* ascending */
 	size_t n, cap;
 };
 
-/* The value of `id`, borrowed until the next put, or NULL. */
+/* Returns the value of `id`, borrowed until the next put, or NULL. */
 size_t *fal_ids_get(const struct fal_ids *ids, uint64_t id);
-/* Adds an id that is not there. */
+/* Adds `id`, which must not be there. */
 void fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value);
 void fal_ids_free(struct fal_ids *ids);
 

@@ -1,4 +1,4 @@
-/* The table of schema.h. */
+/* The table of schema.h, as arrays. */
 #include "trace/schema.h"
 
 #include <assert.h>
@@ -25,16 +25,17 @@
 #define ROW(kind, name, when, x) \
 	{ #name, FAL_M_##kind, FAL_##when, offsetof(record, name), ARG_##kind(x) },
 
-#define RECORD(constant, event)                                                       \
-	static const struct fal_schema *record_##event(void)                          \
-	{                                                                             \
-		typedef struct fal_ev_##event record;                                 \
-		static const struct fal_member rows[] = { FAL_LINE_##event(ROW) };    \
-		static const struct fal_schema is = { #event, sizeof(record), rows,   \
-						      sizeof(rows) / sizeof(*rows) }; \
-		return &is;                                                           \
+#define RECORD(constant, event)                                                    \
+	static const struct fal_schema *record_##event(void)                       \
+	{                                                                          \
+		typedef struct fal_ev_##event record;                              \
+		static const struct fal_member rows[] = { FAL_LINE_##event(ROW) }; \
+		static const struct fal_schema schema = {                          \
+			#event, sizeof(record), rows, sizeof(rows) / sizeof(*rows) \
+		};                                                                 \
+		return &schema;                                                    \
 	}
-FAL_TRACE_PARTS(RECORD)
+FAL_TRACE_OBJECTS(RECORD)
 FAL_TRACE_EVENTS(RECORD)
 
 static const struct fal_schema *(*const records[])(void) = { NULL,

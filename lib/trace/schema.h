@@ -1,8 +1,8 @@
-/* The schema of falcon-trace(5): which lines there are, which members each has, what a
- * member holds and when it is there.
+/* The schema of falcon-trace(5): the lines, the members of each, the values of a member,
+ * and the condition for its presence.
  *
  * One table makes the structs, the writer, the reader with its checks of syntax and
- * range, and the check of the man page.  Rules between members or lines are not here:
+ * range, and the check of the man page.  Rules between members or lines are elsewhere:
  * reader.h, audit.h.
  */
 #ifndef FAL_TRACE_SCHEMA_H
@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The largest whole number of a trace, 2^53: any JSON reader holds it exactly. */
+/* The largest whole number of a trace, 2^53: any JSON reader represents it exactly. */
 #define FAL_TRACE_NUM_MAX ((uint64_t)1 << 53)
-/* Limits of what is read, so that no trace makes its reader allocate without bound. */
+/* Limits for readers, so that no trace makes its reader allocate without bound. */
 #define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)      /* of one clock */
 #define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)     /* of one model */
 #define FAL_TRACE_SHARDS_MAX ((uint64_t)64)          /* of the parameters */
@@ -24,13 +24,13 @@
 #define FAL_TRACE_SAMPLES_MAX ((uint64_t)UINT32_MAX) /* of one epoch */
 #define FAL_TRACE_SECONDS_MAX 1e9                    /* 30 years */
 
-/* A whole number that an OPT member does not have. */
+/* The value of an absent OPT member that is a whole number. */
 #define FAL_TRACE_ABSENT UINT64_MAX
 
-/* Rows of whole numbers one after the other: row i of width w begins at v[w * i]. */
+/* Rows of whole numbers, one after the other: row i of width w begins at v[w * i]. */
 struct fal_numbers {
 	const uint64_t *v;
-	size_t n; /* rows; NULL and 0: absent, or none */
+	size_t n; /* rows; v NULL and n 0: absent, or none */
 };
 
 /* Rows of numbers. */
@@ -44,13 +44,13 @@ struct fal_strings {
 	size_t n;
 };
 
-/* 64 bits that are written as 16 hexadecimal digits. */
+/* 64 bits, written as 16 hexadecimal digits. */
 struct fal_word64 {
-	bool is; /* the member is there */
+	bool is; /* the member is present */
 	uint64_t v;
 };
 
-/* JSON as it is. */
+/* A JSON value as text. */
 struct fal_json_text {
 	const char *p; /* NULL: absent */
 	size_t n;
@@ -65,7 +65,7 @@ struct fal_json_text {
  *	SECONDS        from 0 to FAL_TRACE_SECONDS_MAX, written with 6 decimals
  *	FLAG           true, or absent
  *	TEXT           string
- *	WORD(words)    one of the words, as its place
+ *	WORD(words)    one of the words; the struct has its place, from 0
  *	HEX(digits)    lower-case hexadecimal digits in a string
  *	WORD64         16 of them
  *	TUPLE(n)       array of n whole numbers of 32 bits
@@ -76,7 +76,7 @@ struct fal_json_text {
  *	OBJECT(record) object
  *	JSON           anything
  *
- * When a member is there:
+ * The presence of a member:
  *
  *	MUST  always
  *	MAY   unless it is 0, NULL, empty, false, the first word
@@ -84,7 +84,7 @@ struct fal_json_text {
  *
  * M(kind, member, when, argument) */
 
-/* The worker that the line is of. */
+/* The worker of a line. */
 #define FAL_OF_WORKER(M) M(TEXT, worker, MUST, 0) M(ID, id, MUST, 0)
 
 #define FAL_LINE_job(M)                                         \
@@ -374,7 +374,7 @@ struct fal_json_text {
 	M(TEXT, reason, MUST, 0)
 
 /* Objects inside lines, before the lines that have them. */
-#define FAL_TRACE_PARTS(E) \
+#define FAL_TRACE_OBJECTS(E) \
 	E(STALE, stale) E(CONTRIB, contrib) E(KEY, eval_key) E(WORD, word)
 
 /* E(constant, event) */
@@ -424,7 +424,7 @@ struct fal_json_text {
 		const struct fal_ev_##arg *v; \
 		size_t n;                     \
 	}
-/* A TUPLE, ROWS, REALS, HEXES or LIST of any type. */
+/* The common form of TUPLE, ROWS, REALS, HEXES and LIST. */
 struct fal_trace_list {
 	const void *v;
 	size_t n;
@@ -437,20 +437,20 @@ struct fal_trace_list {
 	struct fal_ev_##event {              \
 		FAL_LINE_##event(FAL_MEMBER) \
 	};
-FAL_TRACE_PARTS(FAL_STRUCT)
+FAL_TRACE_OBJECTS(FAL_STRUCT)
 FAL_TRACE_EVENTS(FAL_STRUCT)
 #undef FAL_STRUCT
 #undef FAL_MEMBER
 
 enum fal_event {
-	FAL_EV_OTHER, /* one that is not in the table: readers skip it */
+	FAL_EV_OTHER, /* not in the table: readers skip it */
 #define FAL_EVENT(constant, event) FAL_EV_##constant,
 	FAL_TRACE_EVENTS(FAL_EVENT)
 #undef FAL_EVENT
 		FAL_EVENTS
 };
 
-/* The words of the lines, by their places. */
+/* The places of WORD members' words. */
 enum fal_trace_end { FAL_END_APPLIED, FAL_END_DROPPED, FAL_END_ABANDONED, FAL_END_GIVEN };
 enum { FAL_TRACE_GRAD, FAL_TRACE_DELTA };
 enum { FAL_AUDIT_CLAIMS, FAL_AUDIT_SUMS };
@@ -478,26 +478,26 @@ struct fal_member {
 		FAL_M_JSON
 	} kind;
 	enum fal_member_when { FAL_MUST, FAL_MAY, FAL_OPT } when;
-	size_t at;         /* in its struct */
-	uint64_t arg;      /* max, width, digits or n */
-	const char *words; /* of a WORD */
-	const struct fal_schema *(*of)(void);
+	size_t at;                            /* offset in its struct */
+	uint64_t arg;                         /* max, width, digits or n */
+	const char *words;                    /* of a WORD */
+	const struct fal_schema *(*of)(void); /* of a LIST or OBJECT: its record */
 };
 
 struct fal_schema {
 	const char *name; /* of the event */
-	size_t size;      /* of its struct */
+	size_t size;      /* of its struct, in bytes */
 	const struct fal_member *member;
 	size_t members;
 };
 
-/* The members of the event's lines; `ev` is not FAL_EV_OTHER.  Static. */
+/* Returns the schema of the event's lines, static; `ev` must not be FAL_EV_OTHER. */
 const struct fal_schema *fal_event_schema(enum fal_event ev);
-/* The event of that name. */
+/* Returns the event of this name, or FAL_EV_OTHER. */
 enum fal_event fal_event_find(const char *name);
 
-/* Replaces the contents of `b` by the line, without its newline and link: `t` in seconds
- * since the job began; `line` is the event's struct.  An error is b->err. */
+/* Replaces the contents of `b` by the line, without its newline and link.  `t`: seconds
+ * since the job began; `line`: the event's struct.  The error is b->err. */
 void fal_trace_put(struct fal_buf *b, double t, enum fal_event ev, const void *line);
 
 #endif

@@ -1,8 +1,8 @@
 /* The promises of each scheme about its rounds and versions, judged from the trace.
  *
- * Owns: the version that a round may run on, its owner, the rounds that an update may
- * have, the staleness that is allowed, all as far as a trace shows them.  The rules are
- * those of falcon-trace(5), section AUDIT.
+ * Owns the rules, as far as a trace shows them, for: the version that a round may run on,
+ * its owner, the rounds that an update may have, the staleness that is allowed.  The
+ * rules are those of falcon-trace(5), section AUDIT.
  */
 #include "trace/audit_priv.h"
 
@@ -11,74 +11,74 @@
 
 #include <math.h>
 
-/* How far a weight may be off: it is written with at most 17 digits. */
+/* Adds a finding about round r, or, with NULL, about the version that the text names. */
+#define finding(f, r, ...) fal_finding(f, r, 0, 0, __VA_ARGS__)
+
+/* The tolerance of a weight, which the trace has with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6
 
-/* The version that an applied round of shared rounds must have run on. */
+/* Returns the version that an applied round must have run on, if rounds are shared. */
 static uint64_t
-shared_version(const struct fal_rules *s)
+rules_shared_version(const struct fal_rules *s)
 {
-	const uint32_t delay = s->is.delay;
-	return s->base + (s->applied > delay ? s->applied - delay : 0);
+	const uint32_t delay = s->traits.delay;
+	return s->base_version + (s->applied > delay ? s->applied - delay : 0);
 }
 
-/* The owner or group of the round, and the kind of its contributions. */
+/* Judges the round's owner or group, and the kind of its contributions. */
 static void
-judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
-	   struct fal_findings *f)
+rules_judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
+		 struct fal_findings *f)
 {
-	if ((r->owner != 0) != s->is.own)
-		fal_finding(f, r, 0, 0, r->owner != 0 ? "worker %u owns it" : "no owner",
-			    r->owner);
-	if ((r->group != 0) != s->is.groups)
-		fal_finding(f, r, 0, 0, r->group != 0 ? "it is of a group" : "no group");
+	if ((r->owner != 0) != s->traits.own)
+		finding(f, r, r->owner != 0 ? "worker %u owns it" : "no owner", r->owner);
+	if ((r->group != 0) != s->traits.groups)
+		finding(f, r, r->group != 0 ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		fal_finding(f, r, 0, 0, "local is %ju, but at most %u round%s pushed",
-			    r->local, s->rule.rounds,
-			    s->rule.rounds == 1 ? " is" : "s are");
-	if (r->delta != s->is.delta)
-		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
+		finding(f, r, "local is %ju, but at most %u round%s pushed", r->local,
+			s->rule.rounds, s->rule.rounds == 1 ? " is" : "s are");
+	if (r->delta != s->traits.delta)
+		finding(f, r, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
-		fal_finding(f, r, 0, 0, "steps is %ju, not %u", r->steps, s->rule.steps);
-	if (r->moved && !s->is.moves)
-		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
-	if (s->is.shared && r->end == FAL_END_DROPPED)
+		finding(f, r, "steps is %ju, not %u", r->steps, s->rule.steps);
+	if (r->moved && !s->traits.moves)
+		finding(f, r, "tasks were moved, which the scheme does not");
+	if (s->traits.shared && r->end == FAL_END_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
 
-/* The factor that a change of weights counts by. */
+/* Judges the weight of a change of parameters. */
 static void
-judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
-	     struct fal_findings *f)
+rules_judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
+		   struct fal_findings *f)
 {
 	double want = r->weight;
 	if (!r->delta)
 		want = 1;
-	else if (s->is.ranked)
+	else if (s->traits.ranked)
 		want = r->stale.rank > 0 ? 1 / (double)r->stale.rank : r->weight;
 	else if (s->rule.lambda > 0)
 		want = s->rule.lambda;
-	else if (r->among > 0) /* the default: that of one of them */
+	else if (r->among > 0) /* the default: one of so many workers */
 		want = 1 / (double)r->among;
 	else if (s->rule.by_updates)
 		want = 1 / ((double)r->stale.updates + 1);
-	else if (s->all_said)
-		fal_finding(f, r, 0, 0,
-			    "nothing says of how many workers its weight is a share");
+	else if (s->wants_divisors)
+		finding(f, r, "nothing says of how many workers its weight is a share");
 	if (!(r->weight > 0 && r->weight <= 1))
-		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
+		finding(f, r, "weight is %g", r->weight);
 	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
-		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight, want);
+		finding(f, r, "weight is %g, not %g", r->weight, want);
 }
 
-/* The open slot of the round, made if it is new.  Slots so old that nobody can bring
- * anything for them any more are forgotten: workers may have left. */
+/* Returns the open slot of the round, and adds the slot if it is new.  Forgets slots that
+ * are too old for any worker to contribute to; some of their workers may have left. */
 static struct fal_slot *
-slot_of(struct fal_rules *s, uint64_t slot)
+rules_open_slot(struct fal_rules *s, uint64_t slot)
 {
 	size_t kept = 0, at = SIZE_MAX;
 	for (size_t i = 0; i < s->slots; i++) {
-		if (s->slot[i].slot + s->rule.slack + 1 < s->newest)
+		if (s->slot[i].slot + s->rule.slack + 1 < s->newest_slot)
 			continue;
 		if (s->slot[i].slot == slot)
 			at = kept;
@@ -92,67 +92,68 @@ slot_of(struct fal_rules *s, uint64_t slot)
 	return &s->slot[s->slots++];
 }
 
-/* dynsgd by version: the rounds of a slot arrive as 1, 2, … */
+/* dynsgd by version: the rounds of a slot have the ranks 1, 2, … */
 static void
-judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_findings *f)
+rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
+		 struct fal_findings *f)
 {
 	const bool has = r->slot != FAL_TRACE_ABSENT;
-	if (has && r->slot > s->newest)
-		s->newest = r->slot;
-	if (!has || r->slot + s->rule.slack + 1 < s->newest) {
-		fal_finding(f, r, 0, 0, has ? "slot %ju is too old" : "no slot", r->slot);
+	if (has && r->slot > s->newest_slot)
+		s->newest_slot = r->slot;
+	if (!has || r->slot + s->rule.slack + 1 < s->newest_slot) {
+		finding(f, r, has ? "slot %ju is too old" : "no slot", r->slot);
 		return;
 	}
-	struct fal_slot *at = slot_of(s, r->slot);
+	struct fal_slot *at = rules_open_slot(s, r->slot);
 	if (r->stale.rank != at->rank + 1)
-		fal_finding(f, r, 0, 0, "rank is %ju, but %ju came before in slot %ju",
-			    r->stale.rank, at->rank, r->slot);
+		finding(f, r, "rank is %ju, but %ju came before in slot %ju",
+			r->stale.rank, at->rank, r->slot);
 	if (r->stale.rank > at->rank)
 		at->rank = r->stale.rank;
 }
 
 void
-fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r,
-		struct fal_findings *f)
+fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
+		      struct fal_findings *f)
 {
-	judge_kind(s, r, f);
+	rules_judge_kind(s, r, f);
 	if (r->end != FAL_END_APPLIED)
 		return;
-	if (s->is.shared && r->version != shared_version(s))
-		fal_finding(f, r, 0, 0, "version is %ju, not %ju", r->version,
-			    shared_version(s));
-	if (s->is.bounded && r->stale.clocks > s->rule.slack)
-		fal_finding(f, r, 0, 0,
-			    "it is %ju clock%s before the slowest, but the slack is %u",
-			    r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
-	if (!s->is.shared && !r->has_stale)
-		fal_finding(f, r, 0, 0, "nothing says how stale it is");
+	if (s->traits.shared && r->version != rules_shared_version(s))
+		finding(f, r, "version is %ju, not %ju", r->version,
+			rules_shared_version(s));
+	if (s->traits.bounded && r->stale.clocks > s->rule.slack)
+		finding(f, r, "it is %ju clock%s before the slowest, but the slack is %u",
+			r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
+	if (!s->traits.shared && !r->has_stale)
+		finding(f, r, "nothing says how stale it is");
 	if (s->rule.threshold > 0 && r->stale.updates >= s->rule.threshold)
-		fal_finding(f, r, 0, 0, "stale by %ju update%s, but the threshold is %u",
-			    r->stale.updates, fal_text_s(r->stale.updates),
-			    s->rule.threshold);
-	judge_weight(s, r, f);
+		finding(f, r, "stale by %ju update%s, but the threshold is %u",
+			r->stale.updates, fal_text_s(r->stale.updates),
+			s->rule.threshold);
+	rules_judge_weight(s, r, f);
 	s->applied++;
-	if (s->is.ranked)
-		judge_rank(s, r, f);
+	if (s->traits.ranked)
+		rules_judge_rank(s, r, f);
 }
 
-/* The samples that gradients are divided by: of so many that count. */
+/* Judges the divisor of a round's gradients, which have so many samples. */
 static void
-judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, double is,
-	      double want, uint64_t samples, struct fal_findings *f)
+rules_judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
+		    double divisor, double want, uint64_t samples, struct fal_findings *f)
 {
-	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
-		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
-	if (!(is > 0) && s->all_said && samples > 0)
-		fal_finding(f, r, 0, 0, "nothing says what its gradients are divided by");
+	if (divisor > 0 && fabs(divisor - want) > WEIGHT_TOLERANCE * want)
+		finding(f, r, "divisor is %g, not %g", divisor, want);
+	if (!(divisor > 0) && s->wants_divisors && samples > 0)
+		finding(f, r, "nothing says what its gradients are divided by");
 }
 
 /* ---- updates -------------------------------------------------------------------------
  */
 
+/* Returns the push of the group in this update, and adds it if it is new. */
 static struct fal_pushed *
-pushed(struct fal_rules *s, uint64_t group)
+rules_push_of(struct fal_rules *s, uint64_t group)
 {
 	for (size_t i = 0; i < s->pushes; i++)
 		if (s->push[i].group == group)
@@ -163,136 +164,121 @@ pushed(struct fal_rules *s, uint64_t group)
 }
 
 void
-fal_rules_update(struct fal_rules *s, const struct fal_ev_update *line)
+fal_rules_begin_update(struct fal_rules *s, const struct fal_ev_update *line)
 {
 	s->pushes = 0;
 	for (size_t i = 0; i < line->pushes.n; i++) {
 		const double *row = line->pushes.v + 2 * i;
-		pushed(s, (uint64_t)row[0])->weight += row[1];
+		rules_push_of(s, (uint64_t)row[0])->weight += row[1];
 	}
 }
 
-/* groups, mode=delta: what a line has done since it took over a version. */
+/* groups, mode=delta: judges the branch of a group since it took over a version. */
 static void
-judge_line(const struct fal_rules *s, const struct fal_rules_update *u,
-	   struct fal_findings *f)
+rules_judge_branch(const struct fal_rules *s, const struct fal_rules_update *u,
+		   struct fal_findings *f)
 {
 	const struct fal_trace_round *r = &u->last;
-	if (r->group != u->group || r->version != u->model)
-		fal_finding(f, r, 0, 0,
-			    "it is of group %ju, version %ju, but version %ju began with "
-			    "group %ju, version %ju",
-			    r->group, r->version, u->version, u->group, u->model);
+	if (r->group != u->group || r->version != u->base_version)
+		finding(f, r,
+			"it is of group %ju, version %ju, but version %ju began with "
+			"group %ju, version %ju",
+			r->group, r->version, u->version, u->group, u->base_version);
 	if (r->local != u->local)
-		fal_finding(f, r, 0, 0,
-			    "local is %ju, but it is number %ju of version %ju", r->local,
-			    u->local, u->version);
+		finding(f, r, "local is %ju, but it is number %ju of version %ju",
+			r->local, u->local, u->version);
 	if (s->rule.quorum > 0)
-		judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
+		rules_judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
 	else if (!(u->line->weight > 0 && u->line->weight <= 1))
-		fal_finding(f, r, 0, 0, "the weight of version %ju is %g", u->version,
-			    u->line->weight);
+		finding(f, r, "the weight of version %ju is %g", u->version,
+			u->line->weight);
 }
 
 void
-fal_rules_update_round(struct fal_rules *s, const struct fal_rules_update *u,
-		       struct fal_findings *f)
+fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update *u,
+			     struct fal_findings *f)
 {
 	const struct fal_trace_round *r = &u->last;
-	const bool line = s->rule.rounds > 0;
-	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
-	if (!s->is.collects && u->line->rounds.n > 1)
-		fal_finding(f, r, 0, 0, "version %ju is made of %zu rounds", u->version,
-			    u->line->rounds.n);
-	if (s->is.fresh && r->version != was)
-		fal_finding(f, r, 0, 0, "it ran on version %ju, but was applied to %ju",
-			    r->version, was);
+	const bool has_branch = s->rule.rounds > 0;
+	const uint64_t before = u->version > 0 ? u->version - 1 : 0;
+	if (!s->traits.collects && u->line->rounds.n > 1)
+		finding(f, r, "version %ju is made of %zu rounds", u->version,
+			u->line->rounds.n);
+	if (s->traits.fresh && r->version != before)
+		finding(f, r, "it ran on version %ju, but was applied to %ju", r->version,
+			before);
 	if (s->rule.batch > 0 && u->tasks >= s->rule.batch)
-		fal_finding(f, r, 0, 0,
-			    "version %ju had %ju tasks before it, but a batch is %u",
-			    u->version, u->tasks, s->rule.batch);
-	if (line)
-		judge_line(s, u, f);
+		finding(f, r, "version %ju had %ju tasks before it, but a batch is %u",
+			u->version, u->tasks, s->rule.batch);
+	if (has_branch)
+		rules_judge_branch(s, u, f);
 	if (u->line->groups > 0) {
-		struct fal_pushed *is = pushed(s, r->group);
-		is->samples += r->samples;
-		is->rounds++;
+		struct fal_pushed *push = rules_push_of(s, r->group);
+		push->samples += r->samples;
+		push->rounds++;
 	}
-	if (!r->has_stale || r->version > was)
+	if (!r->has_stale || r->version > before)
 		return;
-	/* While a line is not pushed yet, others make versions. */
-	const uint64_t stale = was - r->version;
-	if (line && r->local < s->rule.rounds ? r->stale.updates > stale
-					      : r->stale.updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %ju update%s, not %ju",
-			    r->stale.updates, fal_text_s(r->stale.updates), stale);
+	/* Before a branch is pushed, other groups make versions. */
+	const uint64_t stale = before - r->version;
+	if (has_branch && r->local < s->rule.rounds ? r->stale.updates > stale
+						    : r->stale.updates != stale)
+		finding(f, r, "stale by %ju update%s, not %ju", r->stale.updates,
+			fal_text_s(r->stale.updates), stale);
 }
 
-/* The divisor of the gradients of an update. */
+/* Judges the divisor of the gradients of an update. */
 static void
-judge_divisors(const struct fal_rules *s, const struct fal_rules_update *u,
-	       struct fal_findings *f)
+rules_judge_update_divisor(const struct fal_rules *s, const struct fal_rules_update *u,
+			   struct fal_findings *f)
 {
 	const struct fal_trace_round *r = &u->last;
 	const uint64_t samples = u->samples;
-	const bool line = s->rule.rounds > 0;
+	const bool has_branch = s->rule.rounds > 0;
 	/* An update whose tasks were all skipped has no gradients to divide. */
-	const double want = s->is.counted || samples == 0 ? (double)samples
-							  : (double)samples / u->share;
-	if ((line || s->is.delta) && u->line->divisor > 0)
-		fal_finding(f, r, 0, 0, "version %ju has a divisor, but no gradients",
-			    u->version);
-	else if (line && s->rule.quorum > 0)
-		return; /* each round by its own samples */
-	else if (line)  /* the same part of the workers */
-		judge_divisor(s, r, r->divisor,
-			      u->line->weight * (double)u->clock_samples, r->samples, f);
-	else if (!s->is.delta)
-		judge_divisor(s, r, u->line->divisor, want, samples, f);
+	const double want = s->traits.counted || samples == 0
+				    ? (double)samples
+				    : (double)samples / u->share;
+	if ((has_branch || s->traits.delta) && u->line->divisor > 0)
+		finding(f, r, "version %ju has a divisor, but no gradients", u->version);
+	else if (has_branch && s->rule.quorum > 0)
+		return;      /* each round is divided by its own samples */
+	else if (has_branch) /* by the workers' share of the clock */
+		rules_judge_divisor(s, r, r->divisor,
+				    u->line->weight * (double)u->clock_samples,
+				    r->samples, f);
+	else if (!s->traits.delta)
+		rules_judge_divisor(s, r, u->line->divisor, want, samples, f);
 }
 
-/* The factor that the changes of a group count by. */
+/* Judges the outer step and its momentum, which is smaller if only some groups push. */
 static void
-judge_push(const struct fal_pushed *is, double samples, uint64_t version,
-	   struct fal_findings *f)
+rules_judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
+		  struct fal_findings *f)
 {
-	const double want = samples > 0 ? (double)is->samples / samples : 0;
-	if (fabs(is->weight - want) > WEIGHT_TOLERANCE)
-		fal_finding(
-			f, NULL, 0, 0,
-			"version %ju: group %ju counts by %g, but has %g of its samples",
-			version, is->group, is->weight, want);
-}
-
-/* The outer step, and its momentum: less, where only some push at a time. */
-static void
-judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
-	    struct fal_findings *f)
-{
-	const struct fal_reals is = u->line->outer;
-	const double outer = is.n > 0 ? is.v[0] : 0, momentum = is.n > 1 ? is.v[1] : 0;
+	const struct fal_reals row = u->line->outer;
+	const double outer = row.n > 0 ? row.v[0] : 0,
+		     momentum = row.n > 1 ? row.v[1] : 0;
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
 	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0, "version %ju: its outer rate is %g, not %g",
-			    u->version, outer, s->rule.outer);
+		finding(f, NULL, "version %ju: its outer rate is %g, not %g", u->version,
+			outer, s->rule.outer);
 	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
-		fal_finding(f, NULL, 0, 0,
-			    "version %ju: its outer momentum is %g, not %g", u->version,
-			    momentum, want);
+		finding(f, NULL, "version %ju: its outer momentum is %g, not %g",
+			u->version, momentum, want);
 }
 
-/* The pushes of a quorum, each by its samples. */
+/* Judges the pushes of a quorum: each counts by its samples. */
 static void
-judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
-	     struct fal_findings *f)
+rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
+		   struct fal_findings *f)
 {
 	const uint64_t groups = u->line->groups;
 	const uint64_t least = s->rule.quorum < groups ? s->rule.quorum : groups;
 	double samples = 0;
 	if ((groups > 0) != (s->rule.quorum > 0)) {
-		fal_finding(
-			f, NULL, 0, 0,
+		finding(f, NULL,
 			s->rule.quorum > 0
 				? "version %ju: nothing says how many groups there are"
 				: "version %ju: a quorum, which the scheme has not",
@@ -302,29 +288,33 @@ judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	if (s->rule.quorum == 0)
 		return;
 	if (s->pushes < least || s->pushes > groups)
-		fal_finding(f, NULL, 0, 0,
-			    "version %ju: %zu of %ju groups have pushed, but the quorum "
-			    "is %u",
-			    u->version, s->pushes, groups, s->rule.quorum);
+		finding(f, NULL,
+			"version %ju: %zu of %ju groups have pushed, but the quorum "
+			"is %u",
+			u->version, s->pushes, groups, s->rule.quorum);
 	for (size_t i = 0; i < s->pushes; i++)
 		samples += (double)s->push[i].samples;
 	for (size_t i = 0; i < s->pushes; i++) {
-		if (s->rule.delta)
-			judge_push(&s->push[i], samples, u->version, f);
-		else if (s->push[i].rounds > 1)
-			fal_finding(f, NULL, 0, 0,
-				    "version %ju: group %ju has pushed %ju times",
-				    u->version, s->push[i].group, s->push[i].rounds);
+		const struct fal_pushed *p = &s->push[i];
+		const double want = samples > 0 ? (double)p->samples / samples : 0;
+		if (s->rule.delta && fabs(p->weight - want) > WEIGHT_TOLERANCE)
+			finding(f, NULL,
+				"version %ju: group %ju counts by %g, but has %g of "
+				"its samples",
+				u->version, p->group, p->weight, want);
+		else if (!s->rule.delta && p->rounds > 1)
+			finding(f, NULL, "version %ju: group %ju has pushed %ju times",
+				u->version, p->group, p->rounds);
 	}
 	if (s->rule.delta && s->pushes > 0)
-		judge_outer(s, u, f);
+		rules_judge_outer(s, u, f);
 }
 
 void
-fal_rules_update_end(const struct fal_rules *s, const struct fal_rules_update *u,
+fal_rules_end_update(const struct fal_rules *s, const struct fal_rules_update *u,
 		     struct fal_findings *f)
 {
-	judge_pushes(s, u, f);
+	rules_judge_pushes(s, u, f);
 	if (u->last.tasks > 0)
-		judge_divisors(s, u, f);
+		rules_judge_update_divisor(s, u, f);
 }

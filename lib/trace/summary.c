@@ -1,5 +1,4 @@
-/* Sums over the lines of a trace; and, from all of them together, classes, rates and
- * capacity. */
+/* Sums over the lines of a trace; derives classes, rates and capacity from the sums. */
 #include "trace/summary.h"
 
 #include "base/err.h"
@@ -13,16 +12,16 @@
 
 enum { RING = FAL_SUMMARY_RATE_UPDATES + 1 };
 
-/* The updates that are in the ring. */
+/* Returns the number of updates in the ring. */
 static uint64_t
-ticks(const struct fal_summary *s)
+summary_ring_length(const struct fal_summary *s)
 {
-	return s->n_tick < RING ? s->n_tick : RING;
+	return s->ticks < RING ? s->ticks : RING;
 }
 
 /* Replaces *p by a copy of the text, if there is one. */
 static void
-set_text(char **p, const char *text)
+summary_set_text(char **p, const char *text)
 {
 	if (text == NULL)
 		return;
@@ -31,91 +30,88 @@ set_text(char **p, const char *text)
 }
 
 static void
-take_job(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_job *e = &l->is.job;
-	set_text(&s->name, e->name);
-	set_text(&s->scheme, e->scheme);
-	set_text(&s->above, e->above);
+	summary_set_text(&s->name, e->name);
+	summary_set_text(&s->scheme, e->scheme);
+	summary_set_text(&s->above, e->above);
 	s->strict = strcmp(e->numerics, "require") == 0;
-	s->have_job = fal_trace_job_read(l, &s->job) == 0;
+	s->has_job = fal_trace_job_read(l, &s->job) == 0;
 }
 
-/* The row that a newcomer of this name continues, or a new one. */
-static struct fal_summary_worker *
-row_for(struct fal_summary *s, const char *name)
-{
-	size_t at;
-	if (fal_names_get(&s->names, name, &at) && s->worker[at].left)
-		return &s->worker[at];
-	FAL_XGROW(s->worker, s->cap_worker, s->n_worker + 1);
-	fal_names_put(&s->names, name, s->n_worker);
-	s->worker[s->n_worker] = (struct fal_summary_worker){ 0 };
-	return &s->worker[s->n_worker++];
-}
-
-/* Whether it is there to be given work from `t` on.  What was over before the oldest
- * update that the rates know is forgotten. */
+/* Notes whether the worker can be given work from `t` on.  Forgets stays that ended
+ * before the oldest update of the ring. */
 static void
-stay(struct fal_summary *s, struct fal_summary_worker *w, double t, bool ready)
+worker_set_available(struct fal_summary *s, struct fal_summary_worker *w, double t,
+		     bool available)
 {
-	const double oldest = s->tick[(s->n_tick - ticks(s)) % RING].t;
+	const double oldest = s->tick[(s->ticks - summary_ring_length(s)) % RING].t;
 	size_t kept = 0;
-	if (w->stands_ready == ready)
+	if (w->stays.is_open == available)
 		return;
-	w->stands_ready = ready;
-	if (!ready) {
-		w->stay[w->stays - 1].to = t;
+	w->stays.is_open = available;
+	if (!available) {
+		w->stays.v[w->stays.n - 1].to = t;
 		return;
 	}
-	for (size_t i = 0; i < w->stays; i++)
-		if (w->stay[i].to >= oldest)
-			w->stay[kept++] = w->stay[i];
-	w->stays = kept;
-	FAL_XGROW(w->stay, w->stay_cap, w->stays + 1);
-	w->stay[w->stays++] = (struct fal_summary_stay){ t, INFINITY };
+	for (size_t i = 0; i < w->stays.n; i++)
+		if (w->stays.v[i].to >= oldest)
+			w->stays.v[kept++] = w->stays.v[i];
+	w->stays.n = kept;
+	FAL_XGROW(w->stays.v, w->stays.cap, w->stays.n + 1);
+	w->stays.v[w->stays.n++] = (struct fal_summary_stay){ t, INFINITY };
 }
 
 static void
-take_join(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_join(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_join *e = &l->is.join;
 	if (fal_ids_get(&s->ids, e->id) != NULL) {
 		fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", e->id);
 		return;
 	}
-	struct fal_summary_worker *w = row_for(s, e->worker);
-	fal_ids_put(&s->ids, e->id, (size_t)(w - s->worker));
-	set_text(&w->name, e->worker);
-	set_text(&w->fingerprint, e->fingerprint);
-	set_text(&w->key, e->key);
-	set_text(&w->key_fingerprint, e->key_fingerprint);
-	set_text(&w->build, e->version);
-	set_text(&w->kernels, e->kernels);
-	w->left = w->suspect = false;
-	w->worked = l->t;
+	/* A new session continues the row of its name if the row's session has left. */
+	size_t row;
+	if (!fal_names_get(&s->names, e->worker, &row) || !s->worker[row].left) {
+		row = s->n_worker++;
+		FAL_XGROW(s->worker, s->cap_worker, s->n_worker);
+		fal_names_put(&s->names, e->worker, row);
+		s->worker[row] = (struct fal_summary_worker){ 0 };
+	}
+	struct fal_summary_worker *w = &s->worker[row];
+	fal_ids_put(&s->ids, e->id, row);
+	summary_set_text(&w->name, e->worker);
+	summary_set_text(&w->fingerprint, e->fingerprint);
+	summary_set_text(&w->key, e->key);
+	summary_set_text(&w->key_fingerprint, e->key_fingerprint);
+	summary_set_text(&w->build, e->version);
+	summary_set_text(&w->kernels, e->kernels);
+	w->left = w->suspicion.holds = false;
+	w->last_work = l->t;
 	w->lanes = w->lanes_max = e->lanes.v[1];
 	w->cores = e->cores;
 	w->fixed = fal_trace_join_fixed(e, &s->job);
 	w->members = 0;
-	stay(s, w, l->t, true);
+	worker_set_available(s, w, l->t, true);
 }
 
-/* The row of the line's id; NULL with the error set. */
+/* Returns the row of the line's worker; NULL: the worker never joined, an error unless
+ * lines are missing. */
 static struct fal_summary_worker *
-row_of(struct fal_summary *s, struct fal_trace_line *l)
+summary_row(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const size_t *row = fal_ids_get(&s->ids, l->id);
-	if (row == NULL && !s->gap)
+	if (row == NULL && !s->has_gap)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", l->id);
 	return row != NULL ? &s->worker[*row] : NULL;
 }
 
-/* Members of a group have come or gone. */
+/* Members of a group joined or left. */
 static void
-take_group(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_group(struct fal_summary *s, struct fal_trace_line *l)
 {
-	struct fal_summary_worker *w = row_of(s, l);
+	struct fal_summary_worker *w = summary_row(s, l);
 	if (w == NULL)
 		return;
 	w->members = l->is.group.members;
@@ -123,53 +119,54 @@ take_group(struct fal_summary *s, struct fal_trace_line *l)
 }
 
 static void
-take_leave(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_leave(struct fal_summary *s, struct fal_trace_line *l)
 {
-	struct fal_summary_worker *w = row_of(s, l);
+	struct fal_summary_worker *w = summary_row(s, l);
 	if (w == NULL)
 		return;
 	if (l->is.leave.fell) {
-		w->falls++;
-		w->fell_s += l->t - w->worked;
+		w->falls.n++;
+		w->falls.seconds += l->t - w->last_work;
 	}
 	w->left = true;
-	w->suspect = false;
-	stay(s, w, l->t, false);
+	w->suspicion.holds = false;
+	worker_set_available(s, w, l->t, false);
 }
 
-/* It is a suspect, or back. */
+/* The worker became a suspect, or is back. */
 static void
-take_late(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_suspicion(struct fal_summary *s, struct fal_trace_line *l)
 {
-	struct fal_summary_worker *w = row_of(s, l);
+	struct fal_summary_worker *w = summary_row(s, l);
 	if (w == NULL || w->left)
 		return;
-	w->suspect = l->event == FAL_EV_SUSPECT;
-	w->since = l->t;
-	set_text(&w->why, w->suspect ? l->is.suspect.why : l->is.back.why);
-	stay(s, w, l->t, !w->suspect);
+	w->suspicion.holds = l->event == FAL_EV_SUSPECT;
+	w->suspicion.since = l->t;
+	summary_set_text(&w->suspicion.why,
+			 w->suspicion.holds ? l->is.suspect.why : l->is.back.why);
+	worker_set_available(s, w, l->t, !w->suspicion.holds);
 }
 
-/* The workers that have unlike results of a task. */
+/* Two workers have different results of a task. */
 static void
-take_verify(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_verify *e = &l->is.verify;
 	struct fal_summary_verify *v = &s->verify;
-	struct fal_buf who = { 0 };
+	struct fal_buf names = { 0 };
 	v->clock = e->clock;
 	v->task = e->task;
 	for (size_t i = 0; i < e->words.n; i++)
-		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
-	fal_put_u8(&who, 0);
-	if (who.err < 0)
+		fal_put_fmt(&names, "%s%s", i > 0 ? " and " : "", e->words.v[i].worker);
+	fal_put_u8(&names, 0);
+	if (names.err < 0)
 		fal_out_of_memory();
 	free(v->who);
-	v->who = (char *)who.p;
+	v->who = (char *)names.p;
 }
 
 static void
-spend(struct fal_summary_spent *to, const struct fal_ev_clock *e)
+spent_add(struct fal_summary_spent *to, const struct fal_ev_clock *e)
 {
 	to->compute += e->compute;
 	to->push += e->push;
@@ -179,64 +176,66 @@ spend(struct fal_summary_spent *to, const struct fal_ev_clock *e)
 }
 
 static void
-take_clock(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_clock *e = &l->is.clock;
-	const bool own = e->round != FAL_TRACE_ABSENT;
-	struct fal_summary_worker *w = row_of(s, l);
-	struct fal_trace_ran ran;
-	if (w == NULL || fal_trace_clock_ran(l, &s->job, &ran) < 0 ||
-	    (!own && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
+	const bool own_round = e->round != FAL_TRACE_ABSENT;
+	struct fal_summary_worker *w = summary_row(s, l);
+	struct fal_trace_paces ran;
+	if (w == NULL || fal_trace_clock_paces(l, &s->job, &ran) < 0 ||
+	    (!own_round && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
 		return;
 	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
 	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
-	w->own_rounds = own;
-	w->last_round = own ? e->round : 0;
-	w->stale_sum += e->staleness;
-	w->stale_max = e->staleness > w->stale_max ? e->staleness : w->stale_max;
-	spend(&w->spent, e);
-	spend(&s->spent, e);
+	w->own_rounds = own_round;
+	w->last_round = own_round ? e->round : 0;
+	w->stale.sum += e->staleness;
+	w->stale.max = e->staleness > w->stale.max ? e->staleness : w->stale.max;
+	spent_add(&w->spent, e);
+	spent_add(&s->spent, e);
 	w->load.clocks++;
 	w->load.push += e->push;
 	w->load.pull += e->pull;
 	w->load.latency += fal_trace_clock_latency(e, false);
 	if (ran.all.tasks > 0) {
-		w->longest = fmax(w->longest, l->t - w->worked);
-		w->worked = l->t;
+		w->longest = fmax(w->longest, l->t - w->last_work);
+		w->last_work = l->t;
 	}
-	/* Where they change, tasks were run with as many as before. */
-	const bool as_before = w->lanes == e->lanes || w->lanes == 0 || w->told <= 0;
-	w->told = l->t;
-	w->up += e->tx;
-	w->down += e->rx;
+	/* When the number of lanes changes, the tasks of this line ran on the old ones.
+	 */
+	const bool same_lanes =
+		w->lanes == e->lanes || w->lanes == 0 || w->last_report <= 0;
+	w->last_report = l->t;
+	w->bytes.up += e->tx;
+	w->bytes.down += e->rx;
 	w->lanes = e->lanes;
 	w->share = e->share;
-	w->done += e->done;
-	s->counts = e->done > 0 ? (size_t)(w - s->worker) + 1 : s->counts;
-	w->in += e->in;
-	w->out += e->out;
-	w->cloned += e->cloned;
-	w->lost += e->lost;
+	w->tasks.done += e->done;
+	s->last_done = e->done > 0 ? (size_t)(w - s->worker) + 1 : s->last_done;
+	w->tasks.in += e->in;
+	w->tasks.out += e->out;
+	w->tasks.cloned += e->cloned;
+	w->tasks.lost += e->lost;
 	if (ran.all.tasks > 0)
 		w->samples += ran.all.samples * (double)e->done / (double)ran.all.tasks;
 	if (e->lanes == 0 || w->cores == 0)
 		return;
 	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)e->lanes;
 	w->load.tasks += ran.all.tasks;
-	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
+	w->load.size += fal_trace_full_tasks(&s->job, w->fixed, &ran.all);
 	w->load.lane_s += lane_s;
-	if (!as_before)
+	if (!same_lanes)
 		return;
 	w->ran += ran.all.samples;
 	w->core_s += lane_s * (double)(e->lanes < w->cores ? e->lanes : w->cores);
 }
 
-/* So many samples have gone into what is made here. */
+/* Samples became a part of a version, or of a group's contribution to one. */
 static void
-tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
+summary_tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 {
 	s->samples += samples;
-	s->tick[s->n_tick++ % RING] = (struct fal_summary_tick){
+	s->tick[s->ticks++ % RING] = (struct fal_summary_tick){
 		.t = t,
 		.clocks = (double)samples / fal_grid_samples(&s->job.grid, clock),
 		.samples = samples,
@@ -244,29 +243,30 @@ tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
 }
 
 static void
-take_ledger(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	const struct fal_trace_round r = fal_trace_round_of(e);
 	if (fal_trace_most(l, "clock", r.clock, s->job.clocks - 1) < 0)
 		return;
 	const size_t *owner = r.owner != 0 ? fal_ids_get(&s->ids, r.owner) : NULL;
-	const bool over = r.end != FAL_END_ABANDONED;
+	const bool has_ended = r.end != FAL_END_ABANDONED;
 	s->moved += fal_trace_rows_tasks(e->move, 4);
 	s->cloned += fal_trace_rows_tasks(e->clone, 3);
-	s->twice += fal_trace_round_twice(e, &s->job);
+	s->duplicates += fal_trace_round_duplicates(e, &s->job);
 	if (r.end == FAL_END_GIVEN) {
-		tick(s, l->t, r.clock, fal_trace_round_counted(&r, e->skipped, &s->job));
+		summary_tick(s, l->t, r.clock,
+			     fal_trace_round_samples(&r, e->skipped, &s->job));
 		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
 	}
-	s->skipped += over ? fal_trace_rows_tasks(e->skipped, 2) : 0;
-	s->ended += over ? r.tasks : 0;
+	s->skipped += has_ended ? fal_trace_rows_tasks(e->skipped, 2) : 0;
+	s->ended_tasks += has_ended ? r.tasks : 0;
 	if (r.end == FAL_END_DROPPED) {
 		s->dropped += r.samples;
 		if (owner != NULL)
 			s->worker[*owner].dropped++;
 	}
-	/* It changes the version behind the newest, or one still later. */
+	/* The round changes the version after the newest one, or a later version. */
 	if (r.end == FAL_END_APPLIED)
 		fal_stale_add(&s->stale, &r, r.version + 1 + r.stale.updates);
 	if (e->verified.n > 0) {
@@ -274,81 +274,68 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 		s->verify.equal += e->verified.v[1];
 		s->verify.unlike += e->verified.v[2];
 	}
-	fal_trace_verified(l);
+	fal_trace_check_verified(l);
 }
 
-/* The row of the epoch, which is there or a new one: updates of two epochs may mix.
- */
-static struct fal_summary_epoch *
-epoch_for(struct fal_summary *s, uint64_t epoch)
+static void
+summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
+	const struct fal_ev_update *line = &l->is.update;
+	if (fal_trace_most(l, "clock", line->clock, s->job.clocks - 1) < 0)
+		return;
+	/* The row of the epoch, perhaps a new one.  Updates of two epochs may mix. */
+	const uint64_t epoch = line->clock / s->job.clocks_per_epoch + 1;
 	size_t at = s->n_epoch;
 	while (at > 0 && s->epoch[at - 1].epoch > epoch)
 		at--;
-	if (at > 0 && s->epoch[at - 1].epoch == epoch)
-		return &s->epoch[at - 1];
-	double begin = at > 0 ? s->epoch[at - 1].end : 0;
-	FAL_XGROW(s->epoch, s->cap_epoch, s->n_epoch + 1);
-	memmove(&s->epoch[at + 1], &s->epoch[at], (s->n_epoch - at) * sizeof(*s->epoch));
-	s->epoch[at] = (struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
-	s->n_epoch++;
-	return &s->epoch[at];
-}
-
-static void
-take_update(struct fal_summary *s, struct fal_trace_line *l)
-{
-	const struct fal_ev_update *is = &l->is.update;
-	if (fal_trace_most(l, "clock", is->clock, s->job.clocks - 1) < 0)
-		return;
-	struct fal_summary_epoch *e =
-		epoch_for(s, fal_trace_job_epoch(&s->job, is->clock));
+	if (at == 0 || s->epoch[at - 1].epoch != epoch) {
+		const double begin = at > 0 ? s->epoch[at - 1].end : 0;
+		FAL_XGROW(s->epoch, s->cap_epoch, s->n_epoch + 1);
+		memmove(&s->epoch[at + 1], &s->epoch[at],
+			(s->n_epoch++ - at) * sizeof(*s->epoch));
+		s->epoch[at++] =
+			(struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
+	}
+	struct fal_summary_epoch *e = &s->epoch[at - 1];
 	e->updates++;
-	e->samples += is->samples;
-	e->loss_sum += is->samples > 0 ? is->loss * (double)is->samples : 0;
+	e->samples += line->samples;
+	e->loss_sum += line->samples > 0 ? line->loss * (double)line->samples : 0;
 	e->end = l->t;
-	s->part = s->part || (s->n_tick == 0 && is->version != 1);
-	s->version = is->version;
-	s->loss = is->samples > 0 ? is->loss : s->loss;
-	s->next_clock = is->clock + 1 > s->next_clock ? is->clock + 1 : s->next_clock;
-	tick(s, l->t, is->clock, is->samples);
-}
-
-/* A version has come from above. */
-static void
-take_version(struct fal_summary *s, struct fal_trace_line *l)
-{
-	s->version = l->is.version.version;
+	s->is_partial = s->is_partial || (s->ticks == 0 && line->version != 1);
+	s->version = line->version;
+	s->loss = line->samples > 0 ? line->loss : s->loss;
+	s->next_clock = line->clock + 1 > s->next_clock ? line->clock + 1 : s->next_clock;
+	summary_tick(s, l->t, line->clock, line->samples);
 }
 
 static void
-take_eval(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_eval(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_eval *e = &l->is.eval;
-	s->judged = true;
-	s->judged_epoch = e->epoch;
-	s->accuracy = e->accuracy;
+	s->eval.exists = true;
+	s->eval.epoch = e->epoch;
+	s->eval.accuracy = e->accuracy;
 	for (size_t i = s->n_epoch; i-- > 0;) {
 		if (s->epoch[i].epoch != e->epoch)
 			continue;
-		s->epoch[i].judged = true;
+		s->epoch[i].evaluated = true;
 		s->epoch[i].accuracy = e->accuracy;
 		break;
 	}
 }
 
 static void
-take_restart(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_restart(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_restart *e = &l->is.restart;
 	s->resumed =
 		(struct fal_summary_resumed){ e->incarnation, l->t, e->clock, e->until };
 	s->shards = (struct fal_shard_rows){ .from = l->t, .to = l->t };
-	/* A coordinator shows of itself what it has told since then, and not what stands
-	 * before it in the file. */
+	/* A live coordinator sends its lines since the restart, not those before it in
+	 * the file. */
 	if (l->number <= e->lines)
-		s->gap = s->part = true;
-	if (s->part && s->next_clock < s->resumed.clock)
+		s->has_gap = s->is_partial = true;
+	if (s->is_partial && s->next_clock < s->resumed.clock)
 		s->next_clock = s->resumed.clock;
 	fal_trace_job_restart(l, &s->job);
 }
@@ -356,7 +343,7 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 /* ---- shards ------------------------------------------------------------------------ */
 
 static void
-take_shard(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_shard(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_shard *e = &l->is.shard;
 	struct fal_shard_rows *r = &s->shards;
@@ -368,7 +355,7 @@ take_shard(struct fal_summary *s, struct fal_trace_line *l)
 	snprintf(w->name, sizeof(w->name), "%s", e->by != NULL ? e->by : "");
 	snprintf(w->address, sizeof(w->address), "%s",
 		 e->address != NULL ? e->address : "");
-	if (e->blocks != w->blocks) /* what it took was for others */
+	if (e->blocks != w->blocks) /* the mean is of other blocks */
 		w->lines = 0;
 	w->blocks = e->blocks;
 	w->rx += e->rx;
@@ -382,23 +369,25 @@ take_shard(struct fal_summary *s, struct fal_trace_line *l)
 	}
 }
 
-/* Seconds of a part: at least what a trace can tell from none. */
+/* Returns the seconds of the shard's part of a version, at least the resolution of a
+ * trace. */
 static double
-took(const struct fal_shard_row *w)
+shard_seconds(const struct fal_shard_row *w)
 {
 	return fmax(w->took, 1e-6);
 }
 
-/* The middle one of those that are known: seconds of a part, or of a block of it. */
+/* Returns the median over the shards with known seconds: of a part, or, with `each`, of a
+ * block. */
 static double
-middle(const struct fal_shard_rows *r, bool each)
+shard_median(const struct fal_shard_rows *r, bool each)
 {
 	double v[FAL_TRACE_SHARDS_MAX];
 	size_t n = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
 		if (w->lines > 0 && w->blocks > 0)
-			v[n++] = each ? took(w) / (double)w->blocks : took(w);
+			v[n++] = shard_seconds(w) / (each ? (double)w->blocks : 1);
 	}
 	return fal_quantile(v, n, 0.5);
 }
@@ -406,13 +395,13 @@ middle(const struct fal_shard_rows *r, bool each)
 void
 fal_shard_rows_end(struct fal_shard_rows *r)
 {
-	const double all = middle(r, false), each = middle(r, true);
+	const double all = shard_median(r, false), each = shard_median(r, true);
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct fal_shard_row *w = &r->v[i];
 		const bool known = w->lines > 0 && w->blocks > 0;
 		w->class = FAL_CLASS_NONE;
 		w->cause = "-";
-		w->slower = known ? took(w) / all : (double)NAN;
+		w->slower = known ? shard_seconds(w) / all : (double)NAN;
 		if (w->lines == 0)
 			w->took = (double)NAN;
 		if (!known)
@@ -423,38 +412,39 @@ fal_shard_rows_end(struct fal_shard_rows *r)
 		if (w->slower < 1 + FAL_CLASS_TOLERANCE ||
 		    w->blame < FAL_SHARD_BLAME * (r->to - r->from))
 			continue;
-		/* Slower by its pace times its blocks: whichever is more of it. */
-		const double pace = took(w) / (double)w->blocks / each;
+		/* `slower` is the product of its pace and its number of blocks, each
+		 * relative to the median: the cause is the larger factor. */
+		const double pace = shard_seconds(w) / (double)w->blocks / each;
 		w->class = FAL_CLASS_STRAGGLER;
 		w->cause = pace * pace >= w->slower ? "pace" : "blocks";
 	}
 }
 
-/* Blocks have moved, or an incarnation begins; of more blocks than can be read nothing is
- * known. */
+/* Blocks have moved, or an incarnation begins.  Ignores maps with more blocks than the
+ * reader takes. */
 static void
-take_place(struct fal_summary *s, struct fal_trace_line *l)
+summary_take_place(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_place *e = &l->is.place;
 	struct fal_trace_moves *m = &s->moves;
-	struct fal_trace_place was = m->is;
+	struct fal_trace_place old = m->map;
 	if (s->job.blocks > FAL_TRACE_PLACED_MAX)
 		return;
-	m->is = (struct fal_trace_place){ 0 };
+	m->map = (struct fal_trace_place){ 0 };
 	m->moves = strcmp(e->rule, FAL_TRACE_MOVED) == 0 ? m->moves + 1 : 0;
-	if (fal_trace_place_read(l, &s->job, &m->is) == 0 && m->moves > 0) {
+	if (fal_trace_place_read(l, &s->job, &m->map) == 0 && m->moves > 0) {
 		snprintf(m->by, sizeof(m->by), "%s", e->by != NULL ? e->by : "");
 		m->t = l->t;
 		m->took = e->took;
 		m->blocks = 0;
 		memset(m->more, 0, sizeof(m->more));
-		for (uint32_t b = 0; b < m->is.blocks && b < was.blocks; b++) {
-			m->blocks += m->is.shard[b] != was.shard[b];
-			m->more[m->is.shard[b]]++;
-			m->more[was.shard[b]]--;
+		for (uint32_t b = 0; b < m->map.blocks && b < old.blocks; b++) {
+			m->blocks += m->map.shard[b] != old.shard[b];
+			m->more[m->map.shard[b]]++;
+			m->more[old.shard[b]]--;
 		}
 	}
-	fal_trace_place_free(&was);
+	fal_trace_place_free(&old);
 }
 
 /* ---- lines ------------------------------------------------------------------------- */
@@ -464,28 +454,36 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 {
 	static void (*const take[FAL_EVENTS])(struct fal_summary *s,
 					      struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,         [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,     [FAL_EV_CLOCK] = take_clock,
-		[FAL_EV_UPDATE] = take_update,   [FAL_EV_EVAL] = take_eval,
-		[FAL_EV_LEDGER] = take_ledger,   [FAL_EV_SUSPECT] = take_late,
-		[FAL_EV_BACK] = take_late,       [FAL_EV_VERIFY] = take_verify,
-		[FAL_EV_SHARD] = take_shard,     [FAL_EV_PLACE] = take_place,
-		[FAL_EV_GROUP] = take_group,     [FAL_EV_VERSION] = take_version,
-		[FAL_EV_RESTART] = take_restart,
+		[FAL_EV_JOB] = summary_take_job,
+		[FAL_EV_JOIN] = summary_take_join,
+		[FAL_EV_LEAVE] = summary_take_leave,
+		[FAL_EV_CLOCK] = summary_take_clock,
+		[FAL_EV_UPDATE] = summary_take_update,
+		[FAL_EV_EVAL] = summary_take_eval,
+		[FAL_EV_LEDGER] = summary_take_ledger,
+		[FAL_EV_SUSPECT] = summary_take_suspicion,
+		[FAL_EV_BACK] = summary_take_suspicion,
+		[FAL_EV_VERIFY] = summary_take_verify,
+		[FAL_EV_SHARD] = summary_take_shard,
+		[FAL_EV_PLACE] = summary_take_place,
+		[FAL_EV_GROUP] = summary_take_group,
+		[FAL_EV_RESTART] = summary_take_restart,
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
-	if (!s->have_job && l->event != FAL_EV_JOB)
+	if (!s->has_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	if (l->event == FAL_EV_VERSION) /* from the coordinator above */
+		s->version = l->is.version.version;
 	if (l->event == FAL_EV_POLICY)
-		set_text(&s->scheme, l->is.policy.scheme);
+		summary_set_text(&s->scheme, l->is.policy.scheme);
 	if (l->event == FAL_EV_TRAINER)
-		set_text(&s->trainer, l->is.trainer.why);
+		summary_set_text(&s->trainer, l->is.trainer.why);
 	if (l->event == FAL_EV_FAILED)
-		set_text(&s->failed, l->is.failed.reason);
+		summary_set_text(&s->failed, l->is.failed.reason);
 	s->done |= l->event == FAL_EV_DONE;
 	if (l->event == FAL_EV_GAP)
-		s->gap = s->part = true;
+		s->has_gap = s->is_partial = true;
 	if (take[l->event] != NULL)
 		take[l->event](s, l);
 	return l->err;
@@ -501,8 +499,8 @@ fal_summary_free(struct fal_summary *s)
 		free(s->worker[i].key);
 		free(s->worker[i].key_fingerprint);
 		free(s->worker[i].build);
-		free(s->worker[i].why);
-		free(s->worker[i].stay);
+		free(s->worker[i].suspicion.why);
+		free(s->worker[i].stays.v);
 	}
 	free(s->worker);
 	free(s->epoch);
@@ -514,199 +512,179 @@ fal_summary_free(struct fal_summary *s)
 	free(s->trainer);
 	fal_ids_free(&s->ids);
 	json_decref(s->names);
-	fal_trace_place_free(&s->moves.is);
+	fal_trace_place_free(&s->moves.map);
 	*s = (struct fal_summary){ 0 };
 }
 
-/* ---- what all lines together say --------------------------------------------------- */
+/* ---- the end ----------------------------------------------------------------------- */
 
-/* Nothing for so many seconds is a silence, or for so many times the longest before. */
-static const double QUIET_S = 10, QUIET_TIMES = 4;
-
+/* A pause counts as silence after 10 s, and after 4 times the longest earlier pause. */
 static bool
-is_quiet(double seconds, double longest)
+is_silence(double seconds, double longest)
 {
-	return seconds > fmax(QUIET_S, QUIET_TIMES * longest);
+	return seconds > fmax(10, 4 * longest);
 }
 
-/* Is the job stalled, and which workers are silent, by the time of the last line? */
+/* Finds whether the job is stalled and which workers are silent, at the last line. */
 static void
-quiet(struct fal_summary *s)
+summary_find_silent(struct fal_summary *s)
 {
-	const uint64_t n = ticks(s);
+	const uint64_t n = summary_ring_length(s);
 	double longest = 0, last = 0;
 	if (s->done || s->failed != NULL || s->clocks >= s->job.clocks)
 		return;
-	for (uint64_t i = s->n_tick - n; i < s->n_tick; i++) {
+	for (uint64_t i = s->ticks - n; i < s->ticks; i++) {
 		const double t = s->tick[i % RING].t;
-		if (i > s->n_tick - n)
+		if (i > s->ticks - n)
 			longest = fmax(longest, t - last);
 		last = t;
 	}
-	last = fmax(last, s->resumed.t); /* nothing moved while nobody served it */
-	if (is_quiet(s->seconds - last, longest))
+	last = fmax(last, s->resumed.t); /* without a coordinator nothing can happen */
+	if (is_silence(s->seconds - last, longest))
 		s->stalled = s->seconds - last;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		struct fal_summary_worker *w = &s->worker[i];
-		w->silent = !w->left && is_quiet(s->seconds - w->worked,
-						 s->stalled > 0 ? 0 : w->longest);
+		w->silent = !w->left && is_silence(s->seconds - w->last_work,
+						   s->stalled > 0 ? 0 : w->longest);
 	}
 }
 
-/* The times of the oldest and the newest update of the ring; false: there are no two. */
-static bool
-window(const struct fal_summary *s, double *from, double *to)
-{
-	const uint64_t n = ticks(s);
-	if (n < 2)
-		return false;
-	*from = s->tick[(s->n_tick - n) % RING].t;
-	*to = s->tick[(s->n_tick - 1) % RING].t;
-	return *to > *from;
-}
-
-/* The rates over that time. */
-static void
-rates(struct fal_summary *s)
-{
-	const uint64_t n = ticks(s);
-	double from, to;
-	if (!window(s, &from, &to) || s->stalled > 0)
-		return;
-	double samples = 0, clocks = 0;
-	for (uint64_t i = s->n_tick - n + 1; i < s->n_tick; i++) {
-		samples += (double)s->tick[i % RING].samples;
-		clocks += s->tick[i % RING].clocks;
-	}
-	s->updates_s = (double)(n - 1) / (to - from);
-	s->clocks_s = clocks / (to - from);
-	s->samples_s = samples / (to - from);
-}
-
-/* Clocks by the tasks that have ended; where the first of these are not in the trace, up
- * to the newest that an update has. */
-static void
-progress(struct fal_summary *s)
-{
-	const struct fal_trace_job *j = &s->job;
-	const uint64_t most = fal_grid_tasks(&j->grid, 0), n = j->clocks_per_epoch;
-	const uint64_t epoch = (n - 1) * most + fal_grid_tasks(&j->grid, n - 1);
-	if (s->part || s->ended == 0 || s->above != NULL) {
-		s->clocks = s->next_clock;
-		return;
-	}
-	s->clocks = s->ended / epoch * n + s->ended % epoch / most;
-	if (s->clocks > j->clocks)
-		s->clocks = j->clocks;
-}
-
-/* The part of the time between `from` and `to` in which it was there to be given work. */
+/* Returns the share of the time between `from` and `to` in which the worker could be
+ * given work. */
 static double
-presence(const struct fal_summary *s, const struct fal_summary_worker *w, double from,
-	 double to)
+worker_presence(const struct fal_summary *s, const struct fal_summary_worker *w,
+		double from, double to)
 {
-	const bool told = w->own_rounds || w->last_clock + 1 >= s->last_clock;
+	const bool is_current = w->own_rounds || w->last_clock + 1 >= s->last_clock;
 	double sum = 0;
-	for (size_t i = 0; i < w->stays; i++) {
-		const double last = told ? w->stay[i].to : fmin(w->stay[i].to, w->told);
-		sum += fmax(fmin(last, to) - fmax(w->stay[i].from, from), 0);
+	for (size_t i = 0; i < w->stays.n; i++) {
+		const double last = is_current ? w->stays.v[i].to
+					       : fmin(w->stays.v[i].to, w->last_report);
+		sum += fmax(fmin(last, to) - fmax(w->stays.v[i].from, from), 0);
 	}
 	return sum / (to - from);
 }
 
+/* Computes the rates and the capacity over the time of the ring. */
 static void
-capacity(struct fal_summary *s)
+summary_set_rates(struct fal_summary *s)
 {
-	double from, to;
-	if (!window(s, &from, &to))
+	const uint64_t n = summary_ring_length(s);
+	if (n < 2)
+		return;
+	const double from = s->tick[(s->ticks - n) % RING].t;
+	const double to = s->tick[(s->ticks - 1) % RING].t;
+	if (!(to > from))
 		return;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
 		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
 		if (w->core_s > 0)
-			s->capacity += presence(s, w, from, to) * (double)cores * w->ran /
-				       w->core_s;
+			s->rate.capacity += worker_presence(s, w, from, to) *
+					    (double)cores * w->ran / w->core_s;
 	}
+	if (s->stalled > 0)
+		return;
+	double samples = 0, clocks = 0;
+	for (uint64_t i = s->ticks - n + 1; i < s->ticks; i++) {
+		samples += (double)s->tick[i % RING].samples;
+		clocks += s->tick[i % RING].clocks;
+	}
+	s->rate.updates = (double)(n - 1) / (to - from);
+	s->rate.clocks = clocks / (to - from);
+	s->rate.samples = samples / (to - from);
+}
+
+/* Computes the clocks from the tasks that have ended.  If the trace lacks the first ones:
+ * from the newest clock of an update. */
+static void
+summary_set_clocks(struct fal_summary *s)
+{
+	const struct fal_trace_job *j = &s->job;
+	const uint64_t most = fal_grid_tasks(&j->grid, 0), n = j->clocks_per_epoch;
+	const uint64_t epoch = (n - 1) * most + fal_grid_tasks(&j->grid, n - 1);
+	if (s->is_partial || s->ended_tasks == 0 || s->above != NULL) {
+		s->clocks = s->next_clock;
+		return;
+	}
+	s->clocks = s->ended_tasks / epoch * n + s->ended_tasks % epoch / most;
+	if (s->clocks > j->clocks)
+		s->clocks = j->clocks;
 }
 
 static bool
-is_impure(const struct fal_summary_worker *w)
+worker_is_nondeterministic(const struct fal_summary_worker *w)
 {
-	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
-	return strncmp(w->fingerprint, impure, strlen(impure)) == 0;
+	static const char mark[] = "0000000000000000"; /* READY, falcon-protocol(7) */
+	return strncmp(w->fingerprint, mark, strlen(mark)) == 0;
 }
 
-/* Marks who is impure, or has not the fingerprint that most of the others have; of
- * equals, the earliest: to be as an impure one is says nothing of anybody. */
+/* Marks the workers that are nondeterministic or do not have the most frequent
+ * fingerprint.  Among equally frequent ones the earliest counts; that of a
+ * nondeterministic worker never does, as it says nothing about equality. */
 static void
-numerics(struct fal_summary *s)
+summary_compare_numerics(struct fal_summary *s)
 {
 	size_t best = 0, most = 0, same;
-	const char *build;
-	json_t *have = NULL; /* how many have each */
+	json_t *have = NULL; /* the number of workers with each fingerprint */
 	for (size_t i = 0; i < s->n_worker; i++) {
 		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
 		fal_names_put(&have, s->worker[i].fingerprint, same + 1);
 	}
 	for (size_t i = 0; i < s->n_worker; i++) {
 		(void)fal_names_get(&have, s->worker[i].fingerprint, &same);
-		if (same > most && !is_impure(&s->worker[i])) {
+		if (same > most && !worker_is_nondeterministic(&s->worker[i])) {
 			most = same;
 			best = i;
 		}
 	}
 	s->identical = most == s->n_worker;
-	build = s->n_worker > 0 ? s->worker[best].build : NULL;
+	const char *build = s->n_worker > 0 ? s->worker[best].build : NULL;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		struct fal_summary_worker *w = &s->worker[i];
-		w->impure = is_impure(w);
-		w->differs = w->impure ||
-			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
-		w->standby =
-			s->strict && s->counts > 0 && !w->left &&
-			strcmp(w->fingerprint, s->worker[s->counts - 1].fingerprint) != 0;
-		w->skewed = w->differs && w->build != NULL && build != NULL &&
-			    strcmp(w->build, build) != 0;
+		w->numerics.nondeterministic = worker_is_nondeterministic(w);
+		w->numerics.differs =
+			w->numerics.nondeterministic ||
+			strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		w->numerics.standby =
+			s->strict && s->last_done > 0 && !w->left &&
+			strcmp(w->fingerprint, s->worker[s->last_done - 1].fingerprint) !=
+				0;
+		w->numerics.skewed = w->numerics.differs && w->build != NULL &&
+				     build != NULL && strcmp(w->build, build) != 0;
 	}
 	json_decref(have);
-}
-
-static void
-classes(struct fal_summary *s)
-{
-	struct fal_trace_load *load = fal_xcalloc(s->n_worker, sizeof(*load));
-	struct fal_trace_class *out = fal_xcalloc(s->n_worker, sizeof(*out));
-	for (size_t i = 0; i < s->n_worker; i++)
-		load[i] = s->worker[i].load;
-	fal_trace_classify(load, s->n_worker, out);
-	for (size_t i = 0; i < s->n_worker; i++)
-		s->worker[i].verdict = out[i];
-	free(load);
-	free(out);
 }
 
 const char *
 fal_summary_class(const struct fal_summary_worker *w)
 {
-	return w->left      ? "left"
-	       : w->standby ? "standby"
-	       : w->suspect ? "suspect"
-	       : w->silent  ? "silent"
-			    : fal_class_name(w->verdict.class);
+	return w->left               ? "left"
+	       : w->numerics.standby ? "standby"
+	       : w->suspicion.holds  ? "suspect"
+	       : w->silent           ? "silent"
+				     : fal_class_name(w->verdict.class);
 }
 
 int
 fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 {
-	if (!s->have_job)
+	if (!s->has_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	progress(s);
-	quiet(s);
-	rates(s);
+	summary_set_clocks(s);
+	summary_find_silent(s);
+	summary_set_rates(s);
 	fal_shard_rows_end(&s->shards);
-	capacity(s);
-	numerics(s);
-	classes(s);
+	summary_compare_numerics(s);
+	struct fal_trace_load *load = fal_xcalloc(s->n_worker, sizeof(*load));
+	struct fal_trace_class *verdict = fal_xcalloc(s->n_worker, sizeof(*verdict));
+	for (size_t i = 0; i < s->n_worker; i++)
+		load[i] = s->worker[i].load;
+	fal_trace_classify(load, s->n_worker, verdict);
+	for (size_t i = 0; i < s->n_worker; i++)
+		s->worker[i].verdict = verdict[i];
+	free(load);
+	free(verdict);
 	return FAL_OK;
 }
 
@@ -715,9 +693,10 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 /* The parts of a projected time, in the order of enum fal_cause, and their sum. */
 enum { COMPUTE, PUSH, PULL, LATENCY, SUM, PARTS };
 
+/* `idle`: compute of a worker that ran no task. */
 static void
-parts_of(const struct fal_trace_load *w, double share, double idle,
-	 double parts[static PARTS])
+load_parts(const struct fal_trace_load *w, double share, double idle,
+	   double parts[static PARTS])
 {
 	parts[COMPUTE] = w->size > 0 ? share * w->lane_s / w->size : idle;
 	parts[PUSH] = w->push / (double)w->clocks;
@@ -727,7 +706,7 @@ parts_of(const struct fal_trace_load *w, double share, double idle,
 }
 
 static struct fal_trace_class
-class_of(const double parts[static PARTS], const double med[static PARTS])
+class_of_parts(const double parts[static PARTS], const double med[static PARTS])
 {
 	struct fal_trace_class c = { .class = FAL_CLASS_STEADY, .projected = parts[SUM] };
 	double sign = 1;
@@ -747,8 +726,8 @@ class_of(const double parts[static PARTS], const double med[static PARTS])
 	return c;
 }
 
-static int
-ran(const struct fal_trace_load *w)
+static bool
+load_has_run(const struct fal_trace_load *w)
 {
 	return w->size > 0 && w->clocks > 0;
 }
@@ -760,16 +739,16 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 	double *v = fal_xcalloc(n, sizeof(*v)), med[PARTS] = { 0 }, parts[PARTS];
 	double size = 0, clocks = 0;
 	for (size_t i = 0; i < n; i++) {
-		size += ran(&loads[i]) ? loads[i].size : 0;
-		clocks += ran(&loads[i]) ? (double)loads[i].clocks : 0;
+		size += load_has_run(&loads[i]) ? loads[i].size : 0;
+		clocks += load_has_run(&loads[i]) ? (double)loads[i].clocks : 0;
 	}
 	double share = clocks > 0 ? size / clocks : 0;
 	for (int p = 0; p < PARTS; p++) {
 		size_t k = 0;
 		for (size_t i = 0; i < n; i++) {
-			if (!ran(&loads[i]))
+			if (!load_has_run(&loads[i]))
 				continue;
-			parts_of(&loads[i], share, 0, parts);
+			load_parts(&loads[i], share, 0, parts);
 			v[k++] = parts[p];
 		}
 		med[p] = k > 0 ? fal_quantile(v, k, 0.5) : 0;
@@ -778,9 +757,9 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 		out[i] = (struct fal_trace_class){ 0 };
 		if (loads[i].clocks == 0 || !(med[SUM] > 0))
 			continue;
-		parts_of(&loads[i], share, med[COMPUTE], parts);
-		const struct fal_trace_class c = class_of(parts, med);
-		if (ran(&loads[i]) || c.class == FAL_CLASS_STRAGGLER)
+		load_parts(&loads[i], share, med[COMPUTE], parts);
+		const struct fal_trace_class c = class_of_parts(parts, med);
+		if (load_has_run(&loads[i]) || c.class == FAL_CLASS_STRAGGLER)
 			out[i] = c;
 	}
 	free(v);

@@ -1,5 +1,5 @@
-/* Lines of a trace, written by the table of schema.h; and the lines of a map of blocks, a
- * worker's clock, a round and a version, made from the structs of their owners. */
+/* Writes lines of a trace by the table of schema.h, and makes the lines of a map of
+ * blocks, a worker's clock, a round and a version from the structs of their owners. */
 #include "trace/writer.h"
 
 #include "base/json.h"
@@ -7,16 +7,17 @@
 #include "base/parse.h"
 #include "crypto/hash.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- by the table --------------------------------------------------------------------
+/* ---- members -------------------------------------------------------------------------
  */
 
-/* An array of numbers, or of arrays of `width` of them. */
+/* Puts an array of n numbers, or of n arrays of `width` > 0 numbers. */
 static void
 put_rows(struct fal_buf *b, size_t n, size_t width, const uint64_t *whole,
 	 const double *real)
@@ -42,7 +43,8 @@ static void
 put_list(struct fal_buf *b, const struct fal_member *m, const void *at)
 {
 	struct fal_trace_list list;
-	memcpy(&list, at, sizeof(list)); /* pointers of any type look alike */
+	memcpy(&list, at,
+	       sizeof(list)); /* pointers of all types have one representation */
 	const uint8_t *v = list.v;
 	fal_json_open(b, '[');
 	for (size_t i = 0; i < list.n; i++) {
@@ -57,19 +59,9 @@ put_list(struct fal_buf *b, const struct fal_member *m, const void *at)
 	fal_json_close(b, ']');
 }
 
-static void
-put_word(struct fal_buf *b, const char *words, uint32_t word)
-{
-	char text[16];
-	for (; word > 0; word--)
-		words = strchr(words, ' ') + 1;
-	snprintf(text, sizeof(text), "%.*s", (int)strcspn(words, " "), words);
-	fal_json_str(b, text);
-}
-
-/* Is the member absent? */
+/* Returns whether a MAY or OPT member is absent. */
 static bool
-is_absent(const struct fal_member *m, const void *at)
+member_is_absent(const struct fal_member *m, const void *at)
 {
 	const bool may = m->when == FAL_MAY;
 	struct fal_trace_list list;
@@ -92,7 +84,7 @@ is_absent(const struct fal_member *m, const void *at)
 	case FAL_M_HEX:
 	case FAL_M_OBJECT:
 	case FAL_M_JSON:
-		memcpy(&p, at, sizeof(p)); /* pointers of any type look alike */
+		memcpy(&p, at, sizeof(p)); /* as above */
 		return p == NULL;
 	default:
 		memcpy(&list, at, sizeof(list));
@@ -105,9 +97,10 @@ put_member(struct fal_buf *b, const struct fal_member *m, const void *at)
 {
 	const struct fal_numbers *rows = at;
 	const struct fal_reals *reals = at;
-	const struct fal_json_text *text = at;
+	const struct fal_json_text *json = at;
+	const char *word = m->words;
 	const void *object;
-	char hex[17];
+	char text[17];
 	fal_json_key(b, m->name);
 	switch (m->kind) {
 	case FAL_M_WHOLE:
@@ -131,12 +124,15 @@ put_member(struct fal_buf *b, const struct fal_member *m, const void *at)
 		fal_json_str(b, *(const char *const *)at);
 		break;
 	case FAL_M_WORD:
-		put_word(b, m->words, *(const uint32_t *)at);
+		for (uint32_t i = *(const uint32_t *)at; i > 0; i--)
+			word = strchr(word, ' ') + 1;
+		snprintf(text, sizeof(text), "%.*s", (int)strcspn(word, " "), word);
+		fal_json_str(b, text);
 		break;
 	case FAL_M_WORD64:
-		snprintf(hex, sizeof(hex), "%016" PRIx64,
+		snprintf(text, sizeof(text), "%016" PRIx64,
 			 ((const struct fal_word64 *)at)->v);
-		fal_json_str(b, hex);
+		fal_json_str(b, text);
 		break;
 	case FAL_M_TUPLE:
 		put_rows(b, rows->n, 0, rows->v, NULL);
@@ -158,7 +154,7 @@ put_member(struct fal_buf *b, const struct fal_member *m, const void *at)
 		fal_json_close(b, '}');
 		break;
 	case FAL_M_JSON:
-		fal_put_bytes(b, text->p, text->n);
+		fal_put_bytes(b, json->p, json->n);
 		break;
 	}
 }
@@ -169,7 +165,7 @@ put_record(struct fal_buf *b, const struct fal_schema *r, const void *from)
 	for (size_t i = 0; i < r->members; i++) {
 		const struct fal_member *m = &r->member[i];
 		const void *at = (const uint8_t *)from + m->at;
-		if (m->when == FAL_MUST || !is_absent(m, at))
+		if (m->when == FAL_MUST || !member_is_absent(m, at))
 			put_member(b, m, at);
 	}
 }
@@ -184,7 +180,7 @@ fal_trace_put(struct fal_buf *b, double t, enum fal_event ev, const void *line)
 	fal_json_close(b, '}');
 }
 
-/* ---- place, clock ---------------------------------------------------------------
+/* ---- place, clock --------------------------------------------------------------------
  */
 
 void
@@ -246,7 +242,7 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
  */
 
 /* Memory of a ledger line: numbers, in the order of the line, contributions, hashes. */
-struct space {
+struct line_memory {
 	uint64_t *v;
 	struct fal_ev_contrib *contrib;
 	char (*hex)[2 * FAL_CLAIM_HASH + 1];
@@ -255,44 +251,19 @@ struct space {
 	size_t used, hashes;
 };
 
+/* Appends n numbers to the rows, and returns their place. */
 static uint64_t *
-space_take(struct space *s, size_t n)
+line_take(struct line_memory *s, size_t n)
 {
 	s->used += n;
 	return s->v + s->used - n;
 }
 
-/* Room for the most that the ledger may have. */
-static void
-space_new(struct space *s, const struct fal_line_ledger *d, const struct fal_ledger *l)
-{
-	size_t n = 4 * d->ons + 2 * (size_t)l->tasks, claims = 0;
-	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
-		n += 4 * l->log[k].n;
-	for (uint32_t i = 0; i < l->contribs; i++)
-		claims += l->contrib[i].tasks;
-	n += 4 * (size_t)l->contribs + 2 * claims;
-	s->v = fal_xcalloc(n + 1, sizeof(*s->v));
-	s->contrib = fal_xcalloc(l->contribs + (size_t)1, sizeof(*s->contrib));
-	s->hex = fal_xcalloc(claims + 1, sizeof(*s->hex));
-	s->hash = fal_xcalloc(claims + 1, sizeof(*s->hash));
-	s->claim = fal_xcalloc(claims + 1, sizeof(*s->claim));
-}
-
-static void
-space_free(struct space *s)
-{
-	free(s->v);
-	free(s->contrib);
-	free(s->hex);
-	free(s->hash);
-	free(s->claim);
-}
-
-/* Was the worker granted anything of the round on another version than the round's? */
+/* Returns whether the worker was granted tasks of the round on another version than the
+ * round's. */
 static bool
-has_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e,
-		  uint32_t worker)
+granted_on_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e,
+			 uint32_t worker)
 {
 	for (size_t i = 0; i < d->ons; i++)
 		if (d->on[i].round == e->round && d->on[i].worker == worker &&
@@ -301,16 +272,18 @@ has_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e
 	return false;
 }
 
-/* The grants of each worker that got any on another version than the round's. */
+/* Returns all grants of each worker that has a grant on another version than the round's.
+ */
 static struct fal_numbers
-rows_on(struct space *s, const struct fal_line_ledger *d, const struct fal_ev_ledger *e)
+line_rows_on(struct line_memory *s, const struct fal_line_ledger *d,
+	     const struct fal_ev_ledger *e)
 {
 	struct fal_numbers rows = { s->v + s->used, 0 };
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != e->round || !has_other_version(d, e, on->worker))
+		if (on->round != e->round || !granted_on_other_version(d, e, on->worker))
 			continue;
-		uint64_t *v = space_take(s, 4);
+		uint64_t *v = line_take(s, 4);
 		v[0] = on->worker;
 		v[1] = on->first;
 		v[2] = on->count;
@@ -320,46 +293,36 @@ rows_on(struct space *s, const struct fal_line_ledger *d, const struct fal_ev_le
 	return rows;
 }
 
-/* Entries of the log: of a move from whom and to whom. */
+/* Returns the entries of the log as rows [worker, first, count] or, of moves, [from, to,
+ * first, count]. */
 static struct fal_numbers
-rows_of(struct space *s, const struct fal_ledger *l, int kind)
+line_rows_of(struct line_memory *s, const struct fal_ledger *l, int kind)
 {
 	const struct fal_numbers rows = { s->v + s->used, l->log[kind].n };
 	for (size_t i = 0; i < rows.n; i++) {
 		const struct fal_entry *e = &l->log[kind].v[i];
-		*space_take(s, 1) = e->a;
+		*line_take(s, 1) = e->a;
 		if (kind == FAL_ENTRY_MOVE)
-			*space_take(s, 1) = e->b;
-		*space_take(s, 1) = e->first;
-		*space_take(s, 1) = e->count;
+			*line_take(s, 1) = e->b;
+		*line_take(s, 1) = e->first;
+		*line_take(s, 1) = e->count;
 	}
 	return rows;
 }
 
-/* Adds a task, which is not before those of the rows. */
+/* Adds a task to rows [first, count]; no task of the rows comes after it. */
 static void
-add_task(struct space *s, struct fal_numbers *rows, uint64_t task)
+line_add_task(struct line_memory *s, struct fal_numbers *rows, uint64_t task)
 {
 	uint64_t *last = s->v + s->used - 2;
 	if (rows->n > 0 && last[0] + last[1] == task) {
 		last[1]++;
 		return;
 	}
-	uint64_t *v = space_take(s, 2);
+	uint64_t *v = line_take(s, 2);
 	v[0] = task;
 	v[1] = 1;
 	rows->n++;
-}
-
-/* Tasks that count without a result. */
-static struct fal_numbers
-rows_skipped(struct space *s, const struct fal_ledger *l)
-{
-	struct fal_numbers rows = { s->v + s->used, 0 };
-	for (uint32_t i = 0; i < l->tasks && l->skipped > 0; i++)
-		if (l->task[i].skipped)
-			add_task(s, &rows, (uint64_t)l->first + i);
-	return rows;
 }
 
 static int
@@ -371,12 +334,12 @@ claim_order(const void *a, const void *b)
 }
 
 static void
-put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_ledger *l,
-	    uint32_t i)
+line_add_contrib(struct line_memory *s, const struct fal_line_ledger *d,
+		 const struct fal_ledger *l, uint32_t i)
 {
 	const struct fal_contrib *c = &l->contrib[i];
 	struct fal_ev_contrib *e = &s->contrib[i];
-	uint64_t *key = space_take(s, 4);
+	uint64_t *key = line_take(s, 4);
 	uint32_t n = 0;
 	*e = (struct fal_ev_contrib){ .c = { key, 2 },
 				      .blocks = c->blocks,
@@ -390,13 +353,13 @@ put_contrib(struct space *s, const struct fal_line_ledger *d, const struct fal_l
 	}
 	if (d->sums)
 		e->sum = (struct fal_word64){ true, i < d->n_sums ? d->sum[i] : 0 };
-	/* A fenced one's list is what it had. */
+	/* The list of a fenced contribution still has its claims. */
 	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
 		s->claim[n++] = l->claim[j];
 	qsort(s->claim, n, sizeof(*s->claim), claim_order);
 	e->tasks.v = s->v + s->used;
 	for (uint32_t j = 0; j < n; j++)
-		add_task(s, &e->tasks, s->claim[j].task);
+		line_add_task(s, &e->tasks, s->claim[j].task);
 	if (!d->hashed)
 		return;
 	e->hashes = (struct fal_strings){ s->hash + s->hashes, n };
@@ -411,25 +374,44 @@ fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 		const struct fal_ledger *l, struct fal_ev_ledger *e)
 {
 	const uint64_t verified[] = { l->asked, l->equal, l->unlike };
-	struct space s = { 0 };
+	size_t n = 4 * d->ons + 2 * (size_t)l->tasks, claims = 0;
+	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
+		n += 4 * l->log[k].n;
+	for (uint32_t i = 0; i < l->contribs; i++)
+		claims += l->contrib[i].tasks;
+	n += 4 * (size_t)l->contribs + 2 * claims;
+	struct line_memory s = {
+		.v = fal_xcalloc(n + 1, sizeof(*s.v)),
+		.contrib = fal_xcalloc(l->contribs + (size_t)1, sizeof(*s.contrib)),
+		.hex = fal_xcalloc(claims + 1, sizeof(*s.hex)),
+		.hash = fal_xcalloc(claims + 1, sizeof(*s.hash)),
+		.claim = fal_xcalloc(claims + 1, sizeof(*s.claim)),
+	};
 	e->tasks = l->tasks;
 	e->verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
 	e->seed = (struct fal_word64){ d->sums, d->seed };
 	e->added = (struct fal_word64){ d->sums, d->added };
-	space_new(&s, d, l);
-	e->grant = rows_of(&s, l, FAL_ENTRY_GRANT);
-	e->move = rows_of(&s, l, FAL_ENTRY_MOVE);
-	e->clone = rows_of(&s, l, FAL_ENTRY_CLONE);
-	e->regrant = rows_of(&s, l, FAL_ENTRY_REGRANT);
-	e->lost = rows_of(&s, l, FAL_ENTRY_LOST);
-	e->skipped = rows_skipped(&s, l);
+	e->grant = line_rows_of(&s, l, FAL_ENTRY_GRANT);
+	e->move = line_rows_of(&s, l, FAL_ENTRY_MOVE);
+	e->clone = line_rows_of(&s, l, FAL_ENTRY_CLONE);
+	e->regrant = line_rows_of(&s, l, FAL_ENTRY_REGRANT);
+	e->lost = line_rows_of(&s, l, FAL_ENTRY_LOST);
+	e->skipped = (struct fal_numbers){ s.v + s.used, 0 };
+	for (uint32_t i = 0; i < l->tasks && l->skipped > 0; i++)
+		if (l->task[i].skipped)
+			line_add_task(&s, &e->skipped, (uint64_t)l->first + i);
 	for (uint32_t i = 0; i < l->contribs; i++)
-		put_contrib(&s, d, l, i);
+		line_add_contrib(&s, d, l, i);
 	e->contrib.v = s.contrib;
 	e->contrib.n = l->contribs;
-	e->on = rows_on(&s, d, e);
+	e->on = line_rows_on(&s, d, e);
+	assert(s.used <= n && s.hashes <= claims);
 	fal_trace_put(b, t, FAL_EV_LEDGER, e);
-	space_free(&s);
+	free(s.v);
+	free(s.contrib);
+	free(s.hex);
+	free(s.hash);
+	free(s.claim);
 }
 
 void
@@ -440,8 +422,8 @@ fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 	double *pushes = fal_xcalloc(2 * d->pushes + 1, sizeof(*pushes));
 	const double outer[] = { d->outer, d->momentum };
 	e->among = FAL_TRACE_ABSENT;
-	/* Lines that were pushed: one by its part of the workers; or, with a quorum, each
-	 * by its samples. */
+	/* Pushed branches: one, weighted by its share of the workers; or, with a quorum,
+	 * several, each weighted by its samples. */
 	if (d->pushes > 0 && e->groups == 0) {
 		e->weight = d->push->weight;
 		e->among = d->push->among;

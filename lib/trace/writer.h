@@ -1,5 +1,5 @@
-/* Writes the lines of falcon-trace(5) that are made from structs of other rooms; any
- * other line is a struct of schema.h and fal_trace_put.
+/* Writes the lines of falcon-trace(5) that are made from structs of other rooms.  Any
+ * other line is a struct of schema.h, written by fal_trace_put.
  *
  * Pure: no state, no descriptors.
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
@@ -17,19 +17,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the blocks are.  All borrowed. */
+/* A map of blocks to shards.  All borrowed. */
 struct fal_line_place {
 	uint64_t map;          /* its number */
-	const char *rule;      /* that made it */
-	const char *by;        /* who wanted blocks to move; NULL: nobody, as none has */
+	const char *rule;      /* the rule that made the map */
+	const char *by;        /* the key that ordered a move; NULL: no block has moved */
 	double took;           /* seconds of the move */
-	uint32_t shards;       /* of this incarnation, each with a block, */
-	uint32_t places;       /* of so many that the rule knew; 0: all of them */
+	uint32_t shards;       /* of this incarnation, each with a block */
+	uint32_t places;       /* shards that the rule knew; 0: as many as `shards` */
 	const uint32_t *shard; /* of each block, from 0 */
 	uint32_t blocks;
 };
 
-/* Tasks of a round that were granted on this version. */
+/* Tasks of a round that a worker was granted on this version. */
 struct fal_granted_on {
 	uint64_t round, version;
 	uint32_t worker, first, count;
@@ -37,43 +37,48 @@ struct fal_granted_on {
 
 /* Facts of a round that has ended, beside its head and its ledger. */
 struct fal_line_ledger {
-	bool hashed; /* it is known what each task gave */
-	/* on which versions its tasks were granted, where it may have several; of all
-	 * rounds */
+	bool hashed; /* the hash of each task's result is known */
+	/* The versions that tasks of any round were granted on, if a round may have
+	 * several versions. */
 	const struct fal_granted_on *on;
 	size_t ons;
 	bool sums; /* audit = sums */
-	/* checksums under `seed`: of the sum, and of what each contribution has added, by
-	 * its place in the ledger; of those behind, 0 */
+	/* Checksums under `seed`: of the sum of the round, and of each contribution's
+	 * part, by its place in the ledger; contributions from n_sums on have 0. */
 	uint64_t seed, added;
 	const uint64_t *sum;
 	size_t n_sums;
 };
 
-/* The line of a group, pushed. */
+/* The push of a group's branch. */
 struct fal_line_push {
 	uint32_t group;
-	double weight;  /* what it has changed counts by */
-	uint32_t among; /* workers of whom that is a share; 0: of samples */
+	double weight;  /* factor of the branch's changes */
+	uint32_t among; /* the weight is a share of so many workers; 0: of samples */
 };
 
 /* The pushes and hashes of a new version, beside the members of its line. */
 struct fal_line_update {
 	const struct fal_line_push *push;
 	size_t pushes;
-	double outer, momentum; /* of its outer step; 0: none */
-	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
+	double outer, momentum; /* rate and momentum of the outer step; 0: none */
+	/* FAL_HASH_BYTES of the version and of its exponents; NULL: the version has no
+	 * hash */
 	const uint8_t *hash, *exponents;
 };
 
+/* Writes the map as runs of blocks. */
 void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
-/* The caller sets the members of `e` that `w` does not have; the call sets the others. */
+/* Writes a worker's clock.  The caller sets the members of `e` that `w` does not have;
+ * the call sets the others. */
 void fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 		    struct fal_ev_clock *e);
-/* The caller sets the head of the line in `e`; the call sets the rows of tasks. */
+/* Writes a round.  The caller sets the head of the line in `e`; the call sets the rows of
+ * tasks. */
 void fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l, struct fal_ev_ledger *e);
-/* The caller sets the members of `e` that `d` does not have; the call sets the others. */
+/* Writes a version.  The caller sets the members of `e` that `d` does not have; the call
+ * sets the others. */
 void fal_line_update(struct fal_buf *b, double t, const struct fal_line_update *d,
 		     struct fal_ev_update *e);
 

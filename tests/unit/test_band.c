@@ -99,36 +99,36 @@ test_shared(void **state)
 {
 	(void)state;
 	struct fal_buf lines = { 0 };
-	struct fal_band b = { 0 };
+	struct fal_gantt b = { 0 };
 	struct fal_diag diag = { "" };
 	shared(&lines, 1000, 0x380);
-	assert_int_equal(read_lines(&lines, fal_band_line, &b, &diag), 0);
-	assert_int_equal(fal_band_end(&b, &diag), 0);
+	assert_int_equal(read_lines(&lines, fal_gantt_line, &b, &diag), 0);
+	assert_int_equal(fal_gantt_end(&b, &diag), 0);
 	assert_string_equal(b.scheme, "bsp");
 	assert_false(b.own);
-	assert_near(b.begin, 1000 - FAL_BAND_CLOCKS);
+	assert_near(b.begin, 1000 - FAL_GANTT_CLOCKS);
 	assert_near(b.end, 1000);
 	/* By the numbers in the names. */
 	assert_int_equal(b.n_shown, 3);
 	assert_string_equal(b.row[b.shown[0]].name, "w2");
 	assert_string_equal(b.row[b.shown[1]].name, "w3");
 	assert_string_equal(b.row[b.shown[2]].name, "w10");
-	const struct fal_band_row *r = &b.row[b.shown[1]];
-	assert_int_equal(r->n - r->first, FAL_BAND_CLOCKS);
-	assert_true(r->n <= 2 * FAL_BAND_LINES);
+	const struct fal_gantt_row *r = &b.row[b.shown[1]];
+	assert_int_equal(r->n - r->first, FAL_GANTT_CLOCKS);
+	assert_true(r->n <= 2 * FAL_GANTT_LINES);
 	assert_true(r->persistent);
 	assert_false(b.row[b.shown[0]].persistent);
-	const struct fal_band_part *p = &r->part[r->n - 1];
+	const struct fal_gantt_part *p = &r->part[r->n - 1];
 	assert_near(p->begin, 999);
 	assert_near(p->compute, 0.3);
 	assert_near(p->wait, 0.67);
 	assert_int_equal(p->in, 3);
 	assert_int_equal(p->out, 2);
 	assert_int_equal(p->cloned, 1);
-	assert_true(b.updates <= 2 * FAL_BAND_UPDATES);
-	assert_int_equal(b.shown_updates, FAL_BAND_CLOCKS + 1);
-	assert_int_equal(b.update[b.first_update].clock, 999 - FAL_BAND_CLOCKS);
-	fal_band_free(&b);
+	assert_true(b.updates <= 2 * FAL_GANTT_UPDATES);
+	assert_int_equal(b.shown_updates, FAL_GANTT_CLOCKS + 1);
+	assert_int_equal(b.update[b.first_update].clock, 999 - FAL_GANTT_CLOCKS);
+	fal_gantt_free(&b);
 }
 
 /* Two slow clocks do not make a persistent straggler, nor do they with others that do not
@@ -140,13 +140,13 @@ test_transient(void **state)
 	static const unsigned slow[] = { 0x60, 0x6db, 0xfffff000, 0x3c00 };
 	for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++) {
 		struct fal_buf lines = { 0 };
-		struct fal_band b = { 0 };
+		struct fal_gantt b = { 0 };
 		shared(&lines, 100, slow[i]);
-		assert_int_equal(read_lines(&lines, fal_band_line, &b, NULL), 0);
-		assert_int_equal(fal_band_end(&b, NULL), 0);
+		assert_int_equal(read_lines(&lines, fal_gantt_line, &b, NULL), 0);
+		assert_int_equal(fal_gantt_end(&b, NULL), 0);
 		if (b.row[2].persistent)
 			fail_msg("slow in %#x: persistent", slow[i]);
-		fal_band_free(&b);
+		fal_gantt_free(&b);
 	}
 }
 
@@ -156,7 +156,7 @@ test_own(void **state)
 {
 	(void)state;
 	struct fal_buf lines = { 0 };
-	struct fal_band b = { 0 };
+	struct fal_gantt b = { 0 };
 	fal_put_fmt(&lines, JOB);
 	for (unsigned id = 1; id <= 3; id++)
 		join(&lines, 0, id == 3 ? "slow" : "fast", id);
@@ -166,16 +166,16 @@ test_own(void **state)
 		if (c % 4 == 3)
 			clock_line(&lines, c + 1, 3, 3.97, 0, 1, ",\"round\":3");
 	}
-	assert_int_equal(read_lines(&lines, fal_band_line, &b, NULL), 0);
-	assert_int_equal(fal_band_end(&b, NULL), 0);
+	assert_int_equal(read_lines(&lines, fal_gantt_line, &b, NULL), 0);
+	assert_int_equal(fal_gantt_end(&b, NULL), 0);
 	assert_true(b.own);
-	assert_near(b.begin, 40 - FAL_BAND_CLOCKS);
+	assert_near(b.begin, 40 - FAL_GANTT_CLOCKS);
 	assert_int_equal(b.n_shown, 3);
-	assert_int_equal(b.row[0].n - b.row[0].first, FAL_BAND_CLOCKS);
-	assert_int_equal(b.row[2].n - b.row[2].first, FAL_BAND_CLOCKS / 4);
+	assert_int_equal(b.row[0].n - b.row[0].first, FAL_GANTT_CLOCKS);
+	assert_int_equal(b.row[2].n - b.row[2].first, FAL_GANTT_CLOCKS / 4);
 	assert_true(b.row[2].persistent);
 	assert_false(b.row[0].persistent || b.row[1].persistent);
-	fal_band_free(&b);
+	fal_gantt_free(&b);
 }
 
 /* A worker that came back keeps its row, one that is long gone has none that is drawn,
@@ -185,8 +185,8 @@ test_leave(void **state)
 {
 	(void)state;
 	struct fal_buf lines = { 0 };
-	struct fal_band b = { 0 };
-	struct fal_trace_reader *r = fal_trace_reader_new(fal_band_line, &b);
+	struct fal_gantt b = { 0 };
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_gantt_line, &b);
 	shared(&lines, 5, 0);
 	for (unsigned id = 21; id < 24; id++) {
 		join(&lines, 5, "x", id);
@@ -208,23 +208,23 @@ test_leave(void **state)
 			    "\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,\"compute\":0,"
 			    "\"push\":0,\"pull\":0,\"wait\":0,\"task_s\":0}\n");
 	assert_int_equal(whole_feed(r, lines.p, lines.n, NULL), 0);
-	assert_int_equal(fal_band_end(&b, NULL), 0);
+	assert_int_equal(fal_gantt_end(&b, NULL), 0);
 	assert_string_equal(b.scheme, "epsp");
 	assert_int_equal(b.rows, 7);
 	assert_int_equal(b.n_shown, 2);
 	assert_string_equal(b.row[b.shown[0]].name, "w2");
 	assert_string_equal(b.row[b.shown[1]].name, "w3");
-	assert_near(b.begin, 40 - FAL_BAND_CLOCKS);
+	assert_near(b.begin, 40 - FAL_GANTT_CLOCKS);
 	assert_near(b.end, 40);
 	/* More lines, and another end. */
 	fal_buf_clear(&lines);
 	clock_line(&lines, 42, 9, 1.97, 0, 0.1, "");
 	assert_int_equal(whole_feed(r, lines.p, lines.n, NULL), 0);
-	assert_int_equal(fal_band_end(&b, NULL), 0);
+	assert_int_equal(fal_gantt_end(&b, NULL), 0);
 	assert_near(b.end, 42);
 	fal_trace_reader_free(r);
 	fal_buf_free(&lines);
-	fal_band_free(&b);
+	fal_gantt_free(&b);
 }
 
 static void
@@ -253,15 +253,15 @@ test_bad(void **state)
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_buf lines = { 0 };
-		struct fal_band b = { 0 };
+		struct fal_gantt b = { 0 };
 		struct fal_diag diag = { "" };
 		fal_put_fmt(&lines, "%s", bad[i].text);
-		int err = read_lines(&lines, fal_band_line, &b, &diag);
+		int err = read_lines(&lines, fal_gantt_line, &b, &diag);
 		if (err == 0)
-			err = fal_band_end(&b, &diag);
+			err = fal_gantt_end(&b, &diag);
 		assert_string_equal(diag.text, bad[i].diag);
 		assert_int_equal(err, bad[i].err);
-		fal_band_free(&b);
+		fal_gantt_free(&b);
 	}
 }
 

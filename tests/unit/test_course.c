@@ -86,7 +86,7 @@ put_clock(struct run *w, uint64_t clock)
 	fal_put_fmt(b, "}\n");
 	t->maker = w->print[by[0]];
 	t->lines = 1;
-	t->why = !w->lawful ? COURSE_UNLAWFUL : mixed ? COURSE_MIXED : COURSE_MAY;
+	t->why = !w->lawful ? COURSE_UNLAWFUL : mixed ? COURSE_MIXED : COURSE_COMPUTABLE;
 }
 
 static void
@@ -110,7 +110,7 @@ draw_run(struct run *w)
 			    i, i + 1, i, w->print[i]);
 	}
 	for (uint64_t i = 0; i < CLOCKS; i++) {
-		w->told[i].why = COURSE_UNTOLD;
+		w->told[i].why = COURSE_UNKNOWN;
 		put_clock(w, i);
 	}
 }
@@ -143,15 +143,15 @@ check_clock(const struct course *c, const struct run *w, uint64_t clock)
 	assert_int_equal(at->version, t->over ? clock + 1 : 0);
 	if (!t->over)
 		return;
-	assert_int_equal(at->on, t->on);
+	assert_int_equal(at->base, t->on);
 	assert_int_equal(at->total, CLOCKS);
-	assert_int_equal(at->hashed, t->hashed);
+	assert_int_equal(at->has_hash, t->hashed);
 	hash[FAL_HASH_BYTES - 1] = (uint8_t)(clock + 7);
 	if (t->hashed)
 		assert_memory_equal(at->hash, hash, sizeof(hash));
 	snprintf(print, sizeof(print), "print%u", t->maker);
-	assert_true(at->print > 0 && at->print <= c->prints);
-	assert_string_equal(c->print[at->print - 1], print);
+	assert_true(at->fingerprint > 0 && at->fingerprint <= c->fingerprints);
+	assert_string_equal(c->fingerprint[at->fingerprint - 1], print);
 }
 
 static void
@@ -169,11 +169,11 @@ each_clock_is_what_its_lines_say(void **state)
 			const struct told *t = &w.told[i];
 			check_clock(&c, &w, i);
 			why[t->why]++;
-			if (t->why == COURSE_MAY && i + 1 - t->on > late)
+			if (t->why == COURSE_COMPUTABLE && i + 1 - t->on > late)
 				late = i + 1 - t->on;
 		}
 		for (uint64_t i = c.clocks; i < CLOCKS; i++)
-			assert_int_equal(w.told[i].why, COURSE_UNTOLD);
+			assert_int_equal(w.told[i].why, COURSE_UNKNOWN);
 		assert_int_equal(c.delay, late);
 		course_free(&c);
 		fal_buf_free(&w.text);
@@ -194,12 +194,12 @@ lines_that_are_wanted_are_kept(void **state)
 		draw_run(&w);
 		read_run(&c, &w);
 		for (size_t i = 0; i < c.clocks; i++)
-			c.clock[i].want = one_in(&rng, 2);
-		c.again = true;
+			c.clock[i].is_wanted = one_in(&rng, 2);
+		c.second_pass = true;
 		read_run(&c, &w);
 		for (uint64_t i = 0; i < c.clocks; i++) {
 			const struct course_clock *at = &c.clock[i];
-			assert_int_equal(at->lines, at->want ? w.told[i].lines : 0);
+			assert_int_equal(at->lines, at->is_wanted ? w.told[i].lines : 0);
 			assert_int_equal(at->why, w.told[i].why);
 			if (at->lines > 0)
 				assert_int_equal(at->line[0]->is.ledger.clock, i);
@@ -230,7 +230,7 @@ a_snapshot_is_of_the_trace_that_has_its_link(void **state)
 	fal_put_bytes(&w.text, text, sizeof(text) - 1);
 	read_run(&c, &w);
 	for (size_t i = 0; i < sizeof(met) / sizeof(met[0]); i++)
-		assert_int_equal(mark[i].met, met[i]);
+		assert_int_equal(mark[i].is_met, met[i]);
 	course_free(&c);
 	fal_buf_free(&w.text);
 }

@@ -809,8 +809,8 @@ test_hung(void **state)
 	     10 * ((2 * WELL - 5) * 0.05 + 2 * HUNG * 0.08) / (2 * (WELL + HUNG) - 5));
 	/* What it begins then it ends when it is well again. */
 	const double hangs = m->seconds - HUNG * 0.08;
-	assert_true(fal_cost_hangs(m, hangs - 0.5) == 0);
-	NEAR(fal_cost_hangs(m, hangs + 0.5), HUNG * 0.08 - 0.5);
+	assert_true(fal_cost_hang_s(m, hangs - 0.5) == 0);
+	NEAR(fal_cost_hang_s(m, hangs + 0.5), HUNG * 0.08 - 0.5);
 	NEAR(fal_cost_task_s(m, 0, hangs + 0.5, 1, 1), HUNG * 0.08 - 0.5 + 0.01);
 	drop(&o);
 }
@@ -823,7 +823,7 @@ test_hung_once(void **state)
 	(void)state;
 	for (unsigned starts = 0; starts < 2; starts++) {
 		struct fal_buf b = { 0 };
-		struct fal_play play;
+		struct fal_simulation play;
 		put_text(&b, JOB("bsp") JOIN_OF(0.5, "a", 1, 1) JOIN_OF(0.5, "b", 2, 1));
 		if (starts) {
 			put_clocks(&b, 1, 0, 2, 1);
@@ -842,7 +842,7 @@ test_hung_once(void **state)
 		NEAR(fal_cost_mean(m), 0.01);
 		NEAR(o.run.epoch_s, 0.5);
 		assert_int_equal(fal_predict(&o.cost, &o.run.policy, &play), 0);
-		const double s = fal_play_epoch_s(&play, &o.cost.grid);
+		const double s = fal_simulation_epoch_s(&play, &o.cost.grid);
 		if (fabs(s / o.run.epoch_s - 1) > 0.01)
 			fail_msg("predicted %g, measured %g", s, o.run.epoch_s);
 		drop(&o);

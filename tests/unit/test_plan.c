@@ -19,34 +19,6 @@
 enum { SEEDS = 3000, CLOCKS = 40, PRINT = 2 };
 
 static struct fal_rng rng;
-static unsigned found;
-
-/* What plan.c has of recompute.c. */
-int
-recompute_cannot(struct recompute *r, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(r->out->cannot, sizeof(r->out->cannot), fmt, ap);
-	va_end(ap);
-	return FAL_ESTATE;
-}
-
-void
-recompute_found(struct recompute *r, uint64_t clock, const char *fmt, ...)
-{
-	(void)r;
-	(void)clock;
-	(void)fmt;
-	found++;
-}
-
-int
-recompute_say(int err, const struct fal_diag *diag)
-{
-	(void)diag;
-	return err;
-}
 
 static int
 begin(void **state)
@@ -68,16 +40,16 @@ struct run {
 static void
 draw_clocks(struct run *w, size_t n)
 {
-	static const enum course_why why[] = { COURSE_UNTOLD, COURSE_UNLAWFUL,
+	static const enum course_why why[] = { COURSE_UNKNOWN, COURSE_UNLAWFUL,
 					       COURSE_MIXED };
 	const uint32_t odd = 2 + fal_rng_below(&rng, 20), bare = fal_rng_below(&rng, 4);
 	for (size_t i = 0; i < n; i++) {
 		struct course_clock *c = &w->clock[i];
 		*c = (struct course_clock){ .scheme = "ssp",
 					    .version = i + 1,
-					    .print = PRINT,
-					    .hashed = bare == 0 ||
-						      !one_in(&rng, bare + 1) };
+					    .fingerprint = PRINT,
+					    .has_hash = bare == 0 ||
+							!one_in(&rng, bare + 1) };
 		w->may[i] = !one_in(&rng, odd);
 		if (w->may[i])
 			continue;
@@ -86,7 +58,7 @@ draw_clocks(struct run *w, size_t n)
 			c->why = why[fal_rng_below(&rng, 3)];
 			break;
 		case 1:
-			c->print = one_in(&rng, 2) ? 0 : PRINT + 1;
+			c->fingerprint = one_in(&rng, 2) ? 0 : PRINT + 1;
 			break;
 		default:
 			c->version = 0; /* none follows it */
@@ -107,20 +79,20 @@ draw_run(void)
 	struct recompute *r = &w->r;
 	const size_t n = 1 + fal_rng_below(&rng, CLOCKS);
 	r->out = &w->out;
-	r->print = PRINT;
+	r->fingerprint = PRINT;
 	r->rng = fal_rng_init(fal_rng_u64(&rng), FAL_RNG_TEST, 1);
 	r->course = (struct course){ .clock = w->clock, .clocks = n, .mark = w->mark };
 	draw_clocks(w, n);
-	/* As plan_find leaves them: by clock, none of clock 0. */
-	r->point = calloc(CLOCKS + 2, sizeof(*r->point));
-	r->point_cap = CLOCKS + 2;
-	assert_non_null(r->point);
+	/* As plan_list_snapshots leaves them: by clock, none of clock 0. */
+	r->anchor = calloc(CLOCKS + 2, sizeof(*r->anchor));
+	r->anchor_cap = CLOCKS + 2;
+	assert_non_null(r->anchor);
 	for (size_t i = 1; i <= n; i++)
 		if (one_in(&rng, 6)) {
-			struct point *p = &r->point[r->points];
-			*p = (struct point){ .clock = i, .snapshot = true };
+			struct anchor *p = &r->anchor[r->anchors];
+			*p = (struct anchor){ .clock = i, .is_snapshot = true };
 			p->found.is.image.version = w->clock[i - 1].version;
-			w->mark[r->points++].met = true;
+			w->mark[r->anchors++].is_met = true;
 		}
 	return w;
 }
@@ -128,9 +100,9 @@ draw_run(void)
 static void
 drop(struct run *w)
 {
-	for (size_t i = 0; i < w->r.points; i++)
-		fal_snap_manifest_free(&w->r.point[i].found.is);
-	free(w->r.point);
+	for (size_t i = 0; i < w->r.anchors; i++)
+		fal_snap_manifest_free(&w->r.anchor[i].found.is);
+	free(w->r.anchor);
 	free(w);
 }
 
@@ -143,7 +115,7 @@ end(struct run *w)
 		c->version = c->clock[c->clocks - 1].version;
 		snprintf(c->sha256, sizeof(c->sha256), "it has one");
 	}
-	plan_ends(&w->r);
+	plan_add_ends(&w->r);
 }
 
 static void
@@ -156,28 +128,27 @@ snapshots_of_another_trace_are_found(void **state)
 		bool good[CLOCKS + 1] = { false };
 		unsigned bad = 0;
 		size_t kept = 0;
-		for (size_t i = 0; i < r->points; i++) {
-			struct point *p = &r->point[i];
+		for (size_t i = 0; i < r->anchors; i++) {
+			struct anchor *p = &r->anchor[i];
 			const uint32_t how = fal_rng_below(&rng, 5);
 			if (how == 0)
 				p->found.is.image.version++;
 			if (how == 1)
-				w->mark[i].met = false;
-			if (how == 2 && i + 1 == r->points)
+				w->mark[i].is_met = false;
+			if (how == 2 && i + 1 == r->anchors)
 				p->clock = r->course.clocks + 1;
-			good[i] = how > 2 || (how == 2 && i + 1 < r->points);
+			good[i] = how > 2 || (how == 2 && i + 1 < r->anchors);
 			bad += !good[i];
 		}
-		struct point was[CLOCKS + 2];
-		const size_t n = r->points;
-		memcpy(was, r->point, n * sizeof(*was));
-		found = 0;
-		plan_judge(r);
-		assert_int_equal(found, bad);
+		struct anchor was[CLOCKS + 2];
+		const size_t n = r->anchors;
+		memcpy(was, r->anchor, n * sizeof(*was));
+		plan_drop_foreign(r);
+		assert_int_equal(w->out.mismatches, bad);
 		for (size_t i = 0; i < n; i++)
 			if (good[i])
-				assert_int_equal(r->point[kept++].clock, was[i].clock);
-		assert_int_equal(r->points, kept);
+				assert_int_equal(r->anchor[kept++].clock, was[i].clock);
+		assert_int_equal(r->anchors, kept);
 		drop(w);
 	}
 }
@@ -190,20 +161,22 @@ what_is_kept_is_in_order(void **state)
 	for (int s = 0; s < SEEDS; s++) {
 		struct run *w = draw_run();
 		struct recompute *r = &w->r;
-		const size_t snapshots = r->points;
-		const uint64_t last = snapshots > 0 ? r->point[snapshots - 1].clock : 0;
+		const size_t snapshots = r->anchors;
+		const uint64_t last = snapshots > 0 ? r->anchor[snapshots - 1].clock : 0;
 		size_t are = 0;
 		end(w);
 		const bool model = r->course.sha256[0] != '\0' && last < r->course.clocks;
-		assert_int_equal(r->point[0].clock, 0);
-		assert_false(r->point[0].snapshot || r->point[0].last);
-		for (size_t i = 0; i < r->points; i++) {
-			are += r->point[i].snapshot;
-			assert_true(i == 0 || r->point[i].clock > r->point[i - 1].clock);
-			assert_int_equal(r->point[i].last, model && i + 1 == r->points);
+		assert_int_equal(r->anchor[0].clock, 0);
+		assert_false(r->anchor[0].is_snapshot || r->anchor[0].is_model);
+		for (size_t i = 0; i < r->anchors; i++) {
+			are += r->anchor[i].is_snapshot;
+			assert_true(i == 0 ||
+				    r->anchor[i].clock > r->anchor[i - 1].clock);
+			assert_int_equal(r->anchor[i].is_model,
+					 model && i + 1 == r->anchors);
 		}
 		assert_int_equal(are, snapshots);
-		assert_int_equal(r->points, 1 + snapshots + model);
+		assert_int_equal(r->anchors, 1 + snapshots + model);
 		drop(w);
 	}
 }
@@ -212,10 +185,10 @@ what_is_kept_is_in_order(void **state)
 static bool
 comparable(const struct recompute *r, uint64_t clocks)
 {
-	if (r->course.clock[clocks - 1].hashed)
+	if (r->course.clock[clocks - 1].has_hash)
 		return true;
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock == clocks)
+	for (size_t i = 0; i < r->anchors; i++)
+		if (r->anchor[i].clock == clocks)
 			return true;
 	return false;
 }
@@ -223,17 +196,17 @@ comparable(const struct recompute *r, uint64_t clocks)
 /* Clocks that can be computed from this point, to a version that can be compared, before
  * the next one. */
 static uint64_t
-reach(const struct run *w, const struct point *p)
+reach(const struct run *w, const struct anchor *p)
 {
 	const struct recompute *r = &w->r;
 	uint64_t most = r->course.clocks, got = 0;
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock > p->clock && r->point[i].clock < most)
-			most = r->point[i].clock;
+	for (size_t i = 0; i < r->anchors; i++)
+		if (r->anchor[i].clock > p->clock && r->anchor[i].clock < most)
+			most = r->anchor[i].clock;
 	for (uint64_t c = p->clock; c < most && w->may[c]; c++)
 		if (comparable(r, c + 1))
 			got = c + 1 - p->clock;
-	return p->last ? 0 : got;
+	return p->is_model ? 0 : got;
 }
 
 static void
@@ -241,21 +214,21 @@ check_draw(struct run *w, uint64_t n)
 {
 	struct recompute *r = &w->r;
 	uint64_t total, all = 0, wanted = 0, drawn = 0;
-	for (size_t i = 0; i < r->points; i++)
-		all += reach(w, &r->point[i]);
+	for (size_t i = 0; i < r->anchors; i++)
+		all += reach(w, &r->anchor[i]);
 	plan_draw(r, n, &total);
-	for (size_t i = 0; i < r->points; i++) {
-		const struct point *p = &r->point[i];
-		if (!p->drawn)
+	for (size_t i = 0; i < r->anchors; i++) {
+		const struct anchor *p = &r->anchor[i];
+		if (!p->is_drawn)
 			continue;
 		assert_true(p->reach > 0 && p->reach <= reach(w, p));
 		assert_true(comparable(r, p->clock + p->reach));
 		for (uint64_t c = p->clock; c < p->clock + p->reach; c++)
-			assert_true(r->course.clock[c].want && w->may[c]);
+			assert_true(r->course.clock[c].is_wanted && w->may[c]);
 		drawn += p->reach;
 	}
 	for (size_t i = 0; i < r->course.clocks; i++)
-		wanted += r->course.clock[i].want;
+		wanted += r->course.clock[i].is_wanted;
 	assert_int_equal(drawn, total);
 	assert_int_equal(wanted, total);
 	/* So much, at least; or all that there is. */
@@ -272,8 +245,8 @@ so_much_is_drawn_as_is_asked_for(void **state)
 		struct recompute *r = &w->r;
 		uint64_t all = 0, kept = 0;
 		end(w);
-		for (size_t i = 0; i < r->points; i++) {
-			const uint64_t own = reach(w, &r->point[i]);
+		for (size_t i = 0; i < r->anchors; i++) {
+			const uint64_t own = reach(w, &r->anchor[i]);
 			all += own;
 			kept += own > 0;
 		}
@@ -305,26 +278,28 @@ what_can_be_judged_can_be_drawn(void **state)
 	unsigned drawn[2] = { 0 };
 	for (int s = 0; s < DRAWS; s++) {
 		struct run *w = calloc(1, sizeof(*w));
-		struct point p[2] = { { .clock = 0, .reach = 30 },
-				      { .clock = 30, .snapshot = true, .reach = 10 } };
+		struct anchor p[2] = {
+			{ .clock = 0, .reach = 30 },
+			{ .clock = 30, .is_snapshot = true, .reach = 10 }
+		};
 		struct recompute *r = &w->r;
 		uint64_t total;
 		assert_non_null(w);
 		for (size_t i = 0; i < CLOCKS; i++)
 			w->clock[i] = (struct course_clock){ .version = i + 1,
-							     .print = PRINT,
-							     .hashed = true };
+							     .fingerprint = PRINT,
+							     .has_hash = true };
 		*r = (struct recompute){ .out = &w->out,
-					 .print = PRINT,
-					 .point = p,
-					 .points = 2,
+					 .fingerprint = PRINT,
+					 .anchor = p,
+					 .anchors = 2,
 					 .rng = fal_rng_init(fal_rng_u64(&rng),
 							     FAL_RNG_TEST, 2) };
 		r->course = (struct course){ .clock = w->clock, .clocks = CLOCKS };
 		plan_draw(r, 1, &total);
 		assert_int_equal(total, 1);
-		assert_int_equal(p[0].drawn + p[1].drawn, 1);
-		drawn[p[1].drawn]++;
+		assert_int_equal(p[0].is_drawn + p[1].is_drawn, 1);
+		drawn[p[1].is_drawn]++;
 		free(w);
 	}
 	/* 3 in 4, within six deviations of that many draws. */

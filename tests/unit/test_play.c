@@ -56,7 +56,7 @@ build(struct fal_cost *c, double slow, bool now_and_then)
 		}
 		snprintf(name, sizeof(name), "w%d", i + 1);
 		fal_cost_add(c, &m, name);
-		fal_cost_settle(&c->machine[i], SHARE);
+		fal_cost_choose_pacing(&c->machine[i], SHARE);
 	}
 }
 
@@ -67,24 +67,24 @@ in_bounds(double got, double least, double most, const char *what)
 		fail_msg("%s: got %.9g, want %.9g to %.9g", what, got, least, most);
 }
 
-static struct fal_play
+static struct fal_simulation
 play_for(const struct fal_cost *c, const char *rule, uint64_t clocks)
 {
 	struct fal_policy policy = { 0 };
 	struct fal_diag diag;
-	struct fal_play out;
-	const struct fal_play_conf conf = {
+	struct fal_simulation out;
+	const struct fal_simulation_conf conf = {
 		.cost = c, .policy = &policy, .clocks = clocks, .warm = 10
 	};
 	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
 		fail_msg("%s: %s", rule, diag.text);
-	int err = fal_play(&conf, &out);
+	int err = fal_simulate(&conf, &out);
 	if (err < 0)
 		fail_msg("%s: %s", rule, fal_strerror(err));
 	return out;
 }
 
-static struct fal_play
+static struct fal_simulation
 play(const struct fal_cost *c, const char *rule)
 {
 	return play_for(c, rule, 320);
@@ -98,7 +98,7 @@ equal_machines(void **state)
 	const double clock_s = SHARE * task_s + pull_s + push_s + step_s;
 	build(&c, 1, false);
 	for (int i = 0; i < 2; i++) {
-		struct fal_play p = play(&c, i == 0 ? "bsp" : "epsp");
+		struct fal_simulation p = play(&c, i == 0 ? "bsp" : "epsp");
 		near(p.seconds / p.clocks, clock_s, 1e-9, "seconds of a clock");
 		near(p.compute, SHARE * task_s / clock_s, 1e-6, "compute share");
 		near(p.samples, 320 * MACHINES * SHARE, 0, "samples");
@@ -106,7 +106,7 @@ equal_machines(void **state)
 		near(p.moved + p.cloned + p.dropped, 0, 0, "moved, cloned, dropped");
 	}
 	/* Rounds of its own: no barrier, but a round trip. */
-	struct fal_play p = play(&c, "asp");
+	struct fal_simulation p = play(&c, "asp");
 	near(p.seconds / p.clocks, clock_s, 0.01 * clock_s, "asp: seconds of a clock");
 	near(p.updates, 320 * MACHINES, 0, "asp: updates");
 	near(p.stale_updates, MACHINES - 1, 0.1, "asp: staleness");
@@ -121,7 +121,7 @@ slow_at_times(struct fal_cost_machine *m, size_t which)
 		m->pace[k].task_s = (k + which) % 8 == 0 ? 6 * task_s : task_s;
 		m->pace[k].seconds = m->pace[k].task_s * SHARE;
 	}
-	fal_cost_settle(m, SHARE);
+	fal_cost_choose_pacing(m, SHARE);
 }
 
 /* Early tasks fill the time in which a version is pushed, made and pulled: a clock is
@@ -139,7 +139,7 @@ early_tasks_fill_the_barrier(void **state)
 	for (int early = 1; early < 4; early++) {
 		char rule[16];
 		snprintf(rule, sizeof(rule), "epsp:%d/%d", early, SHARE);
-		struct fal_play p = play(&c, rule);
+		struct fal_simulation p = play(&c, rule);
 		const double left = fmax(gap_s - early * task_s, 0);
 		print_message("%s: %.4f of the time is computing\n", rule, p.compute);
 		near(p.seconds / p.clocks, tasks_s + left, 0.01 * tasks_s, rule);
@@ -197,7 +197,7 @@ no_more_than_all(void **state)
 			slow_at_times(&c.machine[i], i);
 		const double most = fal_cost_speed(&c);
 		for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
-			const struct fal_play p = play(&c, rules[i]);
+			const struct fal_simulation p = play(&c, rules[i]);
 			if (p.samples / p.seconds > most * (1 + 1e-3))
 				fail_msg("%s, %d: %.2f samples/s of %.2f", rules[i], k,
 					 p.samples / p.seconds, most);
@@ -238,10 +238,10 @@ no_more_than_all_uneven(void **state)
 				m->pace[k].tasks = 1 + fal_rng_below(&rng, 8);
 				m->pace[k].seconds = m->pace[k].task_s * m->pace[k].tasks;
 			}
-			fal_cost_settle(m, SHARE);
+			fal_cost_choose_pacing(m, SHARE);
 		}
 		for (int i = 0; i < 2; i++) {
-			struct fal_play p;
+			struct fal_simulation p;
 			assert_int_equal(fal_rule_parse(i == 0 ? "wbsp" : "asp",
 							&policy.rule, &diag),
 					 0);
@@ -263,17 +263,17 @@ persistent_straggler(void **state)
 	struct fal_cost c;
 	build(&c, 4, false);
 	const double fixed = pull_s + push_s + step_s;
-	struct fal_play bsp = play(&c, "bsp"), epsp = play(&c, "epsp");
+	struct fal_simulation bsp = play(&c, "bsp"), epsp = play(&c, "epsp");
 	near(bsp.seconds / bsp.clocks, 4 * SHARE * task_s + fixed, 1e-9, "bsp: clock");
 	/* 64 tasks: seven machines do nine each, the slow one does one or two. */
 	near(epsp.seconds / epsp.clocks, 9 * task_s + fixed, 0.02 * task_s,
 	     "epsp: clock");
 	/* A clock is seven rounds of nine or ten tasks; the straggler's is abandoned. */
-	struct fal_play b1 = play(&c, "syncopt:1");
+	struct fal_simulation b1 = play(&c, "syncopt:1");
 	near(b1.seconds / b1.updates, 10 * task_s + fixed, 0.1 * task_s,
 	     "syncopt: update");
 	/* What is abandoned before it is done was never won. */
-	struct fal_play few = play(&c, "rennala:8");
+	struct fal_simulation few = play(&c, "rennala:8");
 	near(few.samples / few.updates, 8, 0.02, "rennala: samples of an update");
 	fal_cost_free(&c);
 }
@@ -292,7 +292,7 @@ by_work(void **state)
 	near(fal_cost_task_s(m, 4 * SHARE, 99, 1, 1), task_s, 1e-12, "the next one");
 	near(fal_cost_task_s(m, PACES * SHARE + 3 * SHARE, 0, 0.5, 1), 3 * task_s, 1e-12,
 	     "half a task, the second time around");
-	struct fal_play p = play(&c, "bsp");
+	struct fal_simulation p = play(&c, "bsp");
 	near(p.seconds / p.clocks,
 	     SHARE * task_s * (7 + 6) / 8 + pull_s + push_s + step_s, 1e-6, "bsp: clock");
 	fal_cost_free(&c);
@@ -305,7 +305,7 @@ by_time(void **state)
 	struct fal_cost_pace pace[] = { { .task_s = 1, .tasks = 10, .seconds = 10 },
 					{ .task_s = 4, .tasks = 5, .seconds = 20 } };
 	struct fal_cost_machine m = { .lanes = 2, .cores = 2, .pace = pace, .paces = 2 };
-	fal_cost_settle(&m, 1);
+	fal_cost_choose_pacing(&m, 1);
 	assert_true(m.by_time);
 	near(fal_cost_task_s(&m, 0, 3, 1, 2), 1, 1e-12, "in quick times");
 	near(fal_cost_task_s(&m, 0, 12, 1, 2), 4, 1e-12, "in slow times");
@@ -355,7 +355,7 @@ coordinator_is_the_limit(void **state)
 	build(&c, 1, false);
 	c.byte_s = 1e-9;
 	c.push_bytes = c.pull_bytes = 100e6;
-	struct fal_play p = play(&c, "bsp");
+	struct fal_simulation p = play(&c, "bsp");
 	near(p.bytes / p.clocks, 2 * MACHINES * 100e6, 1, "bytes of a clock");
 	assert_true(p.seconds / p.clocks > 2 * MACHINES * 0.1);
 	near(p.load, 2 * MACHINES * 0.1 / (p.seconds / p.clocks), 0.01, "load");
@@ -375,7 +375,7 @@ no_moves_for_a_busy_coordinator(void **state)
 	c.message_s = 2.5e-3;
 	c.grid.batch = 48 * 32;
 	c.grid.samples = c.grid.batch * 10;
-	struct fal_play many = play_for(&c, "epsp", 20);
+	struct fal_simulation many = play_for(&c, "epsp", 20);
 	in_bounds(many.moved / many.clocks, 0, 0.01 * c.grid.batch, "tasks moved");
 	in_bounds(many.cloned / many.clocks, 0, 0.01 * c.grid.batch, "tasks cloned");
 	/* A claim for each task, and half a dozen messages for each worker. */
@@ -383,7 +383,7 @@ no_moves_for_a_busy_coordinator(void **state)
 		  48 * (32 + 6) * c.message_s, "seconds of a clock");
 	c.message_s = 0.5e-3;
 	c.grid.batch = 10;
-	struct fal_play few = play_for(&c, "epsp", 60);
+	struct fal_simulation few = play_for(&c, "epsp", 60);
 	in_bounds(few.cloned / few.clocks, 0, 0.5, "few tasks: cloned");
 	fal_cost_free(&c);
 }
@@ -395,15 +395,17 @@ what_cannot_go_on(void **state)
 	struct fal_cost c;
 	struct fal_policy policy = { 0 };
 	struct fal_policy_worker *entry;
-	struct fal_play out;
+	struct fal_simulation out;
 	build(&c, 1, false);
 	while (c.machines > 1)
 		fal_cost_remove(&c, 0);
 	entry = fal_policy_entry(&policy, "w8");
 	entry->share = -1;
 	entry->excluded = true;
-	const struct fal_play_conf conf = { .cost = &c, .policy = &policy, .clocks = 9 };
-	assert_int_equal(fal_play(&conf, &out), FAL_ESTATE);
+	const struct fal_simulation_conf conf = { .cost = &c,
+						  .policy = &policy,
+						  .clocks = 9 };
+	assert_int_equal(fal_simulate(&conf, &out), FAL_ESTATE);
 	fal_policy_free(&policy);
 	fal_cost_free(&c);
 }

@@ -112,7 +112,7 @@ draw(const char *name, const char *kind, struct fal_buf *numbers, struct fal_dia
 }
 
 static int
-draw_bands(const char *name, const struct fal_band *b, struct fal_diag *diag)
+draw_bands(const char *name, const struct fal_gantt *b, struct fal_diag *diag)
 {
 	struct fal_buf numbers = { 0 };
 	plot_put_bands(&numbers, b);
@@ -137,7 +137,7 @@ draw_curves(const char *name, const struct plot_curve *curves, struct fal_diag *
 
 /* `n` workers, 5 clocks of a second. */
 static void
-make_bands(struct fal_band *b, unsigned n)
+make_bands(struct fal_gantt *b, unsigned n)
 {
 	struct fal_buf s = { 0 };
 	fal_put_fmt(&s,
@@ -158,9 +158,9 @@ make_bands(struct fal_band *b, unsigned n)
 				    "0.1,\"wait\":0.1,\"task_s\":%u}\n",
 				    c + 1, i, i % 3 == 1 ? 4 : 1);
 	}
-	struct fal_trace_reader *r = fal_trace_reader_new(fal_band_line, b);
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_gantt_line, b);
 	struct fal_diag diag = { "" };
-	if (whole_feed(r, s.p, s.n, &diag) < 0 || fal_band_end(b, &diag) < 0)
+	if (whole_feed(r, s.p, s.n, &diag) < 0 || fal_gantt_end(b, &diag) < 0)
 		fail_msg("%s", diag.text);
 	fal_trace_reader_free(r);
 	fal_buf_free(&s);
@@ -170,7 +170,7 @@ static void
 test_bands(void **state)
 {
 	(void)state;
-	struct fal_band b = { 0 };
+	struct fal_gantt b = { 0 };
 	struct fal_diag diag = { "" };
 	make_bands(&b, 3);
 	if (draw_bands("a.svg", &b, &diag) != 0)
@@ -195,7 +195,7 @@ test_bands(void **state)
 	unlink(in_folder("a.PNG"));
 	assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
 	assert_int_equal(png[18] << 8 | png[19], WIDTH);
-	fal_band_free(&b);
+	fal_gantt_free(&b);
 }
 
 static size_t
@@ -212,7 +212,7 @@ static void
 test_many(void **state)
 {
 	(void)state;
-	struct fal_band b = { 0 };
+	struct fal_gantt b = { 0 };
 	struct fal_diag diag = { "" };
 	make_bands(&b, 1000);
 	assert_int_equal(draw_bands("a.svg", &b, &diag), 0);
@@ -230,7 +230,7 @@ test_many(void **state)
 	has(svg, WILD_XML "0");
 	assert_int_equal(count(svg, " *<"), 10);
 	free(svg);
-	fal_band_free(&b);
+	fal_gantt_free(&b);
 }
 
 static void

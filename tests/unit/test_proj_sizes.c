@@ -240,13 +240,13 @@ predict(const struct fal_cost *cost, const char *rule)
 {
 	struct fal_policy policy = { 0 };
 	struct fal_diag diag;
-	struct fal_play p;
+	struct fal_simulation p;
 	play_check(fal_rule_parse(rule, &policy.rule, &diag), 0, rule);
 	play_check(fal_predict(cost, &policy, &p), 0, rule);
 	const double rate = p.samples / p.seconds, most = fal_cost_speed(cost);
 	if (rate > most * (1 + 5e-4)) /* the trace has whole microseconds */
 		fail_msg("%s: %s: %.1f samples/s of %.1f", about(), rule, rate, most);
-	return fal_play_epoch_s(&p, &cost->grid);
+	return fal_simulation_epoch_s(&p, &cost->grid);
 }
 
 static void

@@ -469,30 +469,30 @@ test_summary(void **state)
 	const struct fal_summary_worker *a = &s.worker[0], *b = &s.worker[1];
 	assert_string_equal(b->name, "b");
 	assert_false(b->left); /* it came back, and went on with its row */
-	assert_int_equal(b->done, 6);
+	assert_int_equal(b->tasks.done, 6);
 	assert_int_equal(b->load.clocks, 2);
 	assert_near(b->samples, 4 * 8 + 2 * 8);
 	assert_near(b->spent.compute, 1.2);
 	assert_near(b->load.lane_s, 4 * 0.4 + 2 * 0.2);
 	assert_near(b->core_s, 4 * 0.4 + 2 * 0.4);
 	assert_near(a->spent.wait, 0.2);
-	assert_int_equal(a->out, 2);
+	assert_int_equal(a->tasks.out, 2);
 	assert_false(s.identical);
-	assert_false(a->differs);
-	assert_true(s.worker[2].differs);
+	assert_false(a->numerics.differs);
+	assert_true(s.worker[2].numerics.differs);
 	assert_int_equal(s.worker[2].verdict.class, FAL_CLASS_NONE);
-	assert_near(s.clocks_s, 1.0);
-	assert_near(s.samples_s, (32 + 64) / 2.0);
+	assert_near(s.rate.clocks, 1.0);
+	assert_near(s.rate.samples, (32 + 64) / 2.0);
 	/* a: 8 samples in 0.2 s a core; b: in 0.4 s; 2 lanes each. */
-	assert_near(s.capacity, 2 * 8 / 0.2 + 2 * 8 / 0.4);
+	assert_near(s.rate.capacity, 2 * 8 / 0.2 + 2 * 8 / 0.4);
 	assert_string_equal(s.scheme, "epsp");
 	assert_int_equal(s.version, 3);
 	assert_int_equal(s.n_epoch, 2);
 	assert_near(s.epoch[0].loss_sum / 96, (64 * 2.0 + 32 * 0.5) / 96);
 	assert_near(s.epoch[1].begin, 2.0);
-	assert_true(s.epoch[0].judged);
+	assert_true(s.epoch[0].evaluated);
 	assert_near(s.epoch[0].accuracy, 0.9);
-	assert_false(s.epoch[1].judged);
+	assert_false(s.epoch[1].evaluated);
 	static const char lost[] = UPDATE("4.0", "3", "4", "32", "null", "2");
 	assert_int_equal(whole_feed(r, lost, strlen(lost), &diag), 0);
 	assert_true(s.loss != s.loss); /* not finite */
@@ -529,11 +529,12 @@ test_impure(void **state)
 		assert_false(s.identical);
 		for (size_t w = 0; w < n; w++) {
 			const char is = order[i][w];
-			if (s.worker[w].impure != (is == 'i') ||
-			    s.worker[w].differs != (is == 'i' || is != first))
+			if (s.worker[w].numerics.nondeterministic != (is == 'i') ||
+			    s.worker[w].numerics.differs != (is == 'i' || is != first))
 				fail_msg("%s: worker %zu: impure %d, differs %d",
-					 order[i], w, s.worker[w].impure,
-					 s.worker[w].differs);
+					 order[i], w,
+					 s.worker[w].numerics.nondeterministic,
+					 s.worker[w].numerics.differs);
 		}
 		fal_trace_reader_free(r);
 		fal_summary_free(&s);
@@ -595,7 +596,7 @@ test_capacity(void **state)
 		if (whole_feed(r, b.p, b.n, &diag) < 0 || fal_summary_end(&s, &diag) < 0)
 			fail_msg("seed %llu, run %u: %s", (unsigned long long)seed, run,
 				 diag.text);
-		const double used = s.samples_s / s.capacity;
+		const double used = s.rate.samples / s.rate.capacity;
 		if (!(used > 0.97 && used < 1.005))
 			fail_msg("seed %llu, run %u: %u workers, %u clocks: used %.4f",
 				 (unsigned long long)seed, run, n, clocks, used);
@@ -646,8 +647,8 @@ test_groups(void **state)
 	assert_null(s.above);
 	assert_int_equal(s.worker[0].members, 2);
 	assert_int_equal(s.worker[0].lanes_max, 4);
-	assert_int_equal(s.worker[0].up, 70);
-	assert_int_equal(s.worker[0].down, 9);
+	assert_int_equal(s.worker[0].bytes.up, 70);
+	assert_int_equal(s.worker[0].bytes.down, 9);
 	fal_trace_reader_free(r);
 	r = fal_trace_reader_new(fal_summary_line, &g);
 	whole_feed(r, below, sizeof(below) - 1, &diag);
@@ -657,7 +658,7 @@ test_groups(void **state)
 	assert_int_equal(g.version, 4);
 	assert_int_equal(g.samples, 7);
 	assert_int_equal(g.clocks, 5); /* that before which all is over */
-	assert_near(g.samples_s, 4 / 2.0);
+	assert_near(g.rate.samples, 4 / 2.0);
 	fal_trace_reader_free(r);
 	fal_summary_free(&s);
 	fal_summary_free(&g);
