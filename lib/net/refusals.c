@@ -1,4 +1,4 @@
-/* Counts of those who are refused. */
+/* Counts of refused handshakes. */
 #include "net/refusals.h"
 
 #include "crypto/hash.h"

@@ -1,9 +1,10 @@
-/* A slow link on purpose: what a channel sends and gets waits as on a line of its own.
+/* An emulated slow link before a channel's socket.
  *
- * Each way the line takes bytes at its bandwidth, in their order, and delivers them after
- * its delay.  What the line has not taken yet waits in the channel's queues, so control
- * still goes before bulk.  Channels that share a line take turns, with a few packets
- * each, as on a real one: what several are sent at once comes to all of them in the end.
+ * In each direction the link takes bytes at its bandwidth, in their order, and delivers
+ * them after its delay.  Bytes that the link has not taken yet wait in the channel's
+ * queues, so control still goes before bulk.  Channels that share a link take turns of a
+ * few packets each, as on a real link: messages sent to several channels at once arrive
+ * at all of them at the end.
  */
 #ifndef FAL_NET_SLOW_H
 #define FAL_NET_SLOW_H
@@ -18,49 +19,49 @@
 struct fal_outbox;
 struct fal_slow; /* opaque */
 
-/* What becomes of the line; each but `closed` may close it, and then nothing else is
- * called. */
+/* Callbacks.  Each but `closed` may close the link, and then only `closed` follows. */
 struct fal_slow_ops {
 	void *arg;
-	void (*arrived)(void *arg); /* bytes, or it can take more of them */
-	void (*taken)(void *arg);   /* it has taken the batch */
-	void (*sent)(void *arg);    /* the socket has all of them */
-	/* The stream has ended, by libuv's error; it takes nothing more. */
+	void (*arrived)(void *arg); /* bytes have arrived, or the link can take more */
+	void (*taken)(void *arg);   /* the link has taken the batch */
+	void (*sent)(void *arg);    /* the socket has all bytes */
+	/* The stream has ended, by libuv's error, and takes nothing more. */
 	void (*ended)(void *arg, int status);
-	void (*failed)(void *arg);
-	void (*closed)(void *arg); /* after fal_slow_close; it may be freed */
+	void (*failed)(void *arg); /* the socket failed */
+	void (*closed)(void *arg); /* after fal_slow_close; the link may be freed */
 };
 
-/* A line before the stream `to`, kept, which is to be up before the first batch; `link`
- * and `ops` are copied.  NULL: the system has no timer for it. */
+/* Makes a link before the stream `to`, kept, which must be up before the first batch;
+ * `link` and `ops` are copied.  NULL: the system has no timer for it. */
 struct fal_slow *fal_slow_new(uv_loop_t *loop, const struct fal_link *link,
 			      uv_stream_t *to, const struct fal_slow_ops *ops);
-void fal_slow_close(struct fal_slow *s); /* NULL: nothing */
-void fal_slow_free(struct fal_slow *s);  /* after that; may be NULL */
+void fal_slow_close(struct fal_slow *s); /* does nothing with NULL */
+void fal_slow_free(struct fal_slow *s);  /* of a closed link; may be NULL */
 
-/* The n bytes that were read last are on the line; `arrived` follows. */
+/* Puts the n bytes read last on the link; `arrived` follows. */
 void fal_slow_read(struct fal_slow *s, size_t n);
 
-/* The stream ended while bytes were on the line: `arrived` follows, and when they are
- * there, `ended`.  False: none are. */
+/* The stream has ended.  True: bytes are still on the link; `arrived` follows, and after
+ * the last byte `ended`. */
 bool fal_slow_ends(struct fal_slow *s, int status);
 
-/* How many of the bytes that were read are still on the line (NULL: 0), and whether it
- * wants no more of them now; `stuffed`: there is no room for any. */
+/* The bytes read that are still on the link; NULL: 0. */
 size_t fal_slow_held(const struct fal_slow *s);
-bool fal_slow_full(const struct fal_slow *s, bool stuffed);
+/* Does the link want no more bytes now?  `no_room`: the channel has no room for any. */
+bool fal_slow_full(const struct fal_slow *s, bool no_room);
 
-/* Copies the batch onto the line; `taken` follows when it has taken all.  FAL_ENOMEM. */
+/* Copies the batch onto the link; `taken` follows when the link has taken all.
+ * FAL_ENOMEM. */
 int fal_slow_write(struct fal_slow *s, const struct fal_outbox *b);
 
-/* Whether the line is as good as through with it, so that the next batch may come: then
- * `taken` does not follow. */
+/* Has the link nearly taken the batch, so that the next may come?  Then `taken` does not
+ * follow. */
 bool fal_slow_took(struct fal_slow *s);
 
-/* Whether the socket has all that was written; NULL: true. */
+/* Has the socket all bytes written?  NULL: true. */
 bool fal_slow_sent(const struct fal_slow *s);
 
-/* Bytes to write or read at once, for about 2 ms of the line; SIZE_MAX: any. */
+/* Bytes to write or read at once, for about 2 ms of the link; SIZE_MAX: no limit. */
 size_t fal_slow_batch(const struct fal_slow *s);
 
 #endif
