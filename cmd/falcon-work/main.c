@@ -25,17 +25,9 @@ struct args {
 };
 
 static int
-usage_error(const char *what, const char *why)
-{
-	fal_cli_err(PROG, "%s: %s", what, why);
-	return FAL_EXIT_USAGE;
-}
-
-static int
 bad_value(const char *option, const char *value, const char *want)
 {
-	fal_cli_err(PROG, "--%s: '%s' is not %s", option, value, want);
-	return FAL_EXIT_USAGE;
+	return fal_cli_usage(PROG, "--%s: '%s' is not %s", option, value, want);
 }
 
 /* "MIN:MAX", or "N" for both. */
@@ -88,7 +80,7 @@ open_trainers(const struct args *t, struct work_opt *opt)
 		fal_cli_err(PROG, "trainer: %s", hello->about);
 	if (opt->data_dir == NULL || hello->samples)
 		return FAL_EXIT_DONE;
-	return usage_error("--data", "the trainer has data of its own");
+	return fal_cli_usage(PROG, "--data: the trainer has data of its own");
 }
 
 /* Parses the values of options; 0 or an exit code. */
@@ -101,10 +93,8 @@ parse_options(const struct args *t, const char *addr, struct work_opt *opt)
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
 	if (t->exec != NULL) /* a trainer has threads of its own */
 		opt->lanes_max = 1;
-	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return FAL_EXIT_USAGE;
-	}
+	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
+		return fal_cli_usage(PROG, "%s", diag.text);
 	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
 		return bad_value("lanes", t->lanes, "MIN:MAX, or a number");
 	if (opt->name != NULL && !fal_name_valid(opt->name))
@@ -123,7 +113,7 @@ read_emulate(const char *spec, struct work_opt *opt)
 	if (spec == NULL)
 		return FAL_EXIT_DONE;
 	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0)
-		return usage_error("--emulate", diag.text);
+		return fal_cli_usage(PROG, "--emulate: %s", diag.text);
 	opt->cores = opt->emulate->cores;
 	return FAL_EXIT_DONE;
 }
@@ -233,15 +223,17 @@ main(int argc, char **argv)
 	if (code >= 0)
 		;
 	else if ((t.eval != NULL) + (t.predict != NULL) + t.try > 1)
-		code = usage_error("--eval, --predict and --try", "only one of them");
+		code = fal_cli_usage(PROG,
+				     "--eval, --predict and --try: only one of them");
 	else if (t.eval == NULL && t.json)
-		code = usage_error("--json", "only with --eval");
+		code = fal_cli_usage(PROG, "--json: only with --eval");
 	else if (t.try && t.exec == NULL)
-		code = usage_error("--try", "only with --exec");
+		code = fal_cli_usage(PROG, "--try: only with --exec");
 	else if (t.predict == NULL && cli.n_args == 2)
-		code = usage_error(cli.arg[1], "one operand too many (see --help)");
+		code = fal_cli_usage(PROG, "%s: one operand too many (see --help)",
+				     cli.arg[1]);
 	else if (t.predict != NULL && cli.n_args == 1)
-		code = usage_error("--predict", "SAMPLES are missing (see --help)");
+		code = fal_cli_usage(PROG, "--predict: SAMPLES are missing (see --help)");
 	else if (t.try)
 		code = try_run(&opt, cli.arg[0], t.exec);
 	else if (t.eval != NULL || t.predict != NULL)
