@@ -78,8 +78,6 @@ struct layout {
 	size_t cells;
 	bool percentage, left, note[FAL_PROGRESS_NOTES];
 };
-}
-;
 
 /* In the order of importance: the percentage, the label (half the line at most), the time
  * left, a short bar, the notes; then the bar grows. */
