@@ -1,4 +1,4 @@
-/* Ed25519 by libsodium; PEM and base64 by comparing with what would be written. */
+/* Ed25519 by libsodium; PEM and base64 are parsed by comparison with our own output. */
 #include "crypto/sign.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 #define BASE64 sodium_base64_VARIANT_ORIGINAL
 enum { HEAD_MAX = 16 }; /* bytes of DER before a key */
 
-/* RFC 8410, sections 7 and 4: what stands before the 32 bytes is always the same. */
+/* RFC 8410, sections 7 and 4: the bytes before the 32 bytes of the key are constant. */
 static const struct pem {
 	const char *begin, *end;
 	uint8_t head[HEAD_MAX];
@@ -56,7 +56,7 @@ put_pem(const struct pem *is, const uint8_t key[static FAL_KEY_BYTES], char *out
 	sodium_memzero(der, sizeof(der));
 }
 
-/* The key in what put_pem writes, and in nothing else. */
+/* Parses the output of put_pem, and nothing else. */
 static int
 get_pem(const struct pem *is, const char *text, size_t n,
 	uint8_t key[static FAL_KEY_BYTES])
@@ -65,7 +65,7 @@ get_pem(const struct pem *is, const char *text, size_t n,
 	char again[(FAL_PEM_SECRET > FAL_PEM_PUBLIC ? FAL_PEM_SECRET : FAL_PEM_PUBLIC) +
 		   1];
 	const size_t begin_n = strlen(is->begin), ends_n = begin_n + strlen(is->end);
-	/* Without a byte order mark, and with LF for CRLF. */
+	/* Skips a byte order mark, and reads CRLF as LF. */
 	char plain[sizeof(again)];
 	size_t got = 0, k = 0;
 	int err = FAL_EFORMAT;
@@ -142,7 +142,7 @@ fal_sign_check(const uint8_t public[static FAL_KEY_BYTES], const char *text, siz
 	char again[SIGNATURE_TEXT + 1];
 	const char *end = memchr(text, '\n', n);
 	size_t got = 0;
-	/* One line, one signature, one newline; base64 has several texts for some bytes.
+	/* One line, one signature, one newline; for some bytes base64 has several texts.
 	 */
 	if (end == NULL || (size_t)(text + n - end) != 1 + SIGNATURE_TEXT + 1 ||
 	    text[n - 1] != '\n' ||
