@@ -30,7 +30,7 @@ fal_json_close(struct fal_buf *b, char kind)
 	fal_put_u8(b, (uint8_t)kind);
 }
 
-/* How many bytes from here on stand for themselves. */
+/* The bytes from here on that need no escape. */
 static size_t
 plain(const char *s)
 {
@@ -147,9 +147,9 @@ fal_json_num(struct fal_buf *b, double v)
 	fal_put_fmt(b, "%s", text);
 }
 
-/* Puts what "%.6f" prints of it, several times as fast; false: v is none of those that a
- * trace is full of, from 0 to some years in seconds.  v·10^6 is the sum of two doubles,
- * so that it is rounded as printf does, to the even one of two that are as near. */
+/* Writes the text of "%.6f", several times as fast.  False: v is not between 0 and some
+ * years in seconds, the numbers that traces are full of.  v·10^6 is the sum of two
+ * doubles, so that it is rounded as printf does, to even where two are as near. */
 static bool
 put_micros(struct fal_buf *b, double v)
 {

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "base/wrap.h"
 #include "cli/progress.h"
 
 #include <assert.h>
@@ -69,7 +68,7 @@ print_error(const char *prog, const char *fmt, va_list ap)
 		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
-	fal_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
+	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	fal_progress_end();
 	/* One call, so that lines of several processes are not mixed. */
 	if (folded.err == 0)
@@ -103,7 +102,7 @@ void
 fal_cli_print(const struct fal_buf *text)
 {
 	struct fal_buf folded = { 0 };
-	fal_wrap((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
+	fal_text_wrap((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
 	const struct fal_buf *out = folded.err == 0 ? &folded : text;
 	fwrite(out->p, 1, out->n, stdout);
 	fal_buf_free(&folded);

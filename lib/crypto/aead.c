@@ -126,7 +126,7 @@ size_t
 fal_suites(uint8_t out[static FAL_SUITES])
 {
 	size_t n = 0;
-	if (first != FAL_SUITE_CHACHA20_POLY1305)
+	if (first_suite != FAL_SUITE_CHACHA20_POLY1305)
 		out[n++] = first_suite;
 	out[n++] = FAL_SUITE_CHACHA20_POLY1305;
 	return n;
