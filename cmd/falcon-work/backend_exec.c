@@ -543,35 +543,29 @@ try_task(const struct exec_backend *m, uint32_t lane, const struct fal_run_job *
 	return fal_run_finish(job, &made, ran);
 }
 
-/* Is the trainer's answer credible?  If not, the trainer is restarted for another try. */
-static bool
-is_credible(const struct exec_lane *l, const struct fal_ran *ran)
-{
-	if (ran->right > ran->samples) {
-		trainer_restart(l->trainer, "more samples are right than there are");
-		return false;
-	}
-	if (!ran->nonfinite || l->seen_nonfinite)
-		return true;
-	/* The fault may be this trainer's alone. */
-	trainer_restart(l->trainer, "its gradient is not finite");
-	return false;
-}
-
-/* Was a try that ended so the task's last? */
+/* Was a try that ended so the task's last?  After an answer that is not credible the
+ * trainer is restarted for another try. */
 static bool
 try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_ran *ran)
 {
 	l->try_failed = end == TRAINER_FAILED;
-	if (end == TRAINER_DONE && is_credible(l, ran)) {
+	if (end != TRAINER_DONE) {
+		l->failures += end != TRAINER_CANCELLED;
+		return end == TRAINER_CANCELLED;
+	}
+	const bool impossible = ran->right > ran->samples;
+	if (!impossible && (!ran->nonfinite || l->seen_nonfinite)) {
 		l->failures = 0;
 		return true;
 	}
-	if (end == TRAINER_DONE && ran->nonfinite)
+	/* Values that are not finite may be this trainer's fault alone. */
+	trainer_restart(l->trainer, impossible ? "more samples are right than there are"
+					       : "its gradient is not finite");
+	if (ran->nonfinite)
 		l->seen_nonfinite = true;
 	else
-		l->failures += end != TRAINER_CANCELLED;
-	return end == TRAINER_CANCELLED;
+		l->failures++;
+	return false;
 }
 
 static int

@@ -267,18 +267,6 @@ start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb
 		uv_timer_start(timer, cb, (due - now) / 1000000, 0);
 }
 
-/* Starts the faults' timers with the first task. */
-static void
-start_faults(struct lanes *all)
-{
-	if (all->faults_started)
-		return;
-	all->faults_started = true;
-	uv_update_time(all->crash.loop);
-	start_fault(all, &all->crash, all->conf.emulate->crash_ns, on_crash);
-	start_fault(all, &all->freeze, all->conf.emulate->freeze_ns, on_freeze);
-}
-
 /* ---- beginning and end --- */
 
 static int
@@ -392,7 +380,12 @@ begin_task(struct lanes *all, struct lane *l)
 		l->begun_ns = fal_emul_start(&l->previous, now, &l->regained_ns);
 		l->task = fal_emul_begin(e, &job, l->begun_ns);
 		l->virtual_ns = l->task.end - l->begun_ns;
-		start_faults(all);
+		if (!all->faults_started) {
+			uv_update_time(all->crash.loop);
+			start_fault(all, &all->crash, e->crash_ns, on_crash);
+			start_fault(all, &all->freeze, e->freeze_ns, on_freeze);
+		}
+		all->faults_started = true;
 	}
 	if (!is_quick(all, l)) {
 		l->state = LANE_RUNNING;

@@ -55,21 +55,6 @@ struct eval_sums {
 	int64_t loss;      /* Σ, as base/loss.h has it */
 };
 
-/* Checks the peak memory: the set and its copy by chunks; a file's bytes and the
- * parameters in it; a task runner, and, to predict, another net's memory. */
-static int
-eval_check_memory(struct eval *e, bool predicts, struct fal_diag *diag)
-{
-	const struct backend_memory m = e->backend->ops->memory(e->backend, 0);
-	const struct memory_need need = {
-		e->opt->program_bytes + m.kernels + fal_setup_bytes(&e->setup) +
-			m.lanes * (predicts ? 2 : 1) +
-			2 * e->setup.model->params * sizeof(float) + HEADER_MAX,
-		m.address_space
-	};
-	return memory_need_check(e->opt, e->job.name, "needs", need, 0, diag);
-}
-
 /* Makes the setup.  The set stands for the training data, too, which are not read. */
 static int
 eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
@@ -84,8 +69,18 @@ eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag
 		err = fal_setup_make(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
 		err = backend_native_new(&e->setup, 1, &e->backend, diag);
-	if (err == FAL_OK)
-		err = eval_check_memory(e, predicts, diag);
+	if (err == FAL_OK) {
+		const struct backend_memory m = e->backend->ops->memory(e->backend, 0);
+		/* The set and its copy by chunks; a file's bytes and the parameters in
+		 * it; a task runner, and, to predict, another net's memory. */
+		const struct memory_need need = {
+			e->opt->program_bytes + m.kernels + fal_setup_bytes(&e->setup) +
+				m.lanes * (predicts ? 2 : 1) +
+				2 * e->setup.model->params * sizeof(float) + HEADER_MAX,
+			m.address_space
+		};
+		err = memory_need_check(e->opt, e->job.name, "needs", need, 0, diag);
+	}
 	if (err == FAL_OK && e->backend->ops->start(e->backend) < 0)
 		err = nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
@@ -195,20 +190,6 @@ eval_print(const struct eval_sums *j, bool json)
 	return code;
 }
 
-static void
-eval_unload(struct eval *e)
-{
-	free(e->params);
-	fal_samples_free(e->samples);
-	if (e->backend != NULL)
-		e->backend->ops->free(e->backend);
-	fal_setup_free(&e->setup);
-	fal_set_free(&e->set);
-	fal_job_free(&e->job);
-	fal_buf_free(&e->job_text);
-	fal_buf_free(&e->model_text);
-}
-
 /* --- --predict ---------------------------------------------------------------------- */
 
 /* Prints the class of the first largest logit, and its probability by softmax. */
@@ -274,7 +255,15 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 	else
 		code = fal_cli_finish(PROG, samples != NULL ? FAL_EXIT_DONE
 							    : eval_print(&sums, json));
-	eval_unload(&e);
+	free(e.params);
+	fal_samples_free(e.samples);
+	if (e.backend != NULL)
+		e.backend->ops->free(e.backend);
+	fal_setup_free(&e.setup);
+	fal_set_free(&e.set);
+	fal_job_free(&e.job);
+	fal_buf_free(&e.job_text);
+	fal_buf_free(&e.model_text);
 	return code;
 }
 
@@ -294,21 +283,6 @@ struct trial {
 	uint64_t ids;
 	bool found_faults; /* something has to be changed */
 };
-
-/* Checks the peak memory of a trial.  The data are there twice: as read, and as samples.
- */
-static int
-trial_check_memory(const struct trial *t, const struct work_opt *opt,
-		   struct fal_diag *diag)
-{
-	const struct fal_setup *s = &t->setup;
-	const uint64_t vector = s->model->params * sizeof(float);
-	/* Parameters of the job's file and of the trainer; gradients. */
-	const struct memory_need need = { .bytes = opt->program_bytes +
-						   2 * fal_setup_bytes(s) +
-						   (2 + VECTORS + 2) * vector };
-	return memory_need_check(opt, s->job.name, "needs", need, 0, diag);
-}
 
 static int
 trial_make_samples(struct trial *t, bool test)
@@ -333,8 +307,15 @@ trial_load(struct trial *t, const struct work_opt *opt, const char *file,
 	fal_buf_free(&text);
 	if (err == FAL_OK)
 		err = fal_files_setup(&t->files, s, diag);
-	if (err == FAL_OK)
-		err = trial_check_memory(t, opt, diag);
+	if (err < 0)
+		return err;
+	/* The data are there twice: as read, and as samples.  Parameters of the job's
+	 * file and of the trainer; gradients. */
+	const struct memory_need need = {
+		.bytes = opt->program_bytes + 2 * fal_setup_bytes(s) +
+			 (2 + VECTORS + 2) * s->model->params * sizeof(float)
+	};
+	err = memory_need_check(opt, s->job.name, "needs", need, 0, diag);
 	if (err < 0)
 		return err;
 	t->epoch = fal_setup_epoch(s, 0);

@@ -195,16 +195,6 @@ area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_
 	return fcntl(a->fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ? FAL_EIO : FAL_OK;
 }
 
-static void
-area_close(struct area *a)
-{
-	if (a->map != NULL)
-		munmap(a->map, a->shape.bytes);
-	if (a->fd >= 0)
-		close(a->fd);
-	*a = (struct area){ .fd = -1 };
-}
-
 /* --- the process -------------------------------------------------------------------- */
 
 /* Is this variable withheld from the trainer: the place of our keys, or a variable of a
@@ -344,31 +334,6 @@ process_start(const struct trainer *t, struct process *out)
 	return err;
 }
 
-/* Has the process ended by itself?  Then `status` is as of waitpid, and the group, which
- * may have other members, is still to be killed. */
-static bool
-process_ended(const struct process *s, int *status)
-{
-	siginfo_t info = { 0 };
-	if (waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-	    info.si_pid == 0)
-		return false;
-	*status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
-	return true;
-}
-
-/* CPU time of the process, in hundredths of a second; 0: not known. */
-static uint64_t
-process_cpu_ticks(pid_t pid)
-{
-	clockid_t clock;
-	struct timespec t;
-	if (pid == 0 || clock_getcpuclockid(pid, &clock) != 0 ||
-	    clock_gettime(clock, &t) < 0)
-		return 0;
-	return (uint64_t)t.tv_sec * 100 + (uint64_t)t.tv_nsec / 10000000;
-}
-
 /* --- blame -------------------------------------------------------------------------- */
 
 /* Notes the first error of this start, for trainer_end_blamed; is_hopeless: the trainer
@@ -403,21 +368,23 @@ static void
 blame_end(struct trainer *t)
 {
 	const char *when = t->stage >= GREETED ? "" : " before it said hello";
-	int status;
-	if (!process_ended(&t->keeper.process, &status))
+	const id_t pid = (id_t)t->keeper.process.pid;
+	siginfo_t info = { 0 };
+	/* WNOWAIT: the group, which may have other members, is still to be killed. */
+	const bool ended = waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+			   info.si_pid != 0;
+	const int status = info.si_status;
+	if (!ended)
 		trainer_blame(t, false, "it closed %s%s", t->start.closed, when);
-	else if (t->starts == 1 && t->stage < GREETED && WIFEXITED(status) &&
-		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
-		  WEXITSTATUS(status) == SH_NOT_RUN))
+	else if (info.si_code != CLD_EXITED)
+		trainer_blame(t, false, "it was ended by signal %d%s", status, when);
+	else if (t->starts == 1 && t->stage < GREETED &&
+		 (status == SH_NOT_FOUND || status == SH_NOT_RUN))
 		trainer_blame(t, true,
 			      "it cannot be started: the shell exited with status %d",
-			      WEXITSTATUS(status));
-	else if (WIFSIGNALED(status))
-		trainer_blame(t, false, "it was ended by signal %d%s", WTERMSIG(status),
-			      when);
+			      status);
 	else
-		trainer_blame(t, false, "it exited with status %d%s", WEXITSTATUS(status),
-			      when);
+		trainer_blame(t, false, "it exited with status %d%s", status, when);
 }
 
 static void
@@ -536,8 +503,14 @@ trainer_end_process(struct trainer *t)
 	if (t->pidfd >= 0)
 		close(t->pidfd);
 	t->pidfd = -1;
-	for (int i = 0; i < AREAS; i++)
-		area_close(&t->area[i]);
+	for (int i = 0; i < AREAS; i++) {
+		struct area *a = &t->area[i];
+		if (a->map != NULL)
+			munmap(a->map, a->shape.bytes);
+		if (a->fd >= 0)
+			close(a->fd);
+		*a = (struct area){ .fd = -1 };
+	}
 	fal_buf_clear(&t->lines.b);
 	fal_buf_clear(&t->params.b);
 	fal_buf_clear(&t->in);
@@ -880,7 +853,6 @@ trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 	}
 	return false;
 }
-}
 
 /* --- tasks -------------------------------------------------------------------------- */
 
@@ -1112,8 +1084,16 @@ uint64_t
 trainer_progress(struct trainer *t)
 {
 	const uint64_t answers = t->answers;
-	if (answers == t->seen_answers) /* else the answers show that it works */
-		t->ticks = process_cpu_ticks(t->pid);
+	const pid_t pid = t->pid;
+	clockid_t clock;
+	struct timespec cpu;
+	if (answers == t->seen_answers) { /* else the answers show that it works */
+		const bool known = pid != 0 && clock_getcpuclockid(pid, &clock) == 0 &&
+				   clock_gettime(clock, &cpu) == 0;
+		t->ticks = known ? (uint64_t)cpu.tv_sec * 100 +
+					   (uint64_t)cpu.tv_nsec / 10000000
+				 : 0;
+	}
 	t->seen_answers = answers;
 	return answers + t->ticks;
 }

@@ -30,16 +30,6 @@ fal_json_close(struct fal_buf *b, char kind)
 	fal_put_u8(b, (uint8_t)kind);
 }
 
-/* The bytes from here on that need no escape. */
-static size_t
-plain(const char *s)
-{
-	size_t n = 0;
-	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
-		n++;
-	return n;
-}
-
 static void
 put_quoted(struct fal_buf *b, const char *s)
 {
@@ -48,9 +38,10 @@ put_quoted(struct fal_buf *b, const char *s)
 
 	fal_put_u8(b, '"');
 	while (s < end) {
-		const size_t as_is = plain(s);
-		fal_put_bytes(b, s, as_is);
-		s += as_is;
+		const char *from = s; /* bytes that need no escape */
+		while (*s >= 0x20 && *s < 0x7f && *s != '"' && *s != '\\')
+			s++;
+		fal_put_bytes(b, from, (size_t)(s - from));
 		if (s == end)
 			break;
 		const size_t n = fal_text_char(s, (size_t)(end - s), &c);

@@ -33,16 +33,6 @@ json_load_begin(void)
 	json_set_alloc_funcs(watched_alloc, free);
 }
 
-/* The result of jansson, if no allocation failed. */
-static json_t *
-complete_or_null(json_t *o)
-{
-	if (!memory.failed)
-		return o;
-	json_decref(o);
-	return NULL;
-}
-
 struct text {
 	const char *p;
 	size_t n;
@@ -71,12 +61,12 @@ fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why)
 	memory.bytes = 2 * n + 64;
 	memory.spare = FAL_TRY(JSON, NULL, malloc(memory.bytes));
 	memory.failed = memory.spare == NULL;
-	json_t *o =
-		memory.failed
-			? NULL
-			: complete_or_null(json_load_callback(next_byte, &t, flags, why));
-	if (memory.failed)
+	json_t *o = memory.failed ? NULL : json_load_callback(next_byte, &t, flags, why);
+	if (memory.failed) {
+		json_decref(o);
+		o = NULL;
 		why->text[0] = '\0';
+	}
 	free(memory.spare);
 	memory.spare = NULL;
 	memory.bytes = 0;

@@ -216,17 +216,6 @@ take_operands(struct fal_cli *cli)
 	return -1;
 }
 
-/* Opens closed standard descriptors, so that no file of ours gets their numbers, but in
- * the wrong direction: their use fails as on a closed descriptor. */
-static void
-hold_standard_descriptors(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0)
-			(void)!open("/dev/null",
-				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
 /* Raises the limit of descriptors, up to the hard limit, to the number that our loops
  * need: libuv ends a program that has fewer. */
 static bool
@@ -248,7 +237,13 @@ has_enough_descriptors(const struct fal_cli *cli)
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
-	hold_standard_descriptors();
+	/* Closed standard descriptors are opened, so that no file of ours gets their
+	 * numbers, but in the wrong direction: their use fails as on a closed descriptor.
+	 */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null",
+				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error: EFBIG */
 	cli->arg = NULL;
 	cli->n_args = 0;

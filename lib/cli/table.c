@@ -201,14 +201,6 @@ drop_columns(const struct fal_table *t, int *width)
 	}
 }
 
-/* Appends a cell; the padding allows for printf, which counts bytes. */
-static void
-put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
-{
-	const int more = (int)(strlen(cell) - fal_text_width(cell));
-	fal_put_fmt(out, "%s%*s", before, width < 0 ? width - more : width + more, cell);
-}
-
 void
 fal_table_text(struct fal_table *t, struct fal_buf *out)
 {
@@ -223,7 +215,12 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 		for (size_t c = 0; c < t->columns; c++) {
 			if (width[c] == DROPPED)
 				continue;
-			put_cell(out, before, width[c], t->cell[r * t->columns + c]);
+			const char *cell = t->cell[r * t->columns + c];
+			/* printf counts bytes. */
+			const int more = (int)(strlen(cell) - fal_text_width(cell));
+			fal_put_fmt(out, "%s%*s", before,
+				    width[c] < 0 ? width[c] - more : width[c] + more,
+				    cell);
 			before = "  ";
 		}
 		while (out->err == 0 && out->p[out->n - 1] == ' ')

@@ -352,21 +352,14 @@ client_on_retry(uv_timer_t *h)
 		client_fail(c, err);
 }
 
-/* The exit code for an end that we did not choose. */
-static int
-client_exit_code(const struct fal_client *c, int err)
-{
-	if (err == FAL_EAUTH || err == FAL_EPERM)
-		return FAL_EXIT_NOPERM;
-	const bool never = err == FAL_EIO || err == FAL_ETRUNC || err == FAL_ENOENT;
-	return never && !c->was_opened ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NO;
-}
-
 static void
 client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 {
 	struct fal_client *c = arg;
-	int code = client_exit_code(c, err);
+	const bool failed = err == FAL_EIO || err == FAL_ETRUNC || err == FAL_ENOENT;
+	int code = err == FAL_EAUTH || err == FAL_EPERM ? FAL_EXIT_NOPERM
+		   : failed && !c->was_opened           ? FAL_EXIT_TEMPFAIL
+							: FAL_EXIT_NO;
 	(void)chan;
 	c->chan = NULL;
 	/* A coordinator that was just started may not listen yet. */

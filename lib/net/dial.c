@@ -81,18 +81,6 @@ dial_next_address(struct fal_chan *c)
 		dial_on_attempt(c, err);
 }
 
-/* A lookup has ended, by its result or libuv's error. */
-static void
-dial_on_lookup(struct fal_chan *c, int status, struct addrinfo *all)
-{
-	c->dial->lookup = NULL;
-	c->dial->all = c->dial->next = all;
-	if (status < 0)
-		dial_fail(c, status);
-	else
-		dial_next_address(c);
-}
-
 /* Running lookups of this process, whose threads they are: a lookup that hangs belongs to
  * no channel any more. */
 static atomic_uint lookups;
@@ -120,24 +108,6 @@ lookup_release(struct fal_lookup *l)
 	free(l);
 }
 
-/* libuv's name for an error of getaddrinfo. */
-static int
-lookup_status(int err)
-{
-	switch (err) {
-	case 0:
-		return 0;
-	case EAI_AGAIN:
-		return UV_EAI_AGAIN;
-	case EAI_MEMORY:
-		return UV_EAI_MEMORY;
-	case EAI_NONAME:
-		return UV_EAI_NONAME;
-	default:
-		return UV_EAI_FAIL;
-	}
-}
-
 static void *
 lookup_main(void *arg)
 {
@@ -148,7 +118,11 @@ lookup_main(void *arg)
 	const int err = getaddrinfo(l->host, l->port, &hints, &all);
 	atomic_fetch_sub(&lookups, 1);
 	pthread_mutex_lock(&l->lock);
-	l->status = lookup_status(err);
+	l->status = err == 0            ? 0
+		    : err == EAI_AGAIN  ? UV_EAI_AGAIN
+		    : err == EAI_MEMORY ? UV_EAI_MEMORY
+		    : err == EAI_NONAME ? UV_EAI_NONAME
+					: UV_EAI_FAIL;
 	l->all = err == 0 ? all : NULL;
 	if (!l->closing)
 		uv_async_send(&l->done);
@@ -177,30 +151,18 @@ static void
 lookup_on_done(uv_async_t *h)
 {
 	struct fal_lookup *l = h->data;
+	struct fal_chan *c = l->chan;
 	pthread_mutex_lock(&l->lock);
-	struct addrinfo *all = l->all;
+	c->dial->all = c->dial->next = l->all;
 	const int status = l->status;
 	l->all = NULL;
 	pthread_mutex_unlock(&l->lock);
 	lookup_cancel(l);
-	dial_on_lookup(l->chan, status, all);
-}
-
-static int
-lookup_start_thread(struct fal_lookup *l)
-{
-	pthread_t thread;
-	if (atomic_fetch_add(&lookups, 1) >= FAL_LOOKUPS_MAX) {
-		atomic_fetch_sub(&lookups, 1);
-		return UV_EAGAIN;
-	}
-	const int err = pthread_create(&thread, NULL, lookup_main, l);
-	if (err != 0) {
-		atomic_fetch_sub(&lookups, 1);
-		return uv_translate_sys_error(err);
-	}
-	pthread_detach(thread);
-	return 0;
+	c->dial->lookup = NULL;
+	if (status < 0)
+		dial_fail(c, status);
+	else
+		dial_next_address(c);
 }
 
 /* Looks the host up in a thread of its own.  A resolver cannot be interrupted, so a
@@ -211,6 +173,7 @@ dial_look_up(struct fal_chan *c)
 {
 	const char *host = c->dial->addr.what;
 	const size_t n = strlen(host) + 1;
+	pthread_t thread;
 	struct fal_lookup *l = fal_xcalloc(1, sizeof(*l) + n);
 	memcpy(l->host, host, n);
 	snprintf(l->port, sizeof(l->port), "%u", c->dial->addr.port);
@@ -223,12 +186,17 @@ dial_look_up(struct fal_chan *c)
 	l->done.data = l;
 	pthread_mutex_init(&l->lock, NULL);
 	atomic_init(&l->holders, 2);
-	err = lookup_start_thread(l);
+	err = UV_EAGAIN;
+	if (atomic_fetch_add(&lookups, 1) < FAL_LOOKUPS_MAX)
+		err = uv_translate_sys_error(
+			pthread_create(&thread, NULL, lookup_main, l));
 	if (err < 0) {
+		atomic_fetch_sub(&lookups, 1);
 		lookup_release(l); /* for the thread */
 		lookup_cancel(l);
 		return err;
 	}
+	pthread_detach(thread);
 	c->dial->lookup = l;
 	return 0;
 }
@@ -255,11 +223,10 @@ static int
 dial_unix(struct fal_chan *c)
 {
 	const int err = fal_chan_make_stream(c, false);
-	if (err < 0)
-		return err;
-	uv_pipe_connect(&c->dial->connect, &c->io.pipe, c->dial->addr.what,
-			dial_on_connect);
-	return 0;
+	if (err >= 0)
+		uv_pipe_connect(&c->dial->connect, &c->io.pipe, c->dial->addr.what,
+				dial_on_connect);
+	return err;
 }
 
 static void

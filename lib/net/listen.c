@@ -217,12 +217,10 @@ limit_handshakes(struct fal_listen *l)
 		return;
 	for (int proved = 0; proved < 2; proved++) {
 		unsigned n;
-		struct client *victim = find_victim(l, proved != 0, &n);
-		while (n > l->half_max) {
+		struct client *victim;
+		while (victim = find_victim(l, proved != 0, &n), n > l->half_max)
 			fal_chan_fail(victim->chan, FAL_ELIMIT,
 				      "too many handshakes are under way");
-			victim = find_victim(l, proved != 0, &n);
-		}
 	}
 }
 

@@ -186,7 +186,7 @@ slow_on_written(uv_write_t *req, int status)
 /* Bytes that the link takes of one channel before it is another channel's turn: a few
  * packets, if channels share the link. */
 static size_t
-slow_piece(const struct fal_slow *s) slow_piece(const struct fal_slow *s)
+slow_piece(const struct fal_slow *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.shared == NULL || s->link.bandwidth == 0)
@@ -224,34 +224,22 @@ slow_add_parcel(struct fal_slow *s, size_t n)
 	return p->bytes;
 }
 
-static int
-slow_add_pieces(struct fal_slow *s, const struct fal_outbox *b, size_t each)
+int
+fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 {
-	const size_t n = b->bytes;
+	const size_t n = b->bytes, each = slow_piece(s);
 	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
 	if (all != NULL)
 		fal_outbox_copy(b, all);
-	for (size_t at = 0; at < n && to != NULL; at += each) {
-		const size_t some = each < n - at ? each : n - at;
+	for (size_t at = 0, some; at < n && to != NULL; at += some) {
+		some = each < n - at ? each : n - at;
 		to = slow_add_parcel(s, some);
 		if (to != NULL)
 			memcpy(to, all + at, some);
 	}
 	free(all);
-	return to != NULL ? FAL_OK : FAL_ENOMEM;
-}
-
-int
-fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
-{
-	const size_t n = b->bytes, most = slow_piece(s);
-	char *to = NULL;
-	if (n > most && slow_add_pieces(s, b, most) < 0)
+	if (to == NULL)
 		return FAL_ENOMEM;
-	if (n <= most && (to = slow_add_parcel(s, n)) == NULL)
-		return FAL_ENOMEM;
-	if (to != NULL)
-		fal_outbox_copy(b, to);
 	s->is_taking = true;
 	slow_take_next(s, uv_hrtime());
 	slow_set_timer(s);
