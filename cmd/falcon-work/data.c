@@ -126,7 +126,7 @@ has_chunk(const struct prefetch *f, struct chunk_ref w)
 
 /* The slot of a chunk under way, or NULL. */
 static struct slot *
-slot_of(struct prefetch *f, struct chunk_ref w)
+chunk_slot(struct prefetch *f, struct chunk_ref w)
 {
 	for (unsigned i = 0; i < PREFETCH_SLOTS; i++)
 		if (f->slot[i].stage != SLOT_FREE && f->slot[i].chunk.test == w.test &&
@@ -141,7 +141,7 @@ next_chunk(struct prefetch *f, struct chunk_ref *w)
 {
 	while (f->urgents > 0 || f->next < f->n) {
 		*w = f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
-		if (!has_chunk(f, *w) && slot_of(f, *w) == NULL)
+		if (!has_chunk(f, *w) && chunk_slot(f, *w) == NULL)
 			return true;
 	}
 	return false;
@@ -305,8 +305,8 @@ prefetch_has_first_task(const struct prefetch *f)
 }
 
 static struct chunk_ref
-chunk_at(const struct prefetch *f, bool test, const struct fal_order *order,
-	 uint32_t place)
+chunk_of_place(const struct prefetch *f, bool test, const struct fal_order *order,
+	       uint32_t place)
 {
 	return (struct chunk_ref){ test, fal_order_at(order, place) /
 						 f->part[test]->per_chunk };
@@ -317,7 +317,7 @@ prefetch_has(const struct prefetch *f, bool test, const struct fal_order *order,
 	     uint32_t first, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (!has_chunk(f, chunk_at(f, test, order, first + i)))
+		if (!has_chunk(f, chunk_of_place(f, test, order, first + i)))
 			return false;
 	return true;
 }
@@ -327,8 +327,8 @@ prefetch_prioritize(struct prefetch *f, bool test, const struct fal_order *order
 		    uint32_t first, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		const struct chunk_ref w = chunk_at(f, test, order, first + i);
-		if (has_chunk(f, w) || slot_of(f, w) != NULL)
+		const struct chunk_ref w = chunk_of_place(f, test, order, first + i);
+		if (has_chunk(f, w) || chunk_slot(f, w) != NULL)
 			continue;
 		FAL_XGROW(f->urgent, f->urgent_cap, f->urgents + 1);
 		f->urgent[f->urgents++] = w;
@@ -341,7 +341,7 @@ int
 prefetch_add_chunk(struct prefetch *f, const struct fal_msg *m)
 {
 	const bool test = m->chunk.test != 0;
-	struct slot *p = slot_of(f, (struct chunk_ref){ test, m->chunk.chunk });
+	struct slot *p = chunk_slot(f, (struct chunk_ref){ test, m->chunk.chunk });
 	if (p == NULL || p->stage != SLOT_REQUESTED)
 		return FAL_ESTATE;
 	const size_t total = fal_chunk_bytes(f->part[test], p->chunk.chunk);

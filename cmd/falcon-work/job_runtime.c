@@ -60,7 +60,7 @@ runtime_agent_conf(const struct job_runtime *k)
 static uint64_t
 bytes_of_streams(const struct job_runtime *k, size_t streams)
 {
-	const uint64_t most = 3 * FAL_OUTBOX_MAX + FAL_CHAN_AHEAD;
+	const uint64_t most = 3 * FAL_OUTBOX_MAX + FAL_CHAN_READ_AHEAD;
 	const uint64_t model = k->setup.model->params * sizeof(float);
 	return streams * (model < most ? model : most);
 }
@@ -83,7 +83,7 @@ need_with_probe(struct job_runtime *k, uint64_t agent, uint64_t room)
  * probe of a larger batch may take what versions and sums will take later, or 16 MiB; it
  * is left out where --max-memory is less. */
 static int
-check_need(struct job_runtime *k, struct fal_diag *diag)
+runtime_check_need(struct job_runtime *k, struct fal_diag *diag)
 {
 	const struct work_opt *opt = k->conf.opt;
 	const uint64_t least = 16 << 20, most = opt->max_memory;
@@ -216,7 +216,7 @@ runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
 	else if (err == FAL_OK)
 		err = backend_native_new(&k->setup, opt->lanes_max, &k->backend, diag);
 	if (err == FAL_OK)
-		err = check_need(k, diag);
+		err = runtime_check_need(k, diag);
 	if (err < 0)
 		return err;
 	k->fetches_nothing = opt->data_dir != NULL || !k->backend->needs_samples;

@@ -149,7 +149,7 @@ on_blocks_needed(void *arg, uint64_t floats)
 }
 
 static void *
-lane_main(void *arg)
+lane_thread(void *arg)
 {
 	struct lane *l = arg;
 	/* An emulated task ends on time, not up to 50 µs later. */
@@ -281,7 +281,7 @@ lane_start_thread(struct lanes *all, uint32_t number)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	if (pthread_create(&l->thread, NULL, lane_main, l) == 0)
+	if (pthread_create(&l->thread, NULL, lane_thread, l) == 0)
 		return FAL_OK;
 	pthread_cond_destroy(&l->wake);
 	return FAL_ENOMEM; /* no memory for a stack */
@@ -511,7 +511,7 @@ spare_core_exists(struct spare_core *s, uint64_t now, uint32_t lanes)
 	const uint64_t since = now - s->at;
 	if (s->at > 0 && since < SPARE_EVERY_NS)
 		return s->exists;
-	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_own_ns();
+	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_cpu_ns();
 	const double left = (double)(idle - s->idle) + (double)(own - s->own);
 	const double enough = lanes + (s->exists ? spare_to_stay : spare_to_begin);
 	const bool is_known = s->at > 0 && idle > 0 && idle >= s->idle && own >= s->own;

@@ -69,7 +69,7 @@ uint64_t lanes_progress(const struct lanes *l);
 bool lanes_are_idle(const struct lanes *l);
 
 struct spare_core { /* zeroed at first */
-	/* ns: time of the last measurement; fal_cli_idle_ns and fal_cli_own_ns then */
+	/* ns: time of the last measurement; fal_cli_idle_ns and fal_cli_cpu_ns then */
 	uint64_t at, idle, own;
 	bool exists;
 };

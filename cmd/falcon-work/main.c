@@ -25,7 +25,7 @@ struct args {
 };
 
 static int
-bad_value(const char *option, const char *value, const char *want)
+value_error(const char *option, const char *value, const char *want)
 {
 	return fal_cli_usage(PROG, "--%s: '%s' is not %s", option, value, want);
 }
@@ -85,7 +85,7 @@ open_trainers(const struct args *t, struct work_opt *opt)
 
 /* Parses the values of options; 0 or an exit code. */
 static int
-parse_options(const struct args *t, const char *addr, struct work_opt *opt)
+parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
 {
 	struct fal_diag diag;
 	opt->cores = fal_cli_cores();
@@ -96,11 +96,11 @@ parse_options(const struct args *t, const char *addr, struct work_opt *opt)
 	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
 		return fal_cli_usage(PROG, "%s", diag.text);
 	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
-		return bad_value("lanes", t->lanes, "MIN:MAX, or a number");
+		return value_error("lanes", t->lanes, "MIN:MAX, or a number");
 	if (opt->name != NULL && !fal_name_valid(opt->name))
-		return bad_value("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
+		return value_error("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
 	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
-		return bad_value("compress", t->compress, "auto, always or never");
+		return value_error("compress", t->compress, "auto, always or never");
 	return FAL_EXIT_DONE;
 }
 
@@ -124,7 +124,7 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 	char host[FAL_NAME_MAX + 1] = "";
 	struct fal_client_key *key;
 	struct fal_diag diag;
-	int code = parse_options(t, addr, opt);
+	int code = parse_work_options(t, addr, opt);
 	gethostname(host, sizeof(host) - 1);
 	if (opt->name == NULL)
 		opt->name = fal_name_valid(host) ? host : "worker";

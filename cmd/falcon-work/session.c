@@ -139,7 +139,7 @@ link_set_target(struct shard_link *l, const struct fal_msg *m)
 		err = FAL_EFORMAT; /* the coordinator cannot have a command run */
 	/* A command that reaches the coordinator also reaches the listeners beside it. */
 	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
-		fal_addr_through(to, &at, &l->addr);
+		fal_addr_via_command(to, &at, &l->addr);
 	else
 		l->addr = at;
 	l->key = fal_secret_alloc(sizeof(*l->key));
@@ -989,7 +989,7 @@ session_dial_stream(struct session *s, const struct fal_addr *at,
 static bool
 session_was_misled(struct session *s, const struct fal_chan *c, bool opened)
 {
-	const bool misled = fal_chan_is_near(c) && !opened && !s->is_ending;
+	const bool misled = fal_chan_is_by_door(c) && !opened && !s->is_ending;
 	s->avoids_doors = s->avoids_doors || misled;
 	return misled;
 }
@@ -1129,7 +1129,7 @@ session_on_open(void *arg, struct fal_chan *c)
 	const struct work_opt *opt = s->opt;
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	s->phase = OPEN;
-	if (!fal_chan_is_near(c))
+	if (!fal_chan_is_by_door(c))
 		s->avoids_doors = false; /* the next session tries the door again */
 	fal_chan_compress(c, opt->compress);
 	m.hello.schema = fal_msg_schema();
@@ -1206,7 +1206,7 @@ on_roam_check(uv_timer_t *t)
 	if (s->is_ending || s->is_leaving)
 		return;
 	if (moved)
-		fal_retry_anew(&s->retry);
+		fal_retry_reset_pause(&s->retry);
 	if (moved && s->chan == NULL && uv_is_active((uv_handle_t *)&s->timer))
 		uv_timer_start(&s->timer, session_on_retry, 0, 0);
 	/* Sessions that began together are renewed at different times. */

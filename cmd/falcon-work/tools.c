@@ -31,7 +31,7 @@
 enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20 }; /* bytes */
 
 static int
-nomem(struct fal_diag *diag)
+diag_nomem(struct fal_diag *diag)
 {
 	return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 }
@@ -64,7 +64,7 @@ eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag
 	const struct fal_setup_text job = { file, e->job_text.p, e->job_text.n };
 	const struct fal_setup_text model = { path, e->model_text.p, e->model_text.n };
 	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	if (err == FAL_OK)
 		err = fal_setup_make(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
@@ -82,10 +82,10 @@ eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag
 		err = memory_need_check(e->opt, e->job.name, "needs", need, 0, diag);
 	}
 	if (err == FAL_OK && e->backend->ops->start(e->backend) < 0)
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
 			      fal_samples_put_set(e->samples, &e->set) < 0))
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	free(path);
 	return err;
 }
@@ -100,7 +100,7 @@ eval_load_params(struct eval *e, const char *path, struct fal_diag *diag)
 	const struct fal_safetensors file = fal_job_tensors(&e->job, path, &bytes);
 	e->params = fal_calloc_aligned(m->params, sizeof(float));
 	if (err == FAL_OK && e->params == NULL)
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	if (err == FAL_OK)
 		err = fal_safetensors_get(&file, m, e->params, diag);
 	fal_buf_free(&bytes);
@@ -206,7 +206,7 @@ print_prediction(const float *z, uint32_t classes)
 }
 
 static int
-predict(struct eval *e, struct fal_diag *diag)
+eval_predict(struct eval *e, struct fal_diag *diag)
 {
 	const struct fal_setup *s = &e->setup;
 	const struct fal_model *m = s->model;
@@ -248,7 +248,7 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 	/* An error so far is a fault of the files. */
 	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 	if (err == FAL_OK)
-		err = samples != NULL ? predict(&e, &diag)
+		err = samples != NULL ? eval_predict(&e, &diag)
 				      : eval_compute(&e, &sums, &diag);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", diag.text);
@@ -323,7 +323,7 @@ trial_load(struct trial *t, const struct work_opt *opt, const char *file,
 	for (int i = 0; i < VECTORS; i++)
 		t->grad[i] = fal_xcalloc_aligned(s->model->values, sizeof(float));
 	if (trial_make_samples(t, false) < 0 || trial_make_samples(t, true) < 0)
-		return nomem(diag);
+		return diag_nomem(diag);
 	t->index = fal_xcalloc(s->job.task, sizeof(*t->index));
 	t->label = fal_xcalloc(s->job.task, sizeof(*t->label));
 	trainer_job_make(&t->job, s);

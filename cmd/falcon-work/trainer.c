@@ -869,7 +869,7 @@ task_limit_ns(const struct trainer *t, unsigned kind)
 
 /* Puts the area's file, after its length, into the pipe of parameters. */
 static void
-put_area(struct trainer *t, const struct area *a)
+put_area_file(struct trainer *t, const struct area *a)
 {
 	fal_put_u64(&t->params.b, a->shape.bytes);
 	fal_put_bytes(&t->params.b, a->map, a->shape.bytes);
@@ -889,7 +889,7 @@ send_task(struct trainer *t, const struct trainer_task *task)
 		s->edition++;
 		if (pipes) {
 			fal_grad_put_params(&t->lines.b, line.version);
-			put_area(t, params);
+			put_area_file(t, params);
 		}
 	}
 	line.edition = s->edition;
@@ -898,7 +898,7 @@ send_task(struct trainer *t, const struct trainer_task *task)
 	line.samples = samples->shape.data;
 	fal_grad_put_task(&t->lines.b, &line);
 	if (pipes && t->hello.samples)
-		put_area(t, samples);
+		put_area_file(t, samples);
 	s->frame = 0;
 	s->frame_size = pipes && !line.eval ? sizeof(s->head) + t->job->params_bytes : 0;
 	s->fail.text[0] = '\0';

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static void
-comma(struct fal_buf *b)
+put_comma(struct fal_buf *b)
 {
 	/* A string always ends in a quote, so these bytes are never inside one. */
 	if (b->n > 0 && strchr("{[:\n", b->p[b->n - 1]) == NULL)
@@ -20,7 +20,7 @@ comma(struct fal_buf *b)
 void
 fal_json_open(struct fal_buf *b, char kind)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_u8(b, (uint8_t)kind);
 }
 
@@ -61,7 +61,7 @@ put_quoted(struct fal_buf *b, const char *s)
 void
 fal_json_key(struct fal_buf *b, const char *key)
 {
-	comma(b);
+	put_comma(b);
 	put_quoted(b, key);
 	fal_put_u8(b, ':');
 }
@@ -69,7 +69,7 @@ fal_json_key(struct fal_buf *b, const char *key)
 void
 fal_json_str(struct fal_buf *b, const char *s)
 {
-	comma(b);
+	put_comma(b);
 	put_quoted(b, s);
 }
 
@@ -78,7 +78,7 @@ fal_json_u64(struct fal_buf *b, uint64_t v)
 {
 	char digits[20];
 	size_t at = sizeof(digits);
-	comma(b);
+	put_comma(b);
 	do
 		digits[--at] = (char)('0' + v % 10);
 	while ((v /= 10) != 0);
@@ -109,21 +109,21 @@ fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n)
 void
 fal_json_i64(struct fal_buf *b, int64_t v)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_fmt(b, "%" PRId64, v);
 }
 
 void
 fal_json_bool(struct fal_buf *b, bool v)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_fmt(b, "%s", v ? "true" : "false");
 }
 
 void
 fal_json_num(struct fal_buf *b, double v)
 {
-	comma(b);
+	put_comma(b);
 	if (!isfinite(v)) {
 		fal_put_fmt(b, "null");
 		return;
@@ -165,7 +165,7 @@ put_micros(struct fal_buf *b, double v)
 void
 fal_json_fixed(struct fal_buf *b, double v, int decimals)
 {
-	comma(b);
+	put_comma(b);
 	if (decimals == 6 && put_micros(b, v))
 		return;
 	if (isfinite(v))

@@ -198,7 +198,7 @@ fal_cli_idle_ns(const char *root)
 }
 
 uint64_t
-fal_cli_own_ns(void)
+fal_cli_cpu_ns(void)
 {
 	struct timespec t;
 	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0)

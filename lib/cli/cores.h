@@ -23,6 +23,6 @@ uint64_t fal_cli_group_memory(const char *root);
 uint64_t fal_cli_idle_ns(const char *root);
 
 /* CPU time of this process, in ns; 0: not known. */
-uint64_t fal_cli_own_ns(void);
+uint64_t fal_cli_cpu_ns(void);
 
 #endif

@@ -212,7 +212,7 @@ bad_line(const struct lines *l, const char *what, const struct field *f)
 /* `f` if it may be quoted, else NULL: only a short field of an alphabet that a part of a
  * mangled key hardly has. */
 static const struct field *
-quotable(const struct field *f, const char *alphabet)
+quotable_or_null(const struct field *f, const char *alphabet)
 {
 	for (size_t i = 0; i < f->n; i++)
 		if (f->p[i] == '\0' || strchr(alphabet, f->p[i]) == NULL)
@@ -300,7 +300,7 @@ line_role(const struct lines *l, enum fal_role *role)
 	if (fal_role_parse(text, role) == FAL_OK)
 		return FAL_OK;
 	return bad_line(l, "role is not observe, work, shard, control or all",
-			quotable(&l->field[1], "abcdefghijklmnopqrstuvwxyz"));
+			quotable_or_null(&l->field[1], "abcdefghijklmnopqrstuvwxyz"));
 }
 
 /* Does field 2 begin with this word?  Then the word is removed. */
@@ -369,7 +369,7 @@ client_line(struct lines *l, struct fal_keyring *kr)
 			return bad_line(l,
 					"expiry is not a date YYYY-MM-DD or a time "
 					"YYYY-MM-DDThh:mm:ssZ",
-					quotable(&l->field[3], "0123456789-"));
+					quotable_or_null(&l->field[3], "0123456789-"));
 	}
 	kr->keys[kr->n++] = key;
 	return FAL_OK;

@@ -120,8 +120,8 @@ fal_addr_is_any(const char *text)
 }
 
 void
-fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
-		 struct fal_addr *out)
+fal_addr_via_command(const struct fal_addr *command, const struct fal_addr *to,
+		     struct fal_addr *out)
 {
 	*out = *command;
 	out->port = to->port;

@@ -49,8 +49,8 @@ void fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16
 bool fal_addr_is_any(const char *text);
 
 /* Makes the address that reaches the TCP address `to` by the same command. */
-void fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
-		      struct fal_addr *out);
+void fal_addr_via_command(const struct fal_addr *command, const struct fal_addr *to,
+			  struct fal_addr *out);
 
 /* Appends the command of an exec address with a NUL.  %h and %p become the host and port
  * to reach, as seen from the far end, by default a coordinator's; %% becomes a percent

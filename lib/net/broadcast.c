@@ -204,13 +204,14 @@ seal_message(void *of, uint32_t i, uint32_t thread)
 	struct fal_publication pub = s->pub;
 	uint8_t flags = 0;
 	if (s->unsealed) {
-		fal_record_shared_unsealed(&pub, a->of[i].index, &it->text, it->wire.p);
+		fal_record_put_shared_unsealed(&pub, a->of[i].index, &it->text,
+					       it->wire.p);
 		return;
 	}
 	pub.aead = s->pool->thread[thread].aead[s->suite];
 	if (it->text.p != a->of[i].msg.p)
 		flags = FAL_RECORD_ZSTD;
-	it->err = fal_record_shared_seal(&pub, a->of[i].index, flags, &it->text,
+	it->err = fal_record_seal_shared(&pub, a->of[i].index, flags, &it->text,
 					 it->wire.p);
 }
 

@@ -85,10 +85,10 @@ int fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *
 
 /* The pause before the next attempt, in ms: doubling, with jitter, but not longer than
  * the coordinator is looked for; the shortest again after a coordinator was there for
- * longer than the last pause, or after fal_retry_anew. */
+ * longer than the last pause, or after fal_retry_reset_pause. */
 uint64_t fal_retry_pause_ms(struct fal_retry *r, uint64_t now);
 static inline void
-fal_retry_anew(struct fal_retry *r)
+fal_retry_reset_pause(struct fal_retry *r)
 {
 	r->tries = 0;
 }

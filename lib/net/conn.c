@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #define OFFER ((size_t)128 << 10) /* bytes of bulk after which a batch is offered */
-#define IN_SLOW ((size_t)4 << 20) /* FAL_CHAN_AHEAD of an emulated link */
+#define IN_SLOW ((size_t)4 << 20) /* FAL_CHAN_READ_AHEAD of an emulated link */
 /* Bytes that TCP may hold unsent: control cannot overtake them. */
 #define NOTSENT_LOWAT (256 << 10)
 
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
-_Static_assert(FAL_CHAN_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
+_Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
 /* A server ends without an answer, or its answer does not authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
@@ -57,10 +57,10 @@ fal_chan_fd(const struct fal_chan *c)
 }
 
 bool
-fal_chan_is_kin(const struct fal_chan *c)
+fal_chan_is_same_user(const struct fal_chan *c)
 {
 	const int fd = fal_chan_fd(c);
-	return fd >= 0 && !chan_is_tcp(c) && fal_near_is_kin(fd);
+	return fd >= 0 && !chan_is_tcp(c) && fal_peer_is_same_user(fd);
 }
 
 int
@@ -102,7 +102,7 @@ chan_set_socket_options(const struct fal_chan *c)
 		{ IPPROTO_TCP, TCP_KEEPIDLE, FAL_CHAN_IDLE_S },
 		{ IPPROTO_TCP, TCP_KEEPINTVL, FAL_CHAN_PROBE_S },
 		{ IPPROTO_TCP, TCP_KEEPCNT, FAL_CHAN_PROBES },
-		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNHEARD_MS },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNACKED_MS },
 		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
 	};
 	const int fd = fal_chan_fd(c);
@@ -249,9 +249,9 @@ chan_on_keepalive(uv_timer_t *t)
 	const uint64_t said = c->out.tx;
 	c->silent_periods = c->was_heard ? 0 : c->silent_periods + 1;
 	c->was_heard = false;
-	if (c->silent_periods == FAL_CHAN_LIVES) {
+	if (c->silent_periods == FAL_CHAN_KEEPALIVES) {
 		fal_chan_fail(c, FAL_EIO, "nothing was heard for %g s",
-			      c->life_ms * FAL_CHAN_LIVES / 1e3);
+			      c->life_ms * FAL_CHAN_KEEPALIVES / 1e3);
 		return;
 	}
 	if (said == c->period_tx && c->out.bytes == 0 &&
@@ -266,7 +266,7 @@ chan_on_keepalive(uv_timer_t *t)
 static size_t
 chan_unopened(const struct fal_chan *c)
 {
-	return c->in.to - c->in.from - fal_slow_held(c->slow);
+	return c->in.to - c->in.from - fal_slow_held_bytes(c->slow);
 }
 
 /* --- the end of the stream --- */
@@ -276,7 +276,7 @@ chan_unopened(const struct fal_chan *c)
 static bool
 chan_sent_hello(const struct fal_chan *c)
 {
-	return (c->is_writing || c->out.tx != 0) && fal_slow_sent(c->slow) &&
+	return (c->is_writing || c->out.tx != 0) && fal_slow_has_sent(c->slow) &&
 	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
 }
 
@@ -316,8 +316,8 @@ static void
 chan_on_stream_end(void *arg, int status)
 {
 	struct fal_chan *c = arg;
-	const bool all_sent =
-		fal_writer_idle(c->writer) && c->out.bytes == 0 && fal_slow_sent(c->slow);
+	const bool all_sent = fal_writer_is_idle(c->writer) && c->out.bytes == 0 &&
+			      fal_slow_has_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (!c->is_server && c->state == FAL_CHAN_GREETING)
@@ -352,7 +352,7 @@ static void
 chan_send_process(struct fal_chan *c)
 {
 	uint8_t self[FAL_PROCESS_BYTES];
-	if (!fal_near_self(self))
+	if (!fal_process_name(self))
 		return; /* sealed records work as well */
 	c->sent_process = true;
 	chan_put_unseal(c, self, sizeof(self));
@@ -361,7 +361,7 @@ chan_send_process(struct fal_chan *c)
 static bool
 chan_may_unseal(const struct fal_chan *c)
 {
-	return c->unseals && c->slow == NULL && fal_chan_is_kin(c);
+	return c->unseals && c->slow == NULL && fal_chan_is_same_user(c);
 }
 
 /* Seals nothing that is sent from now on. */
@@ -392,7 +392,7 @@ chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 	if (c->knows_process || (!c->is_server && !c->sent_process))
 		return FAL_ESTATE;
 	c->knows_process = true;
-	if (!chan_may_unseal(c) || !fal_near_is(fal_chan_fd(c), p))
+	if (!chan_may_unseal(c) || !fal_peer_is_process(fal_chan_fd(c), p))
 		return FAL_OK;
 	if (c->is_server)
 		chan_send_process(c);
@@ -421,7 +421,7 @@ chan_set_session(struct fal_chan *c, const struct fal_session *s)
 	c->suite = s->tx.suite;
 	fal_session_skew(s, &c->skew);
 	c->in.from += s->used;
-	const size_t cap = c->slow != NULL ? IN_SLOW : FAL_CHAN_AHEAD;
+	const size_t cap = c->slow != NULL ? IN_SLOW : FAL_CHAN_READ_AHEAD;
 	uint8_t *p = fal_realloc(c->in.p, cap, 1);
 	if (p == NULL)
 		return FAL_ENOMEM;
@@ -445,7 +445,7 @@ chan_open(struct fal_chan *c)
 }
 
 /* Memory of a connection, its handshake and the start of its session. */
-#define SESSION_BYTES (FAL_CHAN_AHEAD + 65536)
+#define SESSION_BYTES (FAL_CHAN_READ_AHEAD + 65536)
 
 /* Handles the peer's half of the handshake.  False: the input is incomplete. */
 static bool
@@ -535,7 +535,7 @@ chan_update_reading(struct fal_chan *c)
 {
 	if (c->reading_paused ||
 	    (c->slow != NULL &&
-	     fal_slow_full(c->slow, c->in.to - c->in.from == c->in.cap)))
+	     fal_slow_is_full(c->slow, c->in.to - c->in.from == c->in.cap)))
 		uv_read_stop(&c->io.stream);
 	else if (!c->read_ended)
 		chan_start_reading(c);
@@ -593,8 +593,8 @@ chan_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 	c->in.to -= c->in.from;
 	c->in.from = 0;
 	size_t room = c->in.cap - c->in.to;
-	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
-		room = fal_slow_batch(c->slow);
+	if (c->slow != NULL && fal_slow_batch_limit(c->slow) < room)
+		room = fal_slow_batch_limit(c->slow);
 	*buf = uv_buf_init((char *)c->in.p + c->in.to, (unsigned)room);
 }
 
@@ -607,7 +607,7 @@ chan_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		return;
 	if (n < 0) {
 		c->read_ended = true;
-		if (c->slow == NULL || !fal_slow_ends(c->slow, (int)n))
+		if (c->slow == NULL || !fal_slow_set_end(c->slow, (int)n))
 			chan_on_stream_end(c, (int)n);
 		return;
 	}
@@ -640,7 +640,7 @@ chan_start_reading(struct fal_chan *c)
 static size_t
 chan_batch_limit(const struct fal_chan *c)
 {
-	const size_t slow = c->slow != NULL ? fal_slow_batch(c->slow) : SIZE_MAX;
+	const size_t slow = c->slow != NULL ? fal_slow_batch_limit(c->slow) : SIZE_MAX;
 	return slow <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
 }
 
@@ -683,7 +683,7 @@ chan_on_taken(void *arg)
 {
 	struct fal_chan *c = arg;
 	c->is_writing = false;
-	fal_outbox_taken(&c->out);
+	fal_outbox_complete(&c->out);
 	chan_pump(c);
 }
 
@@ -722,7 +722,7 @@ chan_on_shutdown(uv_shutdown_t *req, int status)
 static void
 chan_drained(struct fal_chan *c)
 {
-	if (c->state == FAL_CHAN_FLUSHING && !fal_slow_sent(c->slow))
+	if (c->state == FAL_CHAN_FLUSHING && !fal_slow_has_sent(c->slow))
 		return;
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
@@ -743,7 +743,7 @@ chan_try_write(struct fal_chan *c)
 	const unsigned n = fal_outbox_bufs(&c->out, bufs);
 	const int taken = uv_try_write(&c->io.stream, bufs, n);
 	if (taken > 0)
-		fal_outbox_took(&c->out, (size_t)taken);
+		fal_outbox_advance(&c->out, (size_t)taken);
 }
 
 /* Seals a batch, of which the socket gets as much as it takes: 1; 0: the queue has
@@ -764,9 +764,9 @@ chan_next_batch(struct fal_chan *c)
 	err = fal_slow_write(c->slow, &c->out);
 	if (err < 0)
 		return err;
-	c->is_writing = !fal_slow_took(c->slow);
+	c->is_writing = !fal_slow_has_taken(c->slow);
 	if (!c->is_writing)
-		fal_outbox_taken(&c->out);
+		fal_outbox_complete(&c->out);
 	return 1;
 }
 
@@ -818,7 +818,7 @@ chan_pump(struct fal_chan *c)
 	if (c->is_writing || c->out.bytes > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;
-	if (fal_writer_idle(c->writer))
+	if (fal_writer_is_idle(c->writer))
 		chan_drained(c);
 	else if (got > 0)
 		fal_chan_flush(c); /* other channels have their turn first */
@@ -866,7 +866,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
-	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_LIFE_MS;
+	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_KEEPALIVE_MS;
 	c->unseals = opt->unseals;
 	c->in.cap = FAL_CHAN_IN_GREETING;
 	c->in.p = fal_xcalloc(1, c->in.cap);
@@ -924,7 +924,7 @@ fal_chan_connected(struct fal_chan *c)
 	c->state = FAL_CHAN_GREETING;
 	c->is_local = (c->is_server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
 		      chan_has_local_peer(c) &&
-		      (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
+		      (c->slow == NULL || fal_slow_batch_limit(c->slow) == SIZE_MAX);
 	chan_set_socket_options(c);
 	const int err = chan_start_reading(c);
 	if (err < 0)
@@ -995,7 +995,7 @@ fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 void
 fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
 {
-	fal_writer_skip_shared(c->writer, is_old, arg);
+	fal_writer_drop_outdated(c->writer, is_old, arg);
 }
 
 int
@@ -1018,7 +1018,7 @@ fal_chan_compress(struct fal_chan *c, enum fal_compress mode)
 bool
 fal_chan_compressing(const struct fal_chan *c)
 {
-	return fal_writer_compressing(c->writer);
+	return fal_writer_is_compressing(c->writer);
 }
 
 const char *
@@ -1103,7 +1103,7 @@ fal_chan_stat(const struct fal_chan *c)
 }
 
 bool
-fal_chan_is_near(const struct fal_chan *c)
+fal_chan_is_by_door(const struct fal_chan *c)
 {
 	return c->is_near;
 }

@@ -26,21 +26,21 @@
 /* Milliseconds for connecting and the handshake, up to a client's first record, and again
  * for closing. */
 #define FAL_CHAN_DEADLINE_MS 10000
-/* Keepalive on every kind of stream: an end that has sent nothing for FAL_CHAN_LIFE_MS
- * sends an empty message, which the peer's owner does not see.  After FAL_CHAN_LIVES such
- * periods without a received byte the channel ends with FAL_EIO.  A time in which this
- * process was suspended counts as one period at most. */
-#define FAL_CHAN_LIFE_MS 10000
-#define FAL_CHAN_LIVES 6
+/* Keepalive on every kind of stream: an end that has sent nothing for
+ * FAL_CHAN_KEEPALIVE_MS sends an empty message, which the peer's owner does not see.
+ * After FAL_CHAN_KEEPALIVES such periods without a received byte the channel ends with
+ * FAL_EIO.  A time in which this process was suspended counts as one period at most. */
+#define FAL_CHAN_KEEPALIVE_MS 10000
+#define FAL_CHAN_KEEPALIVES 6
 /* TCP keepalive, on both sides: after FAL_CHAN_IDLE_S of silence the kernel probes the
  * peer, and again every FAL_CHAN_PROBE_S.  The channel ends with FAL_EIO after
  * FAL_CHAN_PROBES probes without an answer, and when sent bytes are not acknowledged, or
- * not taken, for FAL_CHAN_UNHEARD_MS.  So a peer that lost its power is noticed within a
+ * not taken, for FAL_CHAN_UNACKED_MS.  So a peer that lost its power is noticed within a
  * minute. */
 #define FAL_CHAN_IDLE_S 30
 #define FAL_CHAN_PROBE_S 10
 #define FAL_CHAN_PROBES 3
-#define FAL_CHAN_UNHEARD_MS 60000
+#define FAL_CHAN_UNACKED_MS 60000
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
 #define FAL_CHAN_TURN_NS 2000000u            /* of reading before other channels' turn */
 
@@ -70,7 +70,7 @@ struct fal_chan_ops {
 struct fal_chan_opt {
 	size_t send_cap;             /* bytes; 0: FAL_CHAN_SEND_CAP */
 	unsigned deadline_ms;        /* 0: FAL_CHAN_DEADLINE_MS */
-	unsigned life_ms;            /* 0: FAL_CHAN_LIFE_MS */
+	unsigned life_ms;            /* 0: FAL_CHAN_KEEPALIVE_MS */
 	const struct fal_link *link; /* a link to emulate; NULL: none */
 	/* Records go unsealed if both ends set this, and each end is the process that the
 	 * other end's kernel names as the peer of a Unix socket: so there is no relay. */
@@ -78,7 +78,7 @@ struct fal_chan_opt {
 };
 
 /* Bytes that an open channel reads ahead without an emulated link. */
-#define FAL_CHAN_AHEAD ((size_t)256 << 10)
+#define FAL_CHAN_READ_AHEAD ((size_t)256 << 10)
 
 /* ---- dialling ------------------------------------------------------------------------
  */
@@ -109,14 +109,14 @@ int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);
 
 /* Dials the local door beside a TCP address of this machine (net/near.h).  FAL_ENOENT:
- * there is no door.  The server has FAL_NEAR_MS for its answer, and opt->link is NULL. An
+ * there is no door.  The server has FAL_DOOR_MS for its answer, and opt->link is NULL. An
  * end before on_open proves nothing about the key, as any process may have answered at
  * the door: the server is at the port. */
 int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		  const struct fal_chan_ops *ops, struct fal_chan **out);
 /* Was the channel dialled by fal_dial_near? */
-bool fal_chan_is_near(const struct fal_chan *c);
+bool fal_chan_is_by_door(const struct fal_chan *c);
 
 /* ---- a channel -----------------------------------------------------------------------
  */

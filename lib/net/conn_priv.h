@@ -156,6 +156,6 @@ void fal_chan_connected(struct fal_chan *c);
  * a network. */
 int fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out);
 /* Is the peer a process of the same user, over a Unix socket? */
-bool fal_chan_is_kin(const struct fal_chan *c);
+bool fal_chan_is_same_user(const struct fal_chan *c);
 
 #endif

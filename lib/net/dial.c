@@ -385,7 +385,7 @@ fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 	      const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	      const struct fal_chan_ops *ops, struct fal_chan **out)
 {
-	const int fd = fal_near_reach(addr);
+	const int fd = fal_door_connect(addr);
 	if (fd < 0)
 		return FAL_ENOENT;
 	int err = dial_new_channel(loop, addr, key, opt, ops, out);
@@ -394,7 +394,7 @@ fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
 		return err;
 	}
 	(*out)->is_near = true;
-	fal_chan_set_deadline(*out, FAL_NEAR_MS);
+	fal_chan_set_deadline(*out, FAL_DOOR_MS);
 	err = dial_connected(*out, fd);
 	if (err < 0)
 		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));

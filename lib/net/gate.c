@@ -46,7 +46,7 @@ bucket_of(struct fal_limit *l, uint64_t source)
 }
 
 bool
-fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns)
+fal_limit_take_token(struct fal_limit *l, uint64_t source, uint64_t now_ns)
 {
 	struct fal_bucket *b = bucket_of(l, source);
 	if (b == NULL) {
@@ -63,7 +63,7 @@ fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns)
 }
 
 void
-fal_limit_give(struct fal_limit *l, uint64_t source)
+fal_limit_return_token(struct fal_limit *l, uint64_t source)
 {
 	struct fal_bucket *b = bucket_of(l, source);
 	if (b != NULL)
@@ -95,9 +95,10 @@ fal_gate_group(uint64_t from, const char *name)
 }
 
 int
-fal_gate_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns, struct fal_diag *diag)
+fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
+		     struct fal_diag *diag)
 {
-	if (from == 0 || fal_limit_take(&g->wrong, from, now_ns))
+	if (from == 0 || fal_limit_take_token(&g->wrong, from, now_ns))
 		return FAL_EAUTH;
 	return fal_diag_set(diag, FAL_ELIMIT, "too many handshakes in a short time");
 }
@@ -115,22 +116,22 @@ gate_was_seen(struct fal_gate *g, const uint8_t *mac)
 }
 
 int
-fal_gate_right(struct fal_gate *g, uint64_t from, uint64_t group, const uint8_t *mac,
-	       uint64_t now_ns, struct fal_diag *diag)
+fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
+		     const uint8_t *mac, uint64_t now_ns, struct fal_diag *diag)
 {
 	if (gate_was_seen(g, mac)) {
 		fal_diag_set(diag, FAL_EAUTH, "a handshake that was said before");
-		return fal_gate_wrong(g, from, now_ns, diag);
+		return fal_gate_count_wrong(g, from, now_ns, diag);
 	}
-	if (from == 0 || fal_limit_take(&g->right, group, now_ns))
+	if (from == 0 || fal_limit_take_token(&g->right, group, now_ns))
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_ELIMIT,
 			    "too many handshakes that opened no session");
 }
 
 void
-fal_gate_proved(struct fal_gate *g, uint64_t from, uint64_t group)
+fal_gate_refund(struct fal_gate *g, uint64_t from, uint64_t group)
 {
 	if (from != 0)
-		fal_limit_give(&g->right, group);
+		fal_limit_return_token(&g->right, group);
 }

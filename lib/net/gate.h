@@ -39,10 +39,10 @@ uint64_t fal_limit_source(const struct sockaddr *sa);
 /* Takes a token of `source` at `now_ns`, which is not 0 and does not go back.  False: no
  * token is left.  A new source takes over the fullest bucket, as it is: so all sources
  * together have at most FAL_LIMIT_SOURCES times the burst and the rate. */
-bool fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns);
+bool fal_limit_take_token(struct fal_limit *l, uint64_t source, uint64_t now_ns);
 
 /* Gives a token back, for a source that has proved to be a client. */
-void fal_limit_give(struct fal_limit *l, uint64_t source);
+void fal_limit_return_token(struct fal_limit *l, uint64_t source);
 
 #define FAL_GATE_WRONG 20  /* tokens of a source for wrong MACs */
 #define FAL_GATE_RIGHT 128 /* tokens of a name at a source for sessions not open yet */
@@ -62,15 +62,15 @@ uint64_t fal_gate_group(uint64_t from, const char *name);
 
 /* Counts a handshake with a wrong MAC from `from` (fal_limit_source; 0 has no limits):
  * FAL_EAUTH; FAL_ELIMIT, with `diag`: the source has no token left. */
-int fal_gate_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
-		   struct fal_diag *diag);
+int fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
+			 struct fal_diag *diag);
 
 /* Counts a handshake with the right `mac`, of FAL_GATE_PRINT bytes or more.  FAL_OK: it
  * may be answered; with `diag`: FAL_ELIMIT, not now; FAL_EAUTH, it is a replay. */
-int fal_gate_right(struct fal_gate *g, uint64_t from, uint64_t group, const uint8_t *mac,
-		   uint64_t now_ns, struct fal_diag *diag);
+int fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
+			 const uint8_t *mac, uint64_t now_ns, struct fal_diag *diag);
 
 /* A session has opened by an answered handshake: gives its token back. */
-void fal_gate_proved(struct fal_gate *g, uint64_t from, uint64_t group);
+void fal_gate_refund(struct fal_gate *g, uint64_t from, uint64_t group);
 
 #endif

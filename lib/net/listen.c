@@ -19,7 +19,7 @@
 
 #define BACKLOG 128
 
-TAILQ_HEAD(client_list, client);
+TAILQ_HEAD(peer_list, peer);
 
 /* An address that is listened at, or the local door beside it.  An endpoint is opened
  * once: its handle closes in its own time. */
@@ -45,7 +45,7 @@ struct fal_listen {
 	const struct fal_keyring *keyring; /* NULL: paused, connections wait */
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
-	struct client_list half,
+	struct peer_list half,
 		open; /* handshakes under way, open channels; oldest first */
 	unsigned half_n, half_max;
 	unsigned accepted; /* in this turn */
@@ -60,7 +60,7 @@ struct fal_listen {
 /* --- clients --- */
 
 /* An accepted channel, until it has ended. */
-struct client {
+struct peer {
 	struct fal_listen *listen; /* NULL: closed */
 	struct fal_chan *chan;
 	bool is_open;
@@ -68,30 +68,31 @@ struct client {
 	int64_t expires; /* of the key of an open channel */
 	uint64_t from;   /* fal_limit_source; 0: no network */
 	uint64_t group;  /* for the limits: `from`, then fal_gate_group */
-	TAILQ_ENTRY(client) link;
+	TAILQ_ENTRY(peer) link;
 };
 
 /* A wrong MAC is charged to its source, and a right one to its name and source. */
 static int
-client_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
-		   struct fal_buf *out, struct fal_diag *diag)
+peer_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
+		 struct fal_buf *out, struct fal_diag *diag)
 {
-	struct client *g = arg;
+	struct peer *g = arg;
 	struct fal_listen *l = g->listen;
 	struct fal_greeting said;
 	int err = fal_handshake_check(l->keyring, (int64_t)time(NULL), p, n, &said, diag);
 	if (err == FAL_EAUTH)
-		return fal_gate_wrong(&l->gate, g->from, uv_hrtime(), diag);
+		return fal_gate_count_wrong(&l->gate, g->from, uv_hrtime(), diag);
 	if (err < 0)
 		return err;
 	g->group = fal_gate_group(g->from, said.name);
-	err = fal_gate_right(&l->gate, g->from, g->group, said.mac, uv_hrtime(), diag);
+	err = fal_gate_count_right(&l->gate, g->from, g->group, said.mac, uv_hrtime(),
+				   diag);
 	return err < 0 ? err : fal_handshake_answer(l->keyring, &said, s, out, diag);
 }
 
 /* The reason why its key is no longer valid, or NULL: then g->expires is set. */
 static const char *
-client_check_key(struct client *g, char text[static FAL_EXPIRED_TEXT])
+peer_check_key(struct peer *g, char text[static FAL_EXPIRED_TEXT])
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(g->listen->keyring, &n);
@@ -116,7 +117,7 @@ client_check_key(struct client *g, char text[static FAL_EXPIRED_TEXT])
 
 /* Ends an open channel whose key is no longer valid. */
 static void
-client_end(struct client *g, const char *what)
+peer_end(struct peer *g, const char *what)
 {
 	const struct fal_listen_ops *ops = &g->listen->ops;
 	struct fal_diag why;
@@ -128,27 +129,27 @@ client_end(struct client *g, const char *what)
 }
 
 static void
-client_leave_half(struct client *g)
+peer_leave_half(struct peer *g)
 {
 	TAILQ_REMOVE(&g->listen->half, g, link);
 	g->listen->half_n--;
 }
 
 static void
-client_on_gone(void *arg)
+peer_on_gone(void *arg)
 {
-	struct client *g = arg;
+	struct peer *g = arg;
 	if (g->listen != NULL && g->is_open)
 		TAILQ_REMOVE(&g->listen->open, g, link);
 	else if (g->listen != NULL)
-		client_leave_half(g);
+		peer_leave_half(g);
 	free(g);
 }
 
 static void
-client_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+peer_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	const struct client *g = arg;
+	const struct peer *g = arg;
 	const struct fal_listen *l = g->listen;
 	(void)err;
 	if (l->ops.on_refused != NULL && !g->is_door)
@@ -156,18 +157,18 @@ client_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 }
 
 static void
-client_on_open(void *arg, struct fal_chan *c)
+peer_on_open(void *arg, struct fal_chan *c)
 {
-	struct client *g = arg;
+	struct peer *g = arg;
 	struct fal_listen *l = g->listen;
 	char text[FAL_EXPIRED_TEXT];
-	const char *why = client_check_key(g, text);
+	const char *why = peer_check_key(g, text);
 	if (why != NULL) { /* the key was valid when the handshake began */
 		fal_chan_fail(c, FAL_EPERM, "key '%s' %s", fal_chan_name(c), why);
 		return;
 	}
-	client_leave_half(g);
-	fal_gate_proved(&l->gate, g->from, g->group);
+	peer_leave_half(g);
+	fal_gate_refund(&l->gate, g->from, g->group);
 	TAILQ_INSERT_TAIL(&l->open, g, link);
 	g->is_open = true;
 	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
@@ -175,30 +176,30 @@ client_on_open(void *arg, struct fal_chan *c)
 
 /* Does it count among the handshakes that have proved a key, or have not? */
 static bool
-client_counts(const struct client *g, bool proved)
+peer_counts(const struct peer *g, bool proved)
 {
 	const enum fal_chan_state is = g->chan->state;
 	return is != FAL_CHAN_DEAD && (is == FAL_CHAN_UNPROVEN) == proved;
 }
 
 /* The oldest handshake of the group with most of them; `*n`: of all groups. */
-static struct client *
+static struct peer *
 find_victim(struct fal_listen *l, bool proved, unsigned *n)
 {
-	struct client *g, *d, *victim = NULL;
+	struct peer *g, *d, *victim = NULL;
 	unsigned most = 0, seen = 0;
 	*n = 0;
 	TAILQ_FOREACH(g, &l->half, link)
-	*n += client_counts(g, proved);
+	*n += peer_counts(g, proved);
 	TAILQ_FOREACH(g, &l->half, link)
 	{
 		unsigned same = 0;
 		if (seen + most >= *n)
 			break;
-		if (!client_counts(g, proved))
+		if (!peer_counts(g, proved))
 			continue;
 		for (d = g; d != NULL; d = TAILQ_NEXT(d, link))
-			same += client_counts(d, proved) && d->group == g->group;
+			same += peer_counts(d, proved) && d->group == g->group;
 		if (same > most) {
 			most = same;
 			victim = g;
@@ -217,7 +218,7 @@ limit_handshakes(struct fal_listen *l)
 		return;
 	for (int proved = 0; proved < 2; proved++) {
 		unsigned n;
-		struct client *victim;
+		struct peer *victim;
 		while (victim = find_victim(l, proved != 0, &n), n > l->half_max)
 			fal_chan_fail(victim->chan, FAL_ELIMIT,
 				      "too many handshakes are under way");
@@ -230,13 +231,13 @@ static bool
 endpoint_accept(struct endpoint *d)
 {
 	struct fal_listen *l = d->listen;
-	struct client *g = fal_calloc(1, sizeof(*g));
+	struct peer *g = fal_calloc(1, sizeof(*g));
 	const struct fal_chan_ops ops = { .arg = g,
-					  .on_open = client_on_open,
-					  .on_close = client_on_close };
+					  .on_open = peer_on_open,
+					  .on_close = peer_on_close };
 	const struct fal_chan_host host = { .arg = g,
-					    .greet = client_on_greeting,
-					    .gone = client_on_gone };
+					    .greet = peer_on_greeting,
+					    .gone = peer_on_gone };
 	if (g == NULL)
 		return false;
 	g->listen = l;
@@ -247,7 +248,7 @@ endpoint_accept(struct endpoint *d)
 		free(g);
 		return err != FAL_ELIMIT;
 	}
-	if (d->is_door && !fal_chan_is_kin(g->chan)) {
+	if (d->is_door && !fal_chan_is_same_user(g->chan)) {
 		g->listen = NULL;
 		fal_chan_kill(g->chan);
 		return true;
@@ -291,7 +292,7 @@ listen_on_turn(uv_check_t *h)
 /* Is the channel still open?  The owner may have closed this channel, or all, in the
  * callback for an earlier one. */
 static bool
-client_is_open(const struct client *g)
+peer_is_open(const struct peer *g)
 {
 	return g->listen != NULL && g->chan->state == FAL_CHAN_OPEN;
 }
@@ -303,11 +304,11 @@ listen_on_review(uv_timer_t *h)
 	struct fal_listen *l = h->data;
 	const int64_t now = (int64_t)time(NULL);
 	char text[FAL_EXPIRED_TEXT];
-	struct client *g;
+	struct peer *g;
 	TAILQ_FOREACH(g, &l->open, link)
-	if (client_is_open(g) && now >= g->expires)
-		client_end(g, fal_keyring_expired(l->keyring, fal_chan_name(g->chan), now,
-						  text));
+	if (peer_is_open(g) && now >= g->expires)
+		peer_end(g, fal_keyring_expired(l->keyring, fal_chan_name(g->chan), now,
+						text));
 }
 
 /* --- binding --- */
@@ -342,7 +343,7 @@ endpoint_listen(struct endpoint *d, int fd)
 static void
 endpoint_open_door(struct endpoint *d, struct fal_listen *l, const struct sockaddr *at)
 {
-	const int fd = fal_near_bind(at);
+	const int fd = fal_door_bind(at);
 	if (fd < 0)
 		return;
 	*d = (struct endpoint){ .listen = l, .is_door = true };
@@ -548,14 +549,14 @@ fal_listen_addrs(const struct fal_listen *l, struct fal_addr out[static FAL_ADDR
 void
 fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 {
-	struct client *g;
+	struct peer *g;
 	l->keyring = keyring;
 	TAILQ_FOREACH(g, &l->open, link)
 	{
 		char text[FAL_EXPIRED_TEXT];
-		const char *why = client_is_open(g) ? client_check_key(g, text) : NULL;
+		const char *why = peer_is_open(g) ? peer_check_key(g, text) : NULL;
 		if (why != NULL)
-			client_end(g, why);
+			peer_end(g, why);
 	}
 }
 
@@ -563,7 +564,7 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 static void
 listen_forget_clients(struct fal_listen *l)
 {
-	struct client *g;
+	struct peer *g;
 	TAILQ_FOREACH(g, &l->half, link)
 	{
 		g->listen = NULL;

@@ -49,7 +49,7 @@ door_socket(void)
 }
 
 int
-fal_near_bind(const struct sockaddr *at)
+fal_door_bind(const struct sockaddr *at)
 {
 	char ip[INET6_ADDRSTRLEN];
 	struct sockaddr_un to;
@@ -77,7 +77,7 @@ peer_of_same_user(int fd, struct ucred *of)
 }
 
 bool
-fal_near_is_kin(int fd)
+fal_peer_is_same_user(int fd)
 {
 	struct ucred of;
 	return peer_of_same_user(fd, &of);
@@ -119,13 +119,13 @@ process_name(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
 }
 
 bool
-fal_near_self(uint8_t out[static FAL_PROCESS_BYTES])
+fal_process_name(uint8_t out[static FAL_PROCESS_BYTES])
 {
 	return process_name(getpid(), out);
 }
 
 bool
-fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
+fal_peer_is_process(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 {
 	struct ucred of;
 	uint8_t want[FAL_PROCESS_BYTES];
@@ -185,7 +185,7 @@ parse_own_address(const struct fal_addr *at, union ip_address *out)
 }
 
 int
-fal_near_reach(const struct fal_addr *at)
+fal_door_connect(const struct fal_addr *at)
 {
 	union ip_address is;
 	char own[INET6_ADDRSTRLEN];
@@ -199,7 +199,7 @@ fal_near_reach(const struct fal_addr *at)
 		const socklen_t n = door_name(ip[i], at->port, &to);
 		const int fd = door_socket();
 		if (fd >= 0 && connect(fd, (struct sockaddr *)&to, n) == 0 &&
-		    fal_near_is_kin(fd))
+		    fal_peer_is_same_user(fd))
 			return fd;
 		if (fd >= 0)
 			close(fd);

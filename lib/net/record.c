@@ -43,7 +43,7 @@ flags_fit(const struct fal_record *r)
 }
 
 int
-fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
+fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out)
 {
 	if (n < FAL_RECORD_HEAD)
 		return FAL_ETRUNC;
@@ -82,7 +82,7 @@ fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p, si
 }
 
 void
-fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n)
+fal_record_put_unsealed(uint8_t flags, uint8_t *p, size_t n)
 {
 	assert(n <= FAL_RECORD_MAX);
 	record_put_head(p, (uint32_t)n, FAL_RECORD_SESSION, flags | FAL_RECORD_UNSEALED);
@@ -114,8 +114,8 @@ put_shared_head(const struct fal_publication *pub, uint32_t index, uint8_t flags
 }
 
 void
-fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
-			   const struct fal_aead_text *msg, uint8_t *p)
+fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+			       const struct fal_aead_text *msg, uint8_t *p)
 {
 	const size_t n = msg->n + msg->rest_n;
 	assert(n <= FAL_RECORD_MAX);
@@ -126,7 +126,7 @@ fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
 }
 
 int
-fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
+fal_record_seal_shared(const struct fal_publication *pub, uint32_t index, uint8_t flags,
 		       const struct fal_aead_text *msg, uint8_t *p)
 {
 	const size_t n = msg->n + msg->rest_n;
@@ -352,7 +352,7 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		const uint8_t **msg, size_t *msg_n)
 {
 	struct fal_record rec;
-	int err = fal_record_peek(p, n, &rec);
+	int err = fal_record_parse_head(p, n, &rec);
 	if (err < 0)
 		return err;
 	const bool is_shared = rec.type == FAL_RECORD_SHARED;

@@ -70,7 +70,7 @@ struct fal_publication {
 /* Parses the head of the record at `p`, of n bytes so far.  FAL_ETRUNC: the record is not
  * complete; FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are.
  */
-int fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out);
+int fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out);
 
 /* Makes a session or unseal record in place: the message's n ≤ FAL_RECORD_MAX bytes stand
  * at p + FAL_RECORD_HEAD, with room for FAL_SEAL_TAG after them.  FAL_ELIMIT as
@@ -80,17 +80,17 @@ int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p
 
 /* Makes an unsealed session record: writes its head at p; the message's n bytes stand at
  * p + FAL_RECORD_HEAD. */
-void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
+void fal_record_put_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
 /* Makes a shared record of a message that lies elsewhere, in two places.  Besides the
  * head, count and ad of `pub` are authenticated, so that a reader knows the last record.
  * Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
-int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
+int fal_record_seal_shared(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 
 /* Makes an unsealed shared record of the same message. */
-void fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
-				const struct fal_aead_text *msg, uint8_t *p);
+void fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+				    const struct fal_aead_text *msg, uint8_t *p);
 
 /* ---- the receiving half of a session: records in, messages out -----------------------
  *

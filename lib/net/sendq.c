@@ -171,7 +171,7 @@ writer_drop_shared(struct fal_writer *w, struct fal_node *node)
 }
 
 void
-fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
+fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
 {
 	struct fal_node *next;
 	for (struct fal_node *node = TAILQ_FIRST(&w->bulk); node != NULL; node = next) {
@@ -189,7 +189,7 @@ node_awaits_record(const struct fal_node *node)
 }
 
 bool
-fal_writer_idle(const struct fal_writer *w)
+fal_writer_is_idle(const struct fal_writer *w)
 {
 	const struct fal_node *node = TAILQ_FIRST(&w->bulk);
 	while (node != NULL && node_awaits_record(node))
@@ -208,7 +208,7 @@ fal_writer_compress(struct fal_writer *w, enum fal_compress mode)
 }
 
 bool
-fal_writer_compressing(const struct fal_writer *w)
+fal_writer_is_compressing(const struct fal_writer *w)
 {
 	return w->mode == FAL_COMPRESS_ALWAYS || w->trial || w->pays;
 }
@@ -286,11 +286,11 @@ writer_make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 	uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
 	w->tries += node->bulk && !node->packed && !node->zipped;
 	if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
-	    (node->packed || fal_writer_compressing(w)) && writer_compress(w, node))
+	    (node->packed || fal_writer_is_compressing(w)) && writer_compress(w, node))
 		flags = FAL_RECORD_ZSTD;
 	*n = FAL_RECORD_HEAD + node->n;
 	if (w->unsealed) {
-		fal_record_unsealed(flags, node->bytes, node->n);
+		fal_record_put_unsealed(flags, node->bytes, node->n);
 		return FAL_OK;
 	}
 	*n += FAL_SEAL_TAG;
@@ -412,7 +412,7 @@ outbox_measure(struct fal_outbox *b, size_t bytes)
 }
 
 void
-fal_outbox_taken(struct fal_outbox *b)
+fal_outbox_complete(struct fal_outbox *b)
 {
 	const size_t bytes = b->bytes;
 	fal_outbox_drop(b);
@@ -421,11 +421,11 @@ fal_outbox_taken(struct fal_outbox *b)
 }
 
 void
-fal_outbox_took(struct fal_outbox *b, size_t n)
+fal_outbox_advance(struct fal_outbox *b, size_t n)
 {
 	b->taken += n;
 	if (b->taken == b->bytes)
-		fal_outbox_taken(b);
+		fal_outbox_complete(b);
 }
 
 size_t

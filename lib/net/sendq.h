@@ -87,16 +87,16 @@ int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
 /* Drops the unsent rest of outdated publications in the queue. */
 typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
-void fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
+void fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
 
 /* Is the queue without records that could leave?  Records not made yet do not count. */
-bool fal_writer_idle(const struct fal_writer *w);
+bool fal_writer_is_idle(const struct fal_writer *w);
 
 /* See fal_chan_compress.  During a measurement fal_writer_next needs `rate`, the link's
  * bytes a second (0: not known yet); a link whose rate is not known by the end is too
  * fast for compression. */
 void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
-bool fal_writer_compressing(const struct fal_writer *w);
+bool fal_writer_is_compressing(const struct fal_writer *w);
 
 /* The next bytes for the wire: 1 and `out`, for fal_piece_free; 0: nothing to send yet;
  * FAL_ELIMIT: the nonces are used up; FAL_ENOMEM. */
@@ -137,8 +137,8 @@ void fal_outbox_copy(const struct fal_outbox *b, char *out);
 
 /* The socket has taken n more bytes; the socket has taken all, which drops the batch;
  * drops the batch. */
-void fal_outbox_took(struct fal_outbox *b, size_t n);
-void fal_outbox_taken(struct fal_outbox *b);
+void fal_outbox_advance(struct fal_outbox *b, size_t n);
+void fal_outbox_complete(struct fal_outbox *b);
 void fal_outbox_drop(struct fal_outbox *b);
 
 /* The bytes of a batch for FAL_OUTBOX_S. */

@@ -128,7 +128,7 @@ fal_slow_read(struct fal_slow *s, size_t n)
 }
 
 bool
-fal_slow_ends(struct fal_slow *s, int status)
+fal_slow_set_end(struct fal_slow *s, int status)
 {
 	if (s->count == 0)
 		return false;
@@ -137,13 +137,13 @@ fal_slow_ends(struct fal_slow *s, int status)
 }
 
 size_t
-fal_slow_held(const struct fal_slow *s)
+fal_slow_held_bytes(const struct fal_slow *s)
 {
 	return s == NULL ? 0 : (size_t)(s->read - s->arrived);
 }
 
 bool
-fal_slow_full(const struct fal_slow *s, bool no_room)
+fal_slow_is_full(const struct fal_slow *s, bool no_room)
 {
 	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || no_room);
 }
@@ -177,7 +177,7 @@ slow_on_written(uv_write_t *req, int status)
 		return;
 	if (status < 0)
 		s->ops.ended(s->ops.arg, status);
-	else if (fal_slow_sent(s))
+	else if (fal_slow_has_sent(s))
 		s->ops.sent(s->ops.arg);
 	if (!s->is_closed)
 		slow_set_timer(s);
@@ -247,7 +247,7 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 }
 
 bool
-fal_slow_took(struct fal_slow *s)
+fal_slow_has_taken(struct fal_slow *s)
 {
 	if (s->next != NULL || s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
 		return false;
@@ -256,13 +256,13 @@ fal_slow_took(struct fal_slow *s)
 }
 
 bool
-fal_slow_sent(const struct fal_slow *s)
+fal_slow_has_sent(const struct fal_slow *s)
 {
 	return s == NULL || s->out_n == 0;
 }
 
 size_t
-fal_slow_batch(const struct fal_slow *s)
+fal_slow_batch_limit(const struct fal_slow *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.bandwidth == 0)

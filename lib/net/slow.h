@@ -43,12 +43,12 @@ void fal_slow_read(struct fal_slow *s, size_t n);
 
 /* The stream has ended.  True: bytes are still on the link; `arrived` follows, and after
  * the last byte `ended`. */
-bool fal_slow_ends(struct fal_slow *s, int status);
+bool fal_slow_set_end(struct fal_slow *s, int status);
 
 /* The bytes read that are still on the link; NULL: 0. */
-size_t fal_slow_held(const struct fal_slow *s);
+size_t fal_slow_held_bytes(const struct fal_slow *s);
 /* Does the link want no more bytes now?  `no_room`: the channel has no room for any. */
-bool fal_slow_full(const struct fal_slow *s, bool no_room);
+bool fal_slow_is_full(const struct fal_slow *s, bool no_room);
 
 /* Copies the batch onto the link; `taken` follows when the link has taken all.
  * FAL_ENOMEM. */
@@ -56,12 +56,12 @@ int fal_slow_write(struct fal_slow *s, const struct fal_outbox *b);
 
 /* Has the link nearly taken the batch, so that the next may come?  Then `taken` does not
  * follow. */
-bool fal_slow_took(struct fal_slow *s);
+bool fal_slow_has_taken(struct fal_slow *s);
 
 /* Has the socket all bytes written?  NULL: true. */
-bool fal_slow_sent(const struct fal_slow *s);
+bool fal_slow_has_sent(const struct fal_slow *s);
 
 /* Bytes to write or read at once, for about 2 ms of the link; SIZE_MAX: no limit. */
-size_t fal_slow_batch(const struct fal_slow *s);
+size_t fal_slow_batch_limit(const struct fal_slow *s);
 
 #endif

@@ -428,7 +428,7 @@ static void
 name(struct end *from, int changed)
 {
 	uint8_t process[FAL_PROCESS_BYTES];
-	assert_true(fal_near_self(process));
+	assert_true(fal_process_name(process));
 	if (changed >= 0)
 		process[changed] ^= 1;
 	fal_writer_put_unseal(from->c->writer, process, sizeof(process));

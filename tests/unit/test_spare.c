@@ -18,10 +18,10 @@ static uint64_t idle, own;          /* what the system says */
 static uint32_t asked;
 
 uint64_t __wrap_fal_cli_idle_ns(const char *root);
-uint64_t __wrap_fal_cli_own_ns(void);
+uint64_t __wrap_fal_cli_cpu_ns(void);
 
 uint64_t
-__wrap_fal_cli_own_ns(void)
+__wrap_fal_cli_cpu_ns(void)
 {
 	return own;
 }
