@@ -163,7 +163,7 @@ $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	-Wl$(comma)--wrap=$($(f)_WRAP))))
 # falcon-work that lies, which falcon-ps must find.
 LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put fal_agent_finished \
-	fal_chan_send fal_dial fal_dial_near
+	fal_chan_send fal_dial fal_dial_door
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\

@@ -980,7 +980,7 @@ session_dial_stream(struct session *s, const struct fal_addr *at,
 					  .unseals = true };
 	int err = FAL_ENOENT;
 	if (!s->avoids_doors && opt.link == NULL)
-		err = fal_dial_near(&s->loop, at, key, &opt, ops, out);
+		err = fal_dial_door(&s->loop, at, key, &opt, ops, out);
 	return err == FAL_ENOENT ? fal_dial(&s->loop, at, key, &opt, ops, out) : err;
 }
 

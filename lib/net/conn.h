@@ -112,10 +112,10 @@ int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
  * there is no door.  The server has FAL_DOOR_MS for its answer, and opt->link is NULL. An
  * end before on_open proves nothing about the key, as any process may have answered at
  * the door: the server is at the port. */
-int fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+int fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 		  const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		  const struct fal_chan_ops *ops, struct fal_chan **out);
-/* Was the channel dialled by fal_dial_near? */
+/* Was the channel dialled by fal_dial_door? */
 bool fal_chan_is_by_door(const struct fal_chan *c);
 
 /* ---- a channel -----------------------------------------------------------------------

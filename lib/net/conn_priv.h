@@ -56,7 +56,7 @@ struct fal_chan {
 	bool is_killed;
 	bool is_server;
 	bool is_local;       /* the peer is on this machine, without an emulated link */
-	bool is_near;        /* dialled by fal_dial_near */
+	bool is_near;        /* dialled by fal_dial_door */
 	bool has_stream;     /* io's handle is to be closed */
 	bool reading_paused; /* until the next turn */
 	bool read_ended;     /* the stream will bring no more bytes */

@@ -381,7 +381,7 @@ fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_k
 }
 
 int
-fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 	      const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	      const struct fal_chan_ops *ops, struct fal_chan **out)
 {

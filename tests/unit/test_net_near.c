@@ -51,7 +51,7 @@ dials(struct world *w, int i, struct fal_addr at, int psk)
 	const struct fal_client_key key = client_key("lab", psk, 1);
 	const struct fal_chan_ops ops = ops_of(&w->client[i]);
 	const struct fal_chan_opt opt = { 0 };
-	int err = fal_dial_near(&w->loop, &at, &key, &opt, &ops, &w->client[i].c);
+	int err = fal_dial_door(&w->loop, &at, &key, &opt, &ops, &w->client[i].c);
 	if (err != FAL_ENOENT)
 		assert_int_equal(err, 0);
 	return err == 0;

@@ -246,7 +246,7 @@ two_meet(enum way way, uint64_t seed)
 	ops.on_place = on_place;
 	ops.on_placed = on_placed;
 	if (way == BY_DOOR)
-		assert_int_equal(fal_dial_near(&t.w.loop, &at, &key, &by, &ops, &c->c),
+		assert_int_equal(fal_dial_door(&t.w.loop, &at, &key, &by, &ops, &c->c),
 				 0);
 	else
 		assert_int_equal(fal_dial(&t.w.loop, &at, &key, &by, &ops, &c->c), 0);
