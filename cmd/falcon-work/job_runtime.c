@@ -31,7 +31,7 @@ memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
 				    : "");
 }
 
-/* All but what follows from k->maximum. */
+/* All but the members that depend on k->maximum. */
 static struct fal_agent_conf
 base_agent_conf(const struct job_runtime *k)
 {
@@ -300,7 +300,8 @@ runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run)
 bool
 runtime_can_start_early(const struct job_runtime *k)
 {
-	/* Only a native net without emulation knows what it waits for in real time. */
+	/* Only the native net waits for blocks, and only without emulation in real time.
+	 */
 	return k->backend->only_computes && k->conf.opt->emulate == NULL &&
 	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
 }

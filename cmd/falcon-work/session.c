@@ -1019,8 +1019,8 @@ on_link_open(void *arg, struct fal_chan *c)
 	} else if (s->agent != NULL) {
 		session_on_chunk(s);
 		if (s->phase >= READY && !s->is_ending)
-			session_after_agent(s,
-					    FAL_OK); /* sends what awaited the stream */
+			session_after_agent(
+				s, FAL_OK); /* sends the pushes that awaited the stream */
 	}
 }
 
@@ -1104,7 +1104,7 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	session_disconnected(s);
 }
 
-/* WELCOME did not come: what carries the stream may have swallowed HELLO. */
+/* WELCOME did not come: a carrier of the stream may have swallowed HELLO. */
 static void
 on_answer_deadline(uv_timer_t *t)
 {

@@ -1,4 +1,4 @@
-/* Queues, compression and sealing of what is sent, and batches of it. */
+/* Queues, compression and sealing of messages to send, and batches of records. */
 #include "net/sendq.h"
 
 #include "base/fault.h"
