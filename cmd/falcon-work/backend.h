@@ -14,12 +14,13 @@
 /* The figures of a backend that READY carries. */
 struct backend_profile {
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint64_t task_ns; /* of the largest task */
+	uint64_t task_ns; /* time of the largest task */
 	/* The samples of a larger batch, and its time measured in the same way; 0, 0: no
 	 * larger batch was tried. */
 	uint32_t large_batch;
 	uint64_t large_ns;
-	uint8_t data_hash[FAL_DATA_HASH]; /* of the trainers' own data; 0: not known */
+	uint8_t data_hash[FAL_DATA_HASH]; /* hash of the trainers' own data; 0: not known
+					   */
 	char kernels[FAL_MSG_NAME];       /* description of the kernels */
 	uint32_t lane; /* the lane of the trainer that was probed last */
 };
@@ -28,14 +29,14 @@ struct backend_profile {
 struct backend {
 	const struct backend_ops *ops;
 	bool needs_samples; /* Falcon loads the samples of tasks */
-	bool only_computes; /* it never waits: the loop may run short tasks itself */
+	bool only_computes; /* a task never waits: the loop may run short ones itself */
 };
 
 /* The memory that a backend takes, in bytes. */
 struct backend_memory {
-	uint64_t kernels;       /* of their library */
-	uint64_t lanes;         /* of all lanes */
-	uint64_t probe;         /* of the probe, before the first task */
+	uint64_t kernels;       /* the kernel library */
+	uint64_t lanes;         /* all lanes */
+	uint64_t probe;         /* the probe, before the first task */
 	uint64_t address_space; /* besides, hardly used */
 };
 

@@ -57,7 +57,8 @@ trainer_pool_close(struct trainer_pool *pool)
 {
 	if (pool == NULL)
 		return;
-	for (uint32_t i = 0; i < pool->lanes; i++) /* so that all end at the same time */
+	for (uint32_t i = 0; i < pool->lanes;
+	     i++) /* first, so that all end at the same time */
 		trainer_close_input(pool->trainer[i]);
 	for (uint32_t i = 0; i < pool->lanes; i++)
 		trainer_free(pool->trainer[i]);
@@ -295,7 +296,7 @@ struct exec_backend {
 	uint32_t *index, count;
 	bool is_pure; /* same task, same bits; false before the probe */
 	uint8_t bits[FAL_HASH_BYTES];
-	_Atomic uint64_t ids; /* of fixed tasks */
+	_Atomic uint64_t ids; /* number of fixed tasks */
 };
 
 enum { MOST_FAILURES = 3, MOST_DIFFERING = 3 };

@@ -19,7 +19,7 @@ struct chunk_ref {
 enum slot_stage {
 	SLOT_FREE,
 	SLOT_READING,   /* the cache */
-	SLOT_REQUESTED, /* of the coordinator */
+	SLOT_REQUESTED, /* from the coordinator */
 	SLOT_CACHING    /* the chunk has arrived, and is written to the cache */
 };
 
@@ -30,21 +30,21 @@ struct slot {
 	enum slot_stage stage;
 	struct chunk_ref chunk;
 	uint8_t hash[FAL_HASH_BYTES];
-	struct fal_buf bytes; /* so far */
+	struct fal_buf bytes; /* received so far */
 	uv_work_t work;
-	int err; /* of that thread */
+	int err; /* the pool thread's */
 };
 
 struct prefetch {
 	struct prefetch_ops ops;
 	const char *cache;
-	bool logged_error;              /* of the cache */
+	bool logged_error;              /* a cache error */
 	const struct fal_part *part[2]; /* train, test */
 	struct fal_samples *samples[2];
 	struct chunk_ref *list; /* in the order of need */
 	uint8_t *is_listed[2];  /* by chunk */
 	uint32_t n, next;       /* length of `list`; its first chunk not looked for yet */
-	uint32_t first; /* so many of it are the first task's, or the first group */
+	uint32_t first; /* number of the first task's chunks, or of the first group's */
 	struct chunk_ref *urgent; /* a stack */
 	size_t urgents, urgent_cap;
 	struct slot slot[PREFETCH_SLOTS];
@@ -205,7 +205,7 @@ slot_on_work_end(uv_work_t *work, int status)
 	struct prefetch *f = p->prefetch;
 	(void)status; /* never cancelled */
 	if (p->stage == SLOT_CACHING && p->err < 0 && !f->logged_error) {
-		f->logged_error = true; /* it only costs another transfer */
+		f->logged_error = true; /* the cost is only another transfer */
 		fal_cli_err(PROG, "--cache: %s: data are not kept there: %s", f->cache,
 			    fal_strerror(p->err));
 	}

@@ -45,7 +45,7 @@ struct runtime_work {
 struct job_runtime {
 	bool is_made;
 	struct fal_texts texts;
-	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
+	uint8_t job_hash[FAL_HASH_BYTES]; /* hash of the job's text */
 	struct fal_setup setup;
 	struct runtime_work probe, load; /* load: of the local copy, with --data */
 	struct backend_profile profile;  /* once probe.succeeded */

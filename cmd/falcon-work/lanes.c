@@ -33,7 +33,7 @@ struct lane {
 	pthread_cond_t wake;
 	/* For the loop alone. */
 	bool is_busy;
-	uint64_t steps; /* of ended emulated tasks */
+	uint64_t steps; /* steps of ended emulated tasks */
 	struct fal_emulated previous;
 	struct fal_emul_task task; /* with emulation */
 	/* The computing time and the samples of the lane's last task; 0: not known.  The
@@ -69,9 +69,9 @@ struct lanes {
 	uv_idle_t idle;
 	uv_timer_t crash, freeze; /* faults of --emulate */
 	bool faults_started;
-	unsigned handles; /* that are open */
-	uint32_t threads; /* that were started */
-	uint64_t ids;     /* of tasks, so far */
+	unsigned handles; /* open handles */
+	uint32_t threads; /* started threads */
+	uint64_t ids;     /* tasks so far */
 	struct lane lane[];
 };
 
@@ -174,7 +174,7 @@ lane_thread(void *arg)
 static uint64_t
 emulated_steps(const struct lane *l, uint64_t ns)
 {
-	enum { STEPS = 64 }; /* of a task */
+	enum { STEPS = 64 }; /* steps of a task */
 	const double part = l->virtual_ns > 0 ? (double)ns / (double)l->virtual_ns : 0;
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }

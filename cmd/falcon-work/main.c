@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { SILENT_STARTS_MAX = 8 }; /* of a trainer in a row, without a hello */
+enum { SILENT_STARTS_MAX = 8 }; /* starts of a trainer in a row, without a hello */
 
 /* Options as given; NULL: not given. */
 struct args {

@@ -33,8 +33,9 @@
 #define SLEEP_S 10         /* no connection outlives such a sleep of the machine */
 #define ROAM_CHECK_MS 2000 /* between checks whether this machine has moved */
 
-#define COMPRESS_EVERY 100                  /* versions between measurements */
-#define LATE_EVERY_NS UINT64_C(10000000000) /* of emulated tasks, with -v */
+#define COMPRESS_EVERY 100 /* versions between measurements */
+#define LATE_EVERY_NS \
+	UINT64_C(10000000000) /* between lines about emulated tasks, with -v */
 
 /* The stream to shards of another process (falcon-protocol(7), SHARDS), which lives and
  * dies with the session. */
@@ -69,12 +70,12 @@ struct session {
 	/* A local door led to no coordinator: all streams go to ports, until a port is
 	 * reached. */
 	bool avoids_doors;
-	uint8_t instance[FAL_INSTANCE]; /* of this process */
+	uint8_t instance[FAL_INSTANCE]; /* identifies this process */
 	unsigned roam_checks;           /* so far */
 	uint64_t addresses; /* hash of this machine's addresses at the last check */
 	int64_t slept_s;    /* seconds that this machine had slept by then */
 
-	/* of the connection */
+	/* the connection */
 	enum phase phase;
 	struct fal_chan *chan;
 	struct shard_link **link; /* in the order of their shards */
@@ -85,7 +86,7 @@ struct session {
 	uint32_t agents; /* so far */
 	uint64_t clock;
 	uint64_t pushed;  /* messages that the channel took since the last deadline */
-	int deferred_err; /* of a callback of the agent */
+	int deferred_err; /* in a callback of the agent */
 
 	struct job_runtime runtime;
 	struct spare_core spare;
@@ -93,12 +94,12 @@ struct session {
 	struct fal_diag later_reason;  /* the coordinator's, for going; "": none */
 	struct fal_diag memory_denied; /* the need beyond --max-memory; "": none */
 	bool is_leaving, is_ending, is_over;
-	bool renews; /* it leaves for a new session at once */
+	bool renews; /* leaves for a new session at once */
 	int exit_code;
-	uint64_t virtual_ns;              /* of all emulated tasks */
-	int64_t late_ns;                  /* of all emulated tasks (lanes.h) */
+	uint64_t virtual_ns;              /* sum over emulated tasks */
+	int64_t late_ns;                  /* sum over emulated tasks (lanes.h) */
 	uint64_t logged_ns;               /* virtual_ns when late_ns was last logged */
-	struct fal_agent_overlap overlap; /* of former agents */
+	struct fal_agent_overlap overlap; /* sum over former agents */
 };
 
 static void session_dial(struct session *s);
@@ -206,7 +207,7 @@ enum link_fact {
 	LINK_IS_OPEN,
 	LINK_IS_CLOSED,
 	LINK_IS_DRAINED, /* all bytes sent are on their way */
-	LINK_HAS_ROOM,   /* it takes bulk, or is not needed; ATTACH goes first */
+	LINK_HAS_ROOM,   /* takes bulk, or is not needed; ATTACH goes first */
 	LINK_IS_WELL     /* not so: its stream has ended, though its shards have blocks */
 };
 
@@ -852,7 +853,8 @@ session_on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg
 	err = fal_agent_msg(s->agent, uv_hrtime(), m);
 	if (err == FAL_OK && m->type == FAL_MSG_BLOCKS) {
 		links_remove_unneeded(s);
-		if (!links_all(s, LINK_IS_WELL)) /* it ended before it got blocks */
+		if (!links_all(s, LINK_IS_WELL)) /* the stream ended before its shards got
+						    blocks */
 			session_stream_lost(s);
 	}
 	session_after_agent(s, err);

@@ -51,7 +51,7 @@ struct eval {
 
 struct eval_sums {
 	uint64_t right, total;
-	bool loss_unknown; /* of a task */
+	bool loss_unknown; /* in a task */
 	int64_t loss;      /* Σ, as base/loss.h has it */
 };
 

@@ -47,7 +47,7 @@ enum { HISTORY = 16 };
 enum { STDERR_LINE = 900 }; /* bytes; a longer line is logged as several */
 enum { MOST_FAILS = 2 };    /* tasks in a row: only a new start mends an error of a GPU */
 enum { MOST_READS = 16 };   /* after the end: the rest of the output may be endless */
-enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
+enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* exit statuses of POSIX shells */
 
 /* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  Each start has
  * areas of its own, so that a process left over from a former start writes where nothing
@@ -85,7 +85,7 @@ struct outgoing {
 enum stage {
 	ENDED, /* there is no process */
 	STARTED,
-	GREETED, /* it has said hello */
+	GREETED, /* the process has said hello */
 	HAS_JOB
 };
 
@@ -98,17 +98,17 @@ struct keeper {
 	int error;     /* errno: the process could not be started; 0: it runs */
 	struct process process;
 	struct fal_buf err;        /* standard error after the last complete line */
-	struct fal_diag last_line; /* of this start */
+	struct fal_diag last_line; /* in this start */
 };
 
 /* State of one start. */
 struct start {
-	bool warned; /* that there is no hello yet */
+	bool warned; /* about a late hello */
 	bool did_task;
 	const char *closed;       /* the stream that has ended */
 	unsigned fails;           /* tasks in a row that the trainer answered by fail */
 	struct fal_diag fail;     /* its last such answer; "": the last task succeeded */
-	uint64_t serial, edition; /* of the parameters in memory */
+	uint64_t serial, edition; /* identify the parameters in memory */
 	uint8_t head[8];          /* length of the frame on the gradients' pipe */
 	uint64_t frame, frame_size; /* bytes of the frame: received, in all */
 };
@@ -118,7 +118,7 @@ struct trainer {
 	int wake_fd; /* eventfd: trainer_cancel and trainer_quit wake the owner */
 
 	/* Any thread reads and writes these. */
-	_Atomic uint64_t cancelled_id; /* of the task that was cancelled last */
+	_Atomic uint64_t cancelled_id; /* the task cancelled last */
 	_Atomic uint64_t answers;
 	_Atomic pid_t pid; /* 0: no process */
 	atomic_bool quits, is_given_up;
@@ -132,7 +132,7 @@ struct trainer {
 
 	/* The owner alone reads and writes all below. */
 	struct fal_diag end_reason;  /* why the trainer was given up */
-	struct fal_grad_hello hello; /* of the first start */
+	struct fal_grad_hello hello; /* the first hello */
 	bool has_hello;
 	const struct trainer_job *job; /* NULL: none */
 	uint64_t starts, started_at;   /* number of starts, time of the last one */

@@ -45,9 +45,9 @@ int trainer_wait_hello(struct trainer *t, struct fal_grad_hello *out,
 struct trainer_job {
 	struct fal_grad_job job;
 	struct fal_buf params, samples; /* safetensors headers without their lengths */
-	const struct fal_model *model;  /* where tensors lie in a flat vector */
+	const struct fal_model *model;  /* the layout of tensors in a flat vector */
 	uint64_t params_bytes, samples_bytes;
-	const char **buffer; /* of `job` */
+	const char **buffer; /* array of `job` */
 };
 
 /* Sets the job, kept until trainer_clear_job.  No job may be set. */

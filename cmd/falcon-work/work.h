@@ -14,10 +14,10 @@
 struct trainer_pool;
 
 struct work_opt {
-	struct fal_addr addr[FAL_ADDRS_MAX]; /* of the coordinator; tried in turn */
+	struct fal_addr addr[FAL_ADDRS_MAX]; /* the coordinator's; tried in turn */
 	size_t addrs;
 	const struct fal_client_key *key;
-	const char *name;      /* of this worker */
+	const char *name;      /* this worker's */
 	const char *cache_dir; /* NULL: no cache */
 	const char *data_dir;  /* a local copy of the data; NULL: none */
 	uint32_t lanes_min, lanes_max, cores;

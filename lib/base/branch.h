@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { FAL_BRANCH_BITS = 40 }; /* of a version's number within its line */
+enum { FAL_BRANCH_BITS = 40 }; /* bits of a version's number within its line */
 
 /* The line of version `version`. */
 static inline uint32_t

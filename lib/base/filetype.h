@@ -18,7 +18,7 @@ struct fal_filetype {
 		FAL_FILETYPE_SAFETENSORS
 	} is;
 	unsigned at;       /* offset of `magic` */
-	const char *magic; /* of n bytes */
+	const char *magic; /* n bytes */
 	size_t n;
 	const char *within; /* is among the first bytes, too; NULL: no condition */
 	const char *name;   /* "a zip archive: unpack it"; for "FILE: is %s" */

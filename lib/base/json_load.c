@@ -10,7 +10,7 @@
 static _Thread_local struct {
 	bool failed;  /* an allocation, since this was false */
 	void *spare;  /* for the first allocation that fails, if it is not larger */
-	size_t bytes; /* of the spare */
+	size_t bytes; /* the spare's size */
 } memory;
 
 static void *

@@ -32,7 +32,7 @@ struct fal_cli_state {
 	struct poptOption *table;
 	bool *given;   /* by option */
 	size_t *cap;   /* by option, of its list */
-	char **values; /* that popt allocated */
+	char **values; /* allocated by popt */
 	size_t n_values, cap_values;
 	char *usage; /* "[OPTION...] ARGS" */
 };
@@ -70,7 +70,7 @@ print_error(const char *prog, const char *fmt, va_list ap)
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	fal_progress_end();
-	/* One call, so that lines of several processes are not mixed. */
+	/* A single call, so that lines of several processes are not mixed. */
 	if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);
 	else

@@ -56,14 +56,14 @@ struct fal_cli {
 	size_t n_opts;
 	size_t min_args, max_args;
 	unsigned descriptors; /* open files that the command needs; 0: as most do */
-	uint64_t schema;      /* of its messages, for --version; 0: none */
+	uint64_t schema;      /* schema of its messages, for --version; 0: none */
 
 	const char **arg; /* the operands; live until fal_cli_free() */
 	size_t n_args;
 	struct fal_cli_state *state; /* private */
 };
 
-#define FAL_CLI_DESCRIPTORS 24 /* that most programs need */
+#define FAL_CLI_DESCRIPTORS 24 /* enough for most programs */
 
 /* Parses the command line, before any file is opened; from then on a file size limit is
  * an error as of a full disk, and ends no program.  Returns -1 to go on, or an exit code:

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETS 8 /* of 1024 processors each: more than Linux supports */
+#define SETS 8 /* 1024 processors each: more than Linux supports */
 
 /* Reads the first line of folder/file.  False: there is none. */
 static bool

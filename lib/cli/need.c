@@ -17,7 +17,7 @@ enum {
 	 * streams. */
 	BEGUN = 6 << 20,
 	RUNS = 5 << 20,
-	THREADS = 4, /* of libuv's pool */
+	THREADS = 4, /* libuv's pool */
 	STACK = 8 << 20
 };
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_KEY_BYTES 32 /* of each key: PSK, static, session, shared */
+#define FAL_KEY_BYTES 32 /* all keys: PSK, static, session, shared */
 #define FAL_SEAL_TAG 16  /* bytes that sealing adds, for every suite */
 
 /* The cipher of the records, one byte of the preamble in falcon-protocol(7). */
@@ -41,7 +41,7 @@ struct fal_aead;
 int fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out);
 void fal_aead_free(struct fal_aead *a); /* may be NULL */
 
-uint8_t fal_aead_suite(const struct fal_aead *a); /* of NULL, too */
+uint8_t fal_aead_suite(const struct fal_aead *a); /* also for NULL */
 const char *fal_suite_name(uint8_t suite);        /* static */
 
 /* A record: its key of FAL_KEY_BYTES, its number, and the data authenticated with it

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_HASH_BYTES 32 /* of either digest */
+#define FAL_HASH_BYTES 32 /* either digest */
 
 /* The state of a running digest: a value type, used only by its functions.  An unfinished
  * state needs no free. */

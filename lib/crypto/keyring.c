@@ -27,7 +27,7 @@ struct field {
 struct lines {
 	const char *p, *end;
 	const char *file;
-	unsigned number; /* of the last line read, from 1 */
+	unsigned number; /* the last line read, from 1 */
 	struct fal_diag *diag;
 	struct field field[FIELDS_MAX];
 	size_t fields;
@@ -264,7 +264,7 @@ lines_begin(struct lines *l, const char *text, size_t n, const char *file,
 	    struct fal_diag *diag)
 {
 	if (n == 0)
-		text = ""; /* as it may be NULL */
+		text = ""; /* `text` may be NULL */
 	*l = (struct lines){ .p = text, .end = text + n, .file = file, .diag = diag };
 	if (n > FAL_KEYRING_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "%s: larger than %zu bytes", file,

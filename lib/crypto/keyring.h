@@ -71,11 +71,11 @@ void fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES
 		    const uint8_t psk[static FAL_KEY_BYTES],
 		    uint8_t out[static FAL_KEY_BYTES]);
 
-/* One key of a keyring. */
+/* A key of a keyring. */
 struct fal_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	unsigned line;   /* of the file, from 1; 0: a stand-in */
+	unsigned line;   /* line of the file, from 1; 0: a stand-in */
 	int64_t expires; /* first second in which it is invalid; INT64_MAX: never */
 	/* FAL_KEY_BYTES each, borrowed from the keyring. */
 	const uint8_t *public; /* the client's static key; NULL: a shared key */
@@ -122,7 +122,7 @@ const char *fal_keyring_expired(const struct fal_keyring *kr, const char *name,
 struct fal_client_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	bool is_static; /* it has the keys `secret` and `public` of its own */
+	bool is_static; /* has the keys `secret` and `public` of its own */
 	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	uint8_t psk[FAL_KEY_BYTES];    /* as in struct fal_key */
 	uint8_t server[FAL_KEY_BYTES]; /* the coordinator's static public key */

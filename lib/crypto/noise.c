@@ -38,7 +38,7 @@ struct fal_noise {
 	uint8_t ck[HASH_LEN];       /* chaining key */
 	uint8_t h[HASH_LEN];        /* handshake hash */
 	uint8_t k[FAL_KEY_BYTES];   /* cipher key */
-	uint64_t nonce;             /* of the next use of k */
+	uint64_t nonce;             /* for the next use of k */
 	uint8_t psk[FAL_KEY_BYTES]; /* until the end of message 1 */
 	uint8_t s[FAL_KEY_BYTES];   /* own static secret, if any */
 	uint8_t s_pub[FAL_KEY_BYTES];

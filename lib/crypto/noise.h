@@ -51,7 +51,7 @@ struct fal_noise_opt {
 /* Bytes of message 1 or 2 beyond its payload. */
 size_t fal_noise_overhead(enum fal_noise_pattern pattern, int message);
 
-/* One handshake, in locked memory. */
+/* A handshake, in locked memory. */
 struct fal_noise;
 
 /* Begins a handshake; everything in `opt` is borrowed for the call. */

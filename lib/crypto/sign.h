@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define FAL_PEM_SECRET 119 /* characters of a secret key's file: PKCS #8, RFC 8410 */
-#define FAL_PEM_PUBLIC 113 /* of a public one's: SubjectPublicKeyInfo */
+#define FAL_PEM_PUBLIC 113 /* a public key's: SubjectPublicKeyInfo */
 
 /* A new key pair; `secret`, the seed, should lie in locked memory. */
 void fal_sign_keypair(uint8_t secret[static FAL_KEY_BYTES],

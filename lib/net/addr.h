@@ -26,9 +26,9 @@ enum fal_addr_kind { FAL_ADDR_TCP, FAL_ADDR_UNIX, FAL_ADDR_EXEC };
 
 struct fal_addr {
 	enum fal_addr_kind kind;
-	uint16_t port;           /* of FAL_ADDR_TCP; 0: any, for listening only */
+	uint16_t port;           /* for FAL_ADDR_TCP; 0: any, for listening only */
 	char what[FAL_ADDR_MAX]; /* host without brackets, path or command */
-	/* Of a command: the host that %h means, as `port` for %p; "": the defaults. */
+	/* A command's host for %h, as `port` for %p; "": the defaults. */
 	char host[FAL_ADDR_HOST_MAX];
 };
 

@@ -29,7 +29,7 @@ struct item {
 struct fal_shared_pool {
 	const struct fal_parallel *parallel;
 	struct pool_thread *thread; /* by thread */
-	struct item *item;          /* of the messages that are added together */
+	struct item *item;          /* messages that are added together */
 	size_t item_cap;
 	uint8_t **spare; /* memory of records, of `each` bytes: the largest of late */
 	size_t spare_n, spare_cap, each;

@@ -24,7 +24,7 @@ struct fal_shared {
 	bool broken;              /* by fal_shared_break */
 	uint32_t made;            /* records, of pub.count */
 	uint32_t taken;           /* records that the fastest channel has taken */
-	size_t bytes;             /* of records */
+	size_t bytes;             /* sum over records */
 	struct fal_zip_stat stat; /* the gain of compression, and its time at both ends,
 				   * as measured here; zeros without compression */
 	unsigned refs;
@@ -37,7 +37,7 @@ struct fal_shared {
 		size_t n, cap;
 		unsigned lent;
 	} *records;
-	size_t cap; /* of records; grows with them, not by pub.count */
+	size_t cap; /* capacity; grows with the records, not by pub.count */
 };
 
 static inline bool
@@ -59,7 +59,7 @@ struct fal_shared_opt {
 	struct fal_shared_pool *pool;
 	uint64_t publication; /* from 1; larger than all before; each encoding of a
 			       * version is a publication */
-	uint32_t count;       /* of messages, at least 1 */
+	uint32_t count;       /* messages, at least 1 */
 	const void *ad;       /* associated data, on which all readers agree: job, */
 	size_t ad_n;          /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
 	uint64_t version;     /* for fal_chan_skip_shared */

@@ -92,7 +92,7 @@ fal_compress_parse(const char *word, enum fal_compress *out)
 /* ---- retries ------------------------------------------------------------------ */
 
 enum {
-	REFUSED_MS = 3000,         /* of nothing but refusals, for the verdict */
+	REFUSED_MS = 3000,         /* nothing but refusals for so long: the verdict */
 	LEAST_MS = 1000,           /* for the last attempt */
 	PAUSE_FIRST_MAX_MS = 1000, /* until it was reached, and while it refuses */
 };

@@ -434,7 +434,7 @@ static void
 chan_open(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_OPEN;
-	fal_handshake_free(c->handshake); /* it has our key */
+	fal_handshake_free(c->handshake); /* holds our key */
 	c->handshake = NULL;
 	c->was_heard = true; /* keepalive begins */
 	uv_timer_start(&c->deadline, chan_on_keepalive, c->life_ms, c->life_ms);

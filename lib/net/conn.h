@@ -42,7 +42,7 @@
 #define FAL_CHAN_PROBES 3
 #define FAL_CHAN_UNACKED_MS 60000
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
-#define FAL_CHAN_TURN_NS 2000000u            /* of reading before other channels' turn */
+#define FAL_CHAN_TURN_NS 2000000u            /* reading before other channels' turn */
 
 struct fal_chan; /* opaque */
 
@@ -83,7 +83,7 @@ struct fal_chan_opt {
 /* ---- dialling ------------------------------------------------------------------------
  */
 
-#define FAL_LOOKUPS_MAX 8 /* of names at once in a process, hung lookups included */
+#define FAL_LOOKUPS_MAX 8 /* names at once in a process, hung lookups included */
 
 /* Begins to connect; on_open follows, or on_close with a reason that begins with the
  * address.  All arguments are borrowed for the call.  FAL_EINVAL (port 0),
@@ -148,8 +148,6 @@ int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 void fal_chan_offer(struct fal_chan *c);
 
 /* Does all that is sent from now on go unsealed?  Then publications may, too. */
-
-/* Whether all that is sent from now on goes unsealed; then publications may, too. */
 bool fal_chan_is_unsealed(const struct fal_chan *c);
 
 /* Drops the unsent rest of outdated publications: the peer gets a newer version instead.

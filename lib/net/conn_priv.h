@@ -40,11 +40,11 @@ struct fal_chan_host {
 /* How a client's stream comes up: every address of a name is tried in turn. */
 struct fal_dial {
 	struct fal_addr addr;
-	struct fal_lookup *lookup; /* of the name, while it runs */
+	struct fal_lookup *lookup; /* runs for the name */
 	uv_connect_t connect;
 	struct addrinfo *all, *next;      /* results, and the next to try */
-	struct fal_dial_command *command; /* of an exec address, while it runs */
-	int exit_status;                  /* of the command; 128 plus a signal */
+	struct fal_dial_command *command; /* runs for an exec address */
+	int exit_status;                  /* the command's; 128 plus a signal */
 	bool is_closing;                  /* the stream of the last attempt is closing */
 };
 
@@ -69,7 +69,7 @@ struct fal_chan {
 		uv_tcp_t tcp;
 		uv_pipe_t pipe;
 	} io;
-	uv_timer_t deadline; /* of an open channel: the keepalive period */
+	uv_timer_t deadline; /* in an open channel: the keepalive period */
 	uv_idle_t next_turn; /* reading goes on in the next turn */
 	uv_idle_t flush;     /* bytes are to be written */
 	uv_write_t write;
@@ -105,7 +105,7 @@ struct fal_chan {
 	struct fal_writer *writer;
 	struct fal_outbox out;
 	struct fal_acked acked; /* at the start of the compression measurement */
-	int fill_err;           /* of fal_chan_offer, which could not fill a batch */
+	int fill_err;           /* an error of fal_chan_offer in filling a batch */
 	size_t turn_bulk;       /* bytes of bulk that were queued in this turn */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
@@ -114,8 +114,8 @@ struct fal_chan {
 	bool sent_process, knows_process; /* process names were sent, received */
 	bool tx_unsealed;                 /* all that is sent from now on */
 
-	int err;             /* of the end */
-	struct fal_diag why; /* of the end; "": none yet */
+	int err;             /* the end, as for on_close */
+	struct fal_diag why; /* its reason; "": not ended yet */
 };
 
 /* Makes a channel without a stream; its deadline runs.  `ops` may be replaced until the
@@ -132,8 +132,7 @@ void fal_chan_set_deadline(struct fal_chan *c, unsigned ms);
 void fal_chan_flush(struct fal_chan *c);
 /* The command of a client's address has ended. */
 void fal_chan_command_ended(struct fal_chan *c);
-/* One of the handles and requests that c->pending counts has ended; the last one ends the
- * channel. */
+/* A handle or request that c->pending counts has ended; the last ends the channel. */
 void fal_chan_release(struct fal_chan *c);
 
 /* Ends a lookup and a command.  True: a handle is closing, and fal_chan_release follows.

@@ -16,7 +16,7 @@ fal_limit_source(const struct sockaddr *sa)
 	if (sa->sa_family == AF_INET) {
 		struct sockaddr_in sin;
 		memcpy(&sin, sa, sizeof(sin));
-		/* as the end of the mapped address; no IPv6 prefix equals it */
+		/* the end of the mapped address, which no IPv6 prefix equals */
 		source = UINT64_C(0xffff) << 32 | ntohl(sin.sin_addr.s_addr);
 	} else if (sa->sa_family == AF_INET6) {
 		struct sockaddr_in6 sin6;

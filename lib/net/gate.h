@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* Rate limits by source: one token bucket each. */
-#define FAL_LIMIT_SOURCES 256 /* that have buckets of their own */
+#define FAL_LIMIT_SOURCES 256 /* sources with buckets of their own */
 #define FAL_LIMIT_RATE 10     /* tokens a second that come back */
 
 struct sockaddr;

@@ -13,7 +13,7 @@
 #define VERSION_N 8                   /* bytes: magic, version */
 #define BEGIN_N (VERSION_N + 3)       /* bytes that follow, length of the name */
 #define BODY_N(suites) (6 + (suites)) /* pattern, shard, number of suites, suites */
-#define HEAD_N (VERSION_N + 2)        /* of the answer: verdict, suite */
+#define HEAD_N (VERSION_N + 2)        /* head of the answer: verdict, suite */
 #define NOISE_1_MAX (FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC)
 #define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
 #define MAC_N FAL_HANDSHAKE_MAC

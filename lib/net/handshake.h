@@ -39,7 +39,7 @@ struct fal_session {
 	struct fal_seal tx, rx; /* the receiver's to wipe */
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* of the key */
+	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* the key's */
 	size_t used;                               /* bytes of input that were read */
 	char build[FAL_BUILD_MAX + 1]; /* the peer's; "" in a client, which is not told */
 };

@@ -41,7 +41,7 @@ struct endpoint {
 /* All endpoints share the limits. */
 struct fal_listen {
 	uv_loop_t *loop;
-	struct fal_buf text;               /* of all addresses, with a NUL */
+	struct fal_buf text;               /* all addresses, with a NUL */
 	const struct fal_keyring *keyring; /* NULL: paused, connections wait */
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
@@ -51,10 +51,10 @@ struct fal_listen {
 	unsigned accepted; /* in this turn */
 	uv_check_t turn;   /* runs at the end of a turn */
 	uv_timer_t review; /* checks for expired keys */
-	unsigned handles;  /* that are not closed */
+	unsigned handles;  /* open handles */
 	struct fal_gate gate;
 	size_t addrs;
-	struct endpoint endpoint[]; /* of each address, then the local door of each */
+	struct endpoint endpoint[]; /* for each address, then the local door of each */
 };
 
 /* --- clients --- */
@@ -65,7 +65,7 @@ struct peer {
 	struct fal_chan *chan;
 	bool is_open;
 	bool is_door;    /* by a local door: a client that fails there tries the port */
-	int64_t expires; /* of the key of an open channel */
+	int64_t expires; /* expiry of an open channel's key */
 	uint64_t from;   /* fal_limit_source; 0: no network */
 	uint64_t group;  /* for the limits: `from`, then fal_gate_group */
 	TAILQ_ENTRY(peer) link;

@@ -30,7 +30,7 @@
 
 #define FAL_RECORD_MAX 65536      /* bytes of a message */
 #define FAL_RECORD_HEAD 8         /* bytes of a session record's clear head */
-#define FAL_RECORD_SHARED_HEAD 20 /* of a shared record's */
+#define FAL_RECORD_SHARED_HEAD 20 /* head of a shared record */
 #define FAL_RECORD_WIRE_MAX (FAL_RECORD_SHARED_HEAD + FAL_RECORD_MAX + FAL_SEAL_TAG)
 #define FAL_SHARED_AD_MAX 128 /* associated data of a publication's owner, bytes */
 /* Versions that may be on their way: the versions that the largest slack lets a worker
@@ -47,8 +47,8 @@ enum { FAL_RECORD_ZSTD = 1, FAL_RECORD_AES = 2, FAL_RECORD_UNSEALED = 4 }; /* fl
 struct fal_record {
 	uint8_t type;
 	uint8_t flags;
-	uint64_t publication; /* of a shared record */
-	uint32_t index;       /* of a shared record */
+	uint64_t publication; /* in a shared record */
+	uint32_t index;       /* in a shared record */
 	size_t head;          /* clear bytes */
 	size_t body;          /* bytes after the head, tag included */
 	size_t tag;           /* bytes of the tag: FAL_SEAL_TAG, or 0 */
@@ -57,7 +57,7 @@ struct fal_record {
 /* The properties that all records of a publication share. */
 struct fal_publication {
 	uint64_t id;        /* from 1; larger than all before */
-	uint32_t count;     /* of its records */
+	uint32_t count;     /* records */
 	const uint8_t *key; /* FAL_KEY_BYTES, of this publication alone; borrowed */
 	uint8_t ad[FAL_SHARED_AD_MAX]; /* associated data of its owner */
 	size_t ad_n;
@@ -140,7 +140,7 @@ int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
 /* The content of a record. */
 enum fal_read {
-	FAL_READ_NOTHING, /* of a publication that is no longer expected */
+	FAL_READ_NOTHING, /* a record of a publication no longer expected */
 	FAL_READ_MESSAGE, /* a message */
 	FAL_READ_PLACED,  /* a message, whose rest is in the memory of fal_place_fn
 			   */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define FAL_REFUSALS_S 10         /* seconds between two lines */
-#define FAL_REFUSALS_SOURCES 1024 /* that are counted */
+#define FAL_REFUSALS_SOURCES 1024 /* counted sources */
 
 /* {0}: no refusal yet. */
 struct fal_refusals {
@@ -19,7 +19,7 @@ struct fal_refusals {
 	double said; /* time of the last line */
 	uint64_t n;  /* refusals since then */
 	uint64_t source[FAL_REFUSALS_SOURCES];
-	unsigned sources; /* of those n */
+	unsigned sources; /* sources of those n */
 	char last[64];    /* source and reason of the last refusal */
 	char why[160];
 };

@@ -14,7 +14,7 @@
 #define SPARES 24
 
 #define RATE_BATCH ((size_t)32 << 10)  /* bytes; smaller batches do not count */
-#define RATE_BYTES ((uint64_t)1 << 20) /* of a measurement of the rate, */
+#define RATE_BYTES ((uint64_t)1 << 20) /* end of a measurement of the rate, */
 #define RATE_NS 20000000u              /* or its duration */
 
 /* A message between its head and its tag, or a publication under way. */
@@ -22,7 +22,7 @@ struct fal_node {
 	TAILQ_ENTRY(fal_node) link;
 	struct fal_writer *of;     /* keeps it as a spare, or NULL */
 	struct fal_shared *shared; /* NULL: bytes */
-	uint32_t index;            /* of the publication's next record */
+	uint32_t index;            /* the publication's next record */
 	size_t n;                  /* bytes of the message */
 	bool raw, packed, bulk, zipped;
 	bool unseal; /* an unseal record */

@@ -114,7 +114,7 @@ void fal_piece_free(struct fal_piece *piece);
 /* {0} is empty and valid; to be read, but for `offered`. */
 struct fal_outbox {
 	size_t bytes;     /* 0: empty */
-	size_t own;       /* of this channel alone: all but publications */
+	size_t own;       /* this channel's alone: all but publications */
 	size_t taken;     /* by the socket */
 	uint64_t offered; /* uv_hrtime when the socket was offered the whole batch */
 	uint64_t tx;      /* bytes that were taken, ever */
@@ -122,7 +122,7 @@ struct fal_outbox {
 	/* private */
 	struct fal_piece piece[FAL_OUTBOX_PIECES];
 	unsigned n;
-	uint64_t rate_bytes, rate_ns; /* of the running measurement */
+	uint64_t rate_bytes, rate_ns; /* the running measurement */
 };
 
 /* Seals the next records, up to `limit` bytes; `rate` as fal_writer_next.  After an error

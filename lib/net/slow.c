@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MARKS 1024                   /* reads that may be on the link */
-#define AHEAD_NS 2000000u            /* of bytes that may wait to be taken */
+#define AHEAD_NS 2000000u            /* bytes for so long may wait to be taken */
 #define OUT_MAX ((size_t)16 << 20)   /* bytes on the link and in the socket's hands */
 #define BATCH_MIN ((size_t)32 << 10) /* a smaller batch does not measure the link */
 #define PIECE_MIN ((size_t)4 << 10)  /* a few packets */

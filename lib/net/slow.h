@@ -36,7 +36,7 @@ struct fal_slow_ops {
 struct fal_slow *fal_slow_new(uv_loop_t *loop, const struct fal_link *link,
 			      uv_stream_t *to, const struct fal_slow_ops *ops);
 void fal_slow_close(struct fal_slow *s); /* does nothing with NULL */
-void fal_slow_free(struct fal_slow *s);  /* of a closed link; may be NULL */
+void fal_slow_free(struct fal_slow *s);  /* after fal_slow_close; may be NULL */
 
 /* Puts the n bytes read last on the link; `arrived` follows. */
 void fal_slow_read(struct fal_slow *s, size_t n);
