@@ -114,8 +114,4 @@ void fal_cli_hide_memory(void);
  * disk); else `code`. */
 int fal_cli_finish(const char *prog, int code);
 
-/* Is `f` a terminal that takes colours?  That is, NO_COLOR (https://no-color.org) is
- * unset or empty, TERM not "dumb". */
-bool fal_cli_colour(FILE *f);
-
 #endif

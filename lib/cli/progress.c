@@ -21,17 +21,18 @@ struct fal_progress
 fal_progress_begin(const char *label, uint64_t total, double now)
 {
 	const char *term = getenv("TERM");
+	const char *no_colour = getenv("NO_COLOR"); /* https://no-color.org */
 	bool bar = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 	return (struct fal_progress){ .label = label,
 				      .total = total,
 				      .out = bar ? stderr : NULL,
-				      .colour = fal_cli_colour(stderr),
+				      .colour = no_colour == NULL || *no_colour == '\0',
 				      .began = now,
 				      .next = now + 1 };
 }
 
-size_t
-fal_cli_columns(FILE *f)
+static size_t
+terminal_columns(FILE *f)
 {
 	struct winsize size;
 	uint64_t n;
@@ -46,15 +47,7 @@ fal_cli_columns(FILE *f)
 size_t
 fal_cli_width(FILE *f)
 {
-	return isatty(fileno(f)) ? fal_cli_columns(f) : 0;
-}
-
-bool
-fal_cli_colour(FILE *f)
-{
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-	return isatty(fileno(f)) && (no == NULL || *no == '\0') && term != NULL &&
-	       strcmp(term, "dumb") != 0;
+	return isatty(fileno(f)) ? terminal_columns(f) : 0;
 }
 
 /* Bytes of the first `most` characters of `s`, and their number. */
@@ -111,7 +104,7 @@ progress_layout(const struct fal_progress *p, size_t columns, const char *left)
 static void
 progress_draw(const struct fal_progress *p, double part, const char *left)
 {
-	const struct layout l = progress_layout(p, fal_cli_columns(p->out), left);
+	const struct layout l = progress_layout(p, terminal_columns(p->out), left);
 	const int full = (int)(part * (double)l.cells);
 	char bar[] = "##############################";
 	char gap[] = "..............................";
