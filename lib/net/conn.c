@@ -247,17 +247,17 @@ chan_on_keepalive(uv_timer_t *t)
 {
 	struct fal_chan *c = t->data;
 	const uint64_t said = c->out.tx;
-	c->silent_periods = c->was_heard ? 0 : c->silent_periods + 1;
-	c->was_heard = false;
-	if (c->silent_periods == FAL_CHAN_KEEPALIVES) {
+	c->keepalive.silent = c->keepalive.heard ? 0 : c->keepalive.silent + 1;
+	c->keepalive.heard = false;
+	if (c->keepalive.silent == FAL_CHAN_KEEPALIVES) {
 		fal_chan_fail(c, FAL_EIO, "nothing was heard for %g s",
-			      c->life_ms * FAL_CHAN_KEEPALIVES / 1e3);
+			      c->keepalive.ms * FAL_CHAN_KEEPALIVES / 1e3);
 		return;
 	}
-	if (said == c->period_tx && c->out.bytes == 0 &&
+	if (said == c->keepalive.sent_tx && c->out.bytes == 0 &&
 	    fal_writer_put(c->writer, NULL, 0, FAL_SEND_CONTROL) == FAL_OK)
 		fal_chan_flush(c);
-	c->period_tx = said;
+	c->keepalive.sent_tx = said;
 }
 
 /* --- reading --- */
@@ -354,21 +354,21 @@ chan_send_process(struct fal_chan *c)
 	uint8_t self[FAL_PROCESS_BYTES];
 	if (!fal_process_name(self))
 		return; /* sealed records work as well */
-	c->sent_process = true;
+	c->unseal.sent_process = true;
 	chan_put_unseal(c, self, sizeof(self));
 }
 
 static bool
 chan_may_unseal(const struct fal_chan *c)
 {
-	return c->unseals && c->slow == NULL && fal_chan_is_same_user(c);
+	return c->unseal.allowed && c->slow == NULL && fal_chan_is_same_user(c);
 }
 
 /* Seals nothing that is sent from now on. */
 static void
 chan_unseal(struct fal_chan *c)
 {
-	c->tx_unsealed = true;
+	c->unseal.tx = true;
 	chan_put_unseal(c, NULL, 0);
 }
 
@@ -379,7 +379,7 @@ static int
 chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	if (n == 0) {
-		if (!c->sent_process || c->tx_unsealed == c->is_server ||
+		if (!c->unseal.sent_process || c->unseal.tx == c->is_server ||
 		    c->reader->unsealed)
 			return FAL_ESTATE;
 		c->reader->unsealed = true;
@@ -389,9 +389,9 @@ chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 	}
 	if (n != FAL_PROCESS_BYTES)
 		return FAL_EFORMAT;
-	if (c->knows_process || (!c->is_server && !c->sent_process))
+	if (c->unseal.knows_process || (!c->is_server && !c->unseal.sent_process))
 		return FAL_ESTATE;
-	c->knows_process = true;
+	c->unseal.knows_process = true;
 	if (!chan_may_unseal(c) || !fal_peer_is_process(fal_chan_fd(c), p))
 		return FAL_OK;
 	if (c->is_server)
@@ -404,7 +404,7 @@ chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 bool
 fal_chan_is_unsealed(const struct fal_chan *c)
 {
-	return c->tx_unsealed;
+	return c->unseal.tx;
 }
 
 /* --- the handshake --- */
@@ -415,11 +415,11 @@ chan_set_session(struct fal_chan *c, const struct fal_session *s)
 {
 	c->reader->rx = s->rx;
 	c->writer->tx = s->tx;
-	memcpy(c->name, s->name, sizeof(c->name));
-	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
-	c->role = s->role;
-	c->suite = s->tx.suite;
-	fal_session_skew(s, &c->skew);
+	memcpy(c->session.name, s->name, sizeof(c->session.name));
+	memcpy(c->session.fingerprint, s->fingerprint, sizeof(c->session.fingerprint));
+	c->session.role = s->role;
+	c->session.suite = s->tx.suite;
+	fal_session_skew(s, &c->session.skew);
 	c->in.from += s->used;
 	const size_t cap = c->slow != NULL ? IN_SLOW : FAL_CHAN_READ_AHEAD;
 	uint8_t *p = fal_realloc(c->in.p, cap, 1);
@@ -436,8 +436,8 @@ chan_open(struct fal_chan *c)
 	c->state = FAL_CHAN_OPEN;
 	fal_handshake_free(c->handshake); /* holds our key */
 	c->handshake = NULL;
-	c->was_heard = true; /* keepalive begins */
-	uv_timer_start(&c->deadline, chan_on_keepalive, c->life_ms, c->life_ms);
+	c->keepalive.heard = true; /* keepalive begins */
+	uv_timer_start(&c->deadline, chan_on_keepalive, c->keepalive.ms, c->keepalive.ms);
 	if (!c->is_server && chan_may_unseal(c))
 		chan_send_process(c);
 	if (c->ops.on_open != NULL)
@@ -505,7 +505,7 @@ chan_read_record(struct fal_chan *c)
 		return true;
 	}
 	c->in.from += used;
-	c->was_heard = true; /* an emulated link delivers long after chan_on_read */
+	c->keepalive.heard = true; /* an emulated link delivers long after chan_on_read */
 	/* No publication is expected yet, so this was a session record: the client is no
 	 * replay. */
 	if (c->state == FAL_CHAN_UNPROVEN) {
@@ -612,7 +612,7 @@ chan_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		return;
 	}
 	c->rx += (uint64_t)n;
-	c->was_heard = true;
+	c->keepalive.heard = true;
 	c->in.to += (size_t)n;
 	assert(c->in.to <= c->in.cap);
 	if (c->slow != NULL) {
@@ -866,8 +866,8 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
-	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_KEEPALIVE_MS;
-	c->unseals = opt->unseals;
+	c->keepalive.ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_KEEPALIVE_MS;
+	c->unseal.allowed = opt->unseals;
 	c->in.cap = FAL_CHAN_IN_GREETING;
 	c->in.p = fal_xcalloc(1, c->in.cap);
 	c->reader = fal_reader_new();
@@ -986,7 +986,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 int
 fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 {
-	assert(c->tx_unsealed || !s->unsealed);
+	assert(c->unseal.tx || !s->unsealed);
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return FAL_ESTATE;
 	return chan_queued(c, fal_writer_put_shared(c->writer, s));
@@ -1024,7 +1024,7 @@ fal_chan_compressing(const struct fal_chan *c)
 const char *
 fal_chan_name(const struct fal_chan *c)
 {
-	return c->name;
+	return c->session.name;
 }
 
 bool
@@ -1059,25 +1059,25 @@ fal_chan_is_stranded(const struct fal_chan *c)
 uint8_t
 fal_chan_suite(const struct fal_chan *c)
 {
-	return c->suite;
+	return c->session.suite;
 }
 
 enum fal_role
 fal_chan_role(const struct fal_chan *c)
 {
-	return c->role;
+	return c->session.role;
 }
 
 const char *
 fal_chan_fingerprint(const struct fal_chan *c)
 {
-	return c->fingerprint;
+	return c->session.fingerprint;
 }
 
 const char *
 fal_chan_skew(const struct fal_chan *c)
 {
-	return c->skew.text;
+	return c->session.skew.text;
 }
 
 const char *
@@ -1105,5 +1105,5 @@ fal_chan_stat(const struct fal_chan *c)
 bool
 fal_chan_is_by_door(const struct fal_chan *c)
 {
-	return c->is_near;
+	return c->is_by_door;
 }

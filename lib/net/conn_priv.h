@@ -56,7 +56,7 @@ struct fal_chan {
 	bool is_killed;
 	bool is_server;
 	bool is_local;       /* the peer is on this machine, without an emulated link */
-	bool is_near;        /* dialled by fal_dial_door */
+	bool is_by_door;     /* dialled by fal_dial_door */
 	bool has_stream;     /* io's handle is to be closed */
 	bool reading_paused; /* until the next turn */
 	bool read_ended;     /* the stream will bring no more bytes */
@@ -75,10 +75,13 @@ struct fal_chan {
 	uv_write_t write;
 	uv_shutdown_t shutdown;
 	struct fal_slow *slow; /* the emulated link before the socket; NULL: none */
-	unsigned deadline_ms, life_ms;
-	bool was_heard;          /* in this keepalive period */
-	unsigned silent_periods; /* in a row */
-	uint64_t period_tx;      /* bytes sent before this period */
+	unsigned deadline_ms;
+	struct {
+		unsigned ms;      /* a period */
+		bool heard;       /* bytes, in this period */
+		unsigned silent;  /* periods in a row without bytes */
+		uint64_t sent_tx; /* bytes sent before this period */
+	} keepalive;
 
 	/* client */
 	struct fal_handshake *handshake;
@@ -86,16 +89,17 @@ struct fal_chan {
 	int stream_status; /* libuv's error that ended the stream of a live command */
 	/* server */
 	struct fal_chan_host host;
-	uint64_t answered_ns,
-		proved_ns; /* uv_hrtime of our answer, of the first record */
+	uint64_t answered_ns; /* uv_hrtime of our answer, */
+	uint64_t proved_ns;   /* and of the first record */
 
-	/* the result of the handshake */
-	char name[FAL_NAME_MAX + 1];
-	enum fal_role role;
-	uint8_t suite;
-	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	char source[FAL_ADDR_MAX + 16];
-	struct fal_diag skew;
+	char source[FAL_ADDR_MAX + 16]; /* the peer's address, as fal_chan_source */
+	struct {                        /* the result of the handshake */
+		char name[FAL_NAME_MAX + 1];
+		enum fal_role role;
+		uint8_t suite;
+		char fingerprint[FAL_KEY_FINGERPRINT + 1];
+		struct fal_diag skew;
+	} session;
 
 	struct {
 		uint8_t *p;
@@ -110,9 +114,12 @@ struct fal_chan {
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 
-	bool unseals;                     /* as fal_chan_opt */
-	bool sent_process, knows_process; /* process names were sent, received */
-	bool tx_unsealed;                 /* all that is sent from now on */
+	struct {
+		bool allowed;       /* fal_chan_opt.unseals */
+		bool sent_process;  /* our process was named */
+		bool knows_process; /* the peer's process was named */
+		bool tx;            /* all that is sent from now on goes unsealed */
+	} unseal;
 
 	int err;             /* the end, as for on_close */
 	struct fal_diag why; /* its reason; "": not ended yet */

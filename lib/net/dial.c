@@ -393,7 +393,7 @@ fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 		close(fd);
 		return err;
 	}
-	(*out)->is_near = true;
+	(*out)->is_by_door = true;
 	fal_chan_set_deadline(*out, FAL_DOOR_MS);
 	err = dial_connected(*out, fd);
 	if (err < 0)

@@ -17,6 +17,16 @@
 #define RATE_BYTES ((uint64_t)1 << 20) /* end of a measurement of the rate, */
 #define RATE_NS 20000000u              /* or its duration */
 
+/* The kinds of enum fal_send, and two of our own. */
+enum node_kind {
+	NODE_CONTROL = FAL_SEND_CONTROL,
+	NODE_BULK = FAL_SEND_BULK,
+	NODE_PACKED = FAL_SEND_PACKED,
+	NODE_ZIPPED = FAL_SEND_ZIPPED,
+	NODE_RAW,   /* leaves as it is */
+	NODE_UNSEAL /* an unseal record */
+};
+
 /* A message between its head and its tag, or a publication under way. */
 struct fal_node {
 	TAILQ_ENTRY(fal_node) link;
@@ -24,8 +34,7 @@ struct fal_node {
 	struct fal_shared *shared; /* NULL: bytes */
 	uint32_t index;            /* the publication's next record */
 	size_t n;                  /* bytes of the message */
-	bool raw, packed, bulk, zipped;
-	bool unseal; /* an unseal record */
+	enum node_kind kind;       /* of a message */
 	uint8_t bytes[];
 };
 
@@ -118,7 +127,7 @@ fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
 	struct fal_node *node = writer_own_node(w, n);
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, p, n);
-	node->unseal = true;
+	node->kind = NODE_UNSEAL;
 	TAILQ_INSERT_TAIL(&w->control, node, link);
 }
 
@@ -132,10 +141,8 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 		return FAL_ENOMEM;
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, msg, n);
-	node->bulk = how != FAL_SEND_CONTROL;
-	node->packed = how == FAL_SEND_PACKED;
-	node->zipped = how == FAL_SEND_ZIPPED;
-	TAILQ_INSERT_TAIL(node->bulk ? &w->bulk : &w->control, node, link);
+	node->kind = (enum node_kind)how;
+	TAILQ_INSERT_TAIL(how == FAL_SEND_CONTROL ? &w->control : &w->bulk, node, link);
 	w->queued += n;
 	return FAL_OK;
 }
@@ -145,7 +152,7 @@ fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 {
 	struct fal_node *node = writer_own_node(w, n);
 	memcpy(node->bytes, p, n);
-	node->raw = true;
+	node->kind = NODE_RAW;
 	TAILQ_INSERT_HEAD(&w->control, node, link);
 }
 
@@ -240,7 +247,7 @@ writer_compress(struct fal_writer *w, struct fal_node *node)
 	}
 	stat.ns = uv_hrtime() - begun;
 	zip_stat_add(&w->zipped, &stat);
-	if (node->packed)
+	if (node->kind == NODE_PACKED)
 		return smaller;
 	if (smaller && w->trial)
 		stat.ns += fal_unzip_ns(w->zip, msg, node->n, &w->packed);
@@ -283,10 +290,11 @@ writer_next_shared(struct fal_writer *w, struct fal_node *node, struct fal_piece
 static int
 writer_make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 {
-	uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
-	w->tries += node->bulk && !node->packed && !node->zipped;
-	if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
-	    (node->packed || fal_writer_is_compressing(w)) && writer_compress(w, node))
+	const bool compress = node->kind == NODE_PACKED ||
+			      (node->kind == NODE_BULK && fal_writer_is_compressing(w));
+	uint8_t flags = node->kind == NODE_ZIPPED ? FAL_RECORD_ZSTD : 0;
+	w->tries += node->kind == NODE_BULK;
+	if (compress && node->n >= FAL_WRITER_ZIP_MIN && writer_compress(w, node))
 		flags = FAL_RECORD_ZSTD;
 	*n = FAL_RECORD_HEAD + node->n;
 	if (w->unsealed) {
@@ -294,9 +302,9 @@ writer_make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 		return FAL_OK;
 	}
 	*n += FAL_SEAL_TAG;
-	w->unsealed = node->unseal && node->n == 0;
-	return fal_record_seal(&w->tx,
-			       node->unseal ? FAL_RECORD_UNSEAL : FAL_RECORD_SESSION,
+	const bool unseal = node->kind == NODE_UNSEAL;
+	w->unsealed = unseal && node->n == 0;
+	return fal_record_seal(&w->tx, unseal ? FAL_RECORD_UNSEAL : FAL_RECORD_SESSION,
 			       flags, node->bytes, node->n);
 }
 
@@ -307,7 +315,7 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	struct fal_fifo *q = node != NULL ? &w->control : &w->bulk;
 	if (node == NULL)
 		node = writer_first_ready(w);
-	if (node == NULL || (w->tx.key == NULL && !node->raw))
+	if (node == NULL || (w->tx.key == NULL && node->kind != NODE_RAW))
 		return 0;
 	/* A measurement ends once it has seen enough, or as much as it may. */
 	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
@@ -322,7 +330,7 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	TAILQ_REMOVE(q, node, link);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
-	if (!node->raw) {
+	if (node->kind != NODE_RAW) {
 		const int err = writer_make_record(w, node, &piece.n);
 		if (err < 0) {
 			writer_free_node(node);
