@@ -71,9 +71,11 @@ struct session {
 	 * reached. */
 	bool avoids_doors;
 	uint8_t instance[FAL_INSTANCE]; /* identifies this process */
-	unsigned roam_checks;           /* so far */
-	uint64_t addresses; /* hash of this machine's addresses at the last check */
-	int64_t slept_s;    /* seconds that this machine had slept by then */
+	struct {                    /* the last check whether this machine has moved */
+		unsigned n;         /* checks so far */
+		uint64_t addresses; /* hash of this machine's addresses */
+		int64_t slept_s;    /* seconds that this machine has slept */
+	} roam;
 
 	/* the connection */
 	enum phase phase;
@@ -96,9 +98,11 @@ struct session {
 	bool is_leaving, is_ending, is_over;
 	bool renews; /* leaves for a new session at once */
 	int exit_code;
-	uint64_t virtual_ns;              /* sum over emulated tasks */
-	int64_t late_ns;                  /* sum over emulated tasks (lanes.h) */
-	uint64_t logged_ns;               /* virtual_ns when late_ns was last logged */
+	struct { /* sums over emulated tasks */
+		uint64_t virtual_ns;
+		int64_t late_ns;    /* lanes.h */
+		uint64_t logged_ns; /* virtual_ns when late_ns was last logged */
+	} emulated;
 	struct fal_agent_overlap overlap; /* sum over former agents */
 };
 
@@ -607,9 +611,9 @@ on_agent_grow(void *arg, const struct fal_agent_most *to)
 static void
 session_log_lateness(struct session *s)
 {
-	s->logged_ns = s->virtual_ns;
+	s->emulated.logged_ns = s->emulated.virtual_ns;
 	fal_cli_err(PROG, "emulate: %.1f %% late",
-		    100 * (double)s->late_ns / (double)s->virtual_ns);
+		    100 * (double)s->emulated.late_ns / (double)s->emulated.virtual_ns);
 }
 
 /* The lane can compute no more, as `what` failed.  A trainer that was given up has logged
@@ -650,10 +654,11 @@ on_task_end(void *arg, uint32_t lane, const struct lane_result *e)
 		return;
 	}
 	if (e->is_emulated) {
-		s->virtual_ns += e->virtual_ns;
-		s->late_ns += e->late_ns;
+		s->emulated.virtual_ns += e->virtual_ns;
+		s->emulated.late_ns += e->late_ns;
 		fal_agent_late(s->agent, e->late_ns);
-		if (s->opt->verbose && s->virtual_ns - s->logged_ns > LATE_EVERY_NS)
+		if (s->opt->verbose &&
+		    s->emulated.virtual_ns - s->emulated.logged_ns > LATE_EVERY_NS)
 			session_log_lateness(s);
 	}
 	session_after_agent(s, fal_agent_finished(s->agent, uv_hrtime(), lane, &e->ran));
@@ -1198,12 +1203,12 @@ on_roam_check(uv_timer_t *t)
 	(void)clock_gettime(CLOCK_BOOTTIME, &boot); /* Linux has both */
 	(void)clock_gettime(CLOCK_MONOTONIC, &awake);
 	const int64_t slept_s = boot.tv_sec - awake.tv_sec;
-	const bool slept = s->roam_checks > 0 && slept_s - s->slept_s > SLEEP_S;
-	const bool moved = s->roam_checks > 0 && (slept || addresses != s->addresses);
+	const bool slept = s->roam.n > 0 && slept_s - s->roam.slept_s > SLEEP_S;
+	const bool moved = s->roam.n > 0 && (slept || addresses != s->roam.addresses);
 	const bool dials = s->chan != NULL && s->phase < OPEN;
-	s->addresses = addresses;
-	s->slept_s = slept_s;
-	if (s->roam_checks++ == 1 && dials && fal_retry_is_first(&s->retry))
+	s->roam.addresses = addresses;
+	s->roam.slept_s = slept_s;
+	if (s->roam.n++ == 1 && dials && fal_retry_is_first(&s->retry))
 		fal_cli_err(PROG, "%s: does not answer yet", s->addr);
 	if (s->is_ending || s->is_leaving)
 		return;
@@ -1273,7 +1278,7 @@ session_run(const struct work_opt *opt)
 	session_dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);
-	if (s->virtual_ns > 0)
+	if (s->emulated.virtual_ns > 0)
 		session_log_lateness(s);
 	if (opt->verbose && s->overlap.tasks > 0)
 		fal_cli_err(PROG,
