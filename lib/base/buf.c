@@ -96,18 +96,18 @@ fal_put_fmt(struct fal_buf *b, const char *fmt, ...)
 {
 	/* Mostly the room at hand is enough. */
 	const size_t had = b->err == 0 ? b->cap - b->n : 0;
-	va_list ap, again;
+	va_list ap, copy;
 	va_start(ap, fmt);
-	va_copy(again, ap);
+	va_copy(copy, ap);
 	int n = vsnprintf(had > 0 ? (char *)b->p + b->n : NULL, had, fmt, ap);
 	va_end(ap);
 	uint8_t *room = n < 0 ? NULL : fal_buf_room(b, (size_t)n + 1);
 	if (room != NULL) {
 		if ((size_t)n >= had)
-			vsnprintf((char *)room, (size_t)n + 1, fmt, again);
+			vsnprintf((char *)room, (size_t)n + 1, fmt, copy);
 		b->n--;
 	}
-	va_end(again);
+	va_end(copy);
 }
 
 const uint8_t *

@@ -13,8 +13,8 @@ int64_t
 fal_loss_said(double loss, uint32_t samples)
 {
 	const double bound = (double)samples * FAL_LOSS_MAX;
-	const double is = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
-	return llrint(ldexp(is, FAL_LOSS_BITS));
+	const double bounded = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
+	return llrint(ldexp(bounded, FAL_LOSS_BITS));
 }
 
 bool

@@ -258,17 +258,17 @@ free_temp:
 /* Replaces the existing file `is`, or a link's target; a file that is not regular stays.
  */
 static int
-replace_existing(const char *path, const struct stat *is, const void *p, size_t n,
+replace_existing(const char *path, const struct stat *old, const void *p, size_t n,
 		 mode_t mode, const struct stat *owner, struct fal_diag *diag)
 {
-	if (!S_ISREG(is->st_mode)) {
+	if (!S_ISREG(old->st_mode)) {
 		errno = EINVAL;
 		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
 	}
 	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
 	if (real == NULL)
 		return diag_errno(diag, path);
-	const struct kept kept = { mode & is->st_mode, owner };
+	const struct kept kept = { mode & old->st_mode, owner };
 	const int err = replace_file(real, p, n, mode, &kept, diag);
 	free(real);
 	return err;
@@ -278,22 +278,23 @@ int
 fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 	      struct fal_diag *diag)
 {
-	struct stat is;
+	struct stat old;
 	if (strcmp(path, "-") == 0)
 		return fal_cli_put(STDOUT_FILENO, p, n) < 0
 			       ? diag_errno(diag, "standard output")
 			       : 0;
-	return stat(path, &is) < 0 ? replace_file(path, p, n, mode, NULL, diag)
-				   : replace_existing(path, &is, p, n, mode, NULL, diag);
+	return stat(path, &old) < 0
+		       ? replace_file(path, p, n, mode, NULL, diag)
+		       : replace_existing(path, &old, p, n, mode, NULL, diag);
 }
 
 int
 fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag)
 {
-	struct stat is;
-	if (stat(path, &is) < 0)
+	struct stat old;
+	if (stat(path, &old) < 0)
 		return diag_errno(diag, path);
-	return replace_existing(path, &is, p, n, 0777, &is, diag);
+	return replace_existing(path, &old, p, n, 0777, &old, diag);
 }
 
 /* The path folder + rest if such a file exists, else NULL. */

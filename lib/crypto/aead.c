@@ -168,7 +168,8 @@ fal_suites_measure(uint64_t (*now)(void))
 	const uint64_t ours = least_ns(chacha, FAL_LIBRARY_SODIUM, now);
 	const uint64_t theirs = least_ns(chacha, FAL_LIBRARY_CRYPTO, now);
 	chacha_uses_crypto = theirs < ours;
-	first_suite = least_ns(aes, FAL_LIBRARY_CRYPTO, now) < (theirs < ours ? theirs : ours)
+	first_suite =
+		least_ns(aes, FAL_LIBRARY_CRYPTO, now) < (theirs < ours ? theirs : ours)
 			? aes
 			: chacha;
 }
@@ -250,9 +251,9 @@ fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 	const void *text = in->p;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct piece of[2] = { { in->p, in->n, out },
-					     { in->rest, in->rest_n, out + in->n } };
-		return evp_seal(evp, r, nonce, of, out + n);
+		const struct piece pieces[2] = { { in->p, in->n, out },
+						{ in->rest, in->rest_n, out + in->n } };
+		return evp_seal(evp, r, nonce, pieces, out + n);
 	}
 	if (in->rest_n != 0) { /* libsodium takes a text in one place */
 		memmove(out, in->p, in->n);
@@ -305,8 +306,8 @@ fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *i
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp == NULL)
 		return open_sodium(a, r, nonce, in, n, out);
-	const struct piece of[2] = { { in, n - FAL_SEAL_TAG, out } };
-	return evp_open(evp, r, nonce, of, (const uint8_t *)in + of[0].n);
+	const struct piece pieces[2] = { { in, n - FAL_SEAL_TAG, out } };
+	return evp_open(evp, r, nonce, pieces, (const uint8_t *)in + pieces[0].n);
 }
 
 int
@@ -320,8 +321,9 @@ fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t
 	const size_t rest_n = n - FAL_SEAL_TAG - head;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct piece of[2] = { { p, head, p }, { p + head, rest_n, rest } };
-		return evp_open(evp, r, nonce, of, p + head + rest_n);
+		const struct piece pieces[2] = { { p, head, p },
+						{ p + head, rest_n, rest } };
+		return evp_open(evp, r, nonce, pieces, p + head + rest_n);
 	}
 	const int err = open_sodium(a, r, nonce, p, n, p);
 	if (err == FAL_OK && rest_n != 0)

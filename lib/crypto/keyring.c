@@ -144,18 +144,18 @@ fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES])
 	int err = FAL_EFORMAT;
 	size_t got;
 	uint8_t raw[FAL_KEY_BYTES];
-	char again[FAL_KEY_TEXT + 1];
+	char encoded[FAL_KEY_TEXT + 1];
 	if (sodium_base642bin(raw, sizeof(raw), s, n, NULL, &got, NULL,
 			      sodium_base64_VARIANT_ORIGINAL) == 0 &&
 	    got == FAL_KEY_BYTES) {
 		/* libsodium 1.0.18 takes some bytes above 127 as characters. */
-		fal_key_encode(raw, again);
-		if (sodium_memcmp(again, s, FAL_KEY_TEXT) == 0) {
+		fal_key_encode(raw, encoded);
+		if (sodium_memcmp(encoded, s, FAL_KEY_TEXT) == 0) {
 			memcpy(key, raw, FAL_KEY_BYTES);
 			err = FAL_OK;
 		}
 	}
-	sodium_memzero(again, sizeof(again));
+	sodium_memzero(encoded, sizeof(encoded));
 	sodium_memzero(raw, sizeof(raw));
 	return err;
 }
@@ -530,13 +530,13 @@ const char *
 fal_keyring_expired(const struct fal_keyring *kr, const char *name, int64_t now,
 		    char out[static FAL_EXPIRED_TEXT])
 {
-	char date[FAL_EXPIRY_TEXT], here[FAL_EXPIRY_TEXT];
+	char date[FAL_EXPIRY_TEXT], local_time[FAL_EXPIRY_TEXT];
 	int64_t end = 0;
 	for (size_t i = 0; i < kr->n; i++)
 		if (strcmp(kr->keys[i].name, name) == 0 && kr->keys[i].expires > end)
 			end = kr->keys[i].expires;
 	snprintf(out, FAL_EXPIRED_TEXT, "has expired, %s; it is %s here",
-		 fal_expiry_text(end, date), fal_expiry_text(now, here));
+		 fal_expiry_text(end, date), fal_expiry_text(now, local_time));
 	return out;
 }
 

@@ -40,10 +40,10 @@ addr_is_host(const char *p, size_t n, bool v6)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char c = p[i];
-		const bool is = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-				(c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-				c == '_' || (v6 && (c == ':' || c == '%'));
-		if (!is)
+		const bool valid = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+				   (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+				   c == '_' || (v6 && (c == ':' || c == '%'));
+		if (!valid)
 			return false;
 	}
 	return n == 0 || p[0] != '-';

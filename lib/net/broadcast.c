@@ -120,34 +120,35 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 }
 
 /* Messages that are added together. */
-struct adding {
+struct message_batch {
 	struct fal_shared *s;
-	const struct fal_shared_text *of;
+	const struct fal_shared_text *text;
 };
 
 /* Joins and compresses message `i`, if that makes it smaller. */
 static void
-pack_message(void *of, uint32_t i, uint32_t thread)
+pack_message(void *work, uint32_t i, uint32_t thread)
 {
-	const struct adding *a = of;
+	const struct message_batch *a = work;
 	struct fal_shared_pool *pool = a->s->pool;
-	struct item *it = &pool->item[i];
+	struct item *item = &pool->item[i];
 	struct fal_buf *joined = &pool->thread[thread].joined;
-	const struct fal_aead_text *msg = &a->of[i].msg;
+	const struct fal_aead_text *msg = &a->text[i].msg;
 	const size_t n = msg->n + msg->rest_n;
 	fal_buf_clear(joined);
-	fal_buf_clear(&it->packed);
+	fal_buf_clear(&item->packed);
 	fal_put_bytes(joined, msg->p, msg->n);
 	fal_put_bytes(joined, msg->rest, msg->rest_n);
 	if (joined->err == FAL_OK &&
-	    fal_zip_compress(pool->thread[thread].zip, joined->p, n, &it->packed) ==
+	    fal_zip_compress(pool->thread[thread].zip, joined->p, n, &item->packed) ==
 		    FAL_OK &&
-	    it->packed.n < n)
-		it->text = (struct fal_aead_text){ it->packed.p, it->packed.n, NULL, 0 };
+	    item->packed.n < n)
+		item->text =
+			(struct fal_aead_text){ item->packed.p, item->packed.n, NULL, 0 };
 }
 
 static void
-pack_messages(struct adding *a, uint32_t n)
+pack_messages(struct message_batch *a, uint32_t n)
 {
 	struct fal_shared *s = a->s;
 	const uint64_t begun = uv_hrtime();
@@ -159,7 +160,7 @@ pack_messages(struct adding *a, uint32_t n)
 					       &s->pool->thread[0].joined);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct fal_aead_text *text = &s->pool->item[i].text;
-		s->stat.bytes_in += a->of[i].msg.n + a->of[i].msg.rest_n;
+		s->stat.bytes_in += a->text[i].msg.n + a->text[i].msg.rest_n;
 		s->stat.bytes_out += text->n + text->rest_n;
 	}
 }
@@ -196,70 +197,70 @@ pool_give_memory(struct fal_shared_pool *p, const struct fal_shared_record *w)
 
 /* Makes the record of message `i`. */
 static void
-seal_message(void *of, uint32_t i, uint32_t thread)
+seal_message(void *work, uint32_t i, uint32_t thread)
 {
-	const struct adding *a = of;
+	const struct message_batch *a = work;
 	const struct fal_shared *s = a->s;
-	struct item *it = &s->pool->item[i];
+	struct item *item = &s->pool->item[i];
 	struct fal_publication pub = s->pub;
 	uint8_t flags = 0;
 	if (s->unsealed) {
-		fal_record_put_shared_unsealed(&pub, a->of[i].index, &it->text,
-					       it->wire.p);
+		fal_record_put_shared_unsealed(&pub, a->text[i].index, &item->text,
+					       item->wire.p);
 		return;
 	}
 	pub.aead = s->pool->thread[thread].aead[s->suite];
-	if (it->text.p != a->of[i].msg.p)
+	if (item->text.p != a->text[i].msg.p)
 		flags = FAL_RECORD_ZSTD;
-	it->err = fal_record_seal_shared(&pub, a->of[i].index, flags, &it->text,
-					 it->wire.p);
+	item->err = fal_record_seal_shared(&pub, a->text[i].index, flags, &item->text,
+					   item->wire.p);
 }
 
 /* Adds the sealed messages, all or, after an error, none. */
 static int
 shared_add_records(struct fal_shared *s, uint32_t n, int err)
 {
-	struct item *it = s->pool->item;
+	struct item *item = s->pool->item;
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = it[i].err;
+		err = item[i].err;
 	for (uint32_t i = 0; i < n; i++) {
 		if (err == FAL_OK) {
-			s->records[s->made++] = it[i].wire;
-			s->bytes += it[i].wire.n;
-		} else if (it[i].wire.p != NULL) {
-			pool_give_memory(s->pool, &it[i].wire);
+			s->records[s->made++] = item[i].wire;
+			s->bytes += item[i].wire.n;
+		} else if (item[i].wire.p != NULL) {
+			pool_give_memory(s->pool, &item[i].wire);
 		}
-		fal_buf_free(&it[i].packed);
+		fal_buf_free(&item[i].packed);
 	}
 	return err;
 }
 
 int
-fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
+fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *text, uint32_t n)
 {
-	struct adding a = { s, of };
+	struct message_batch a = { s, text };
 	if (n > s->pub.count - s->made)
 		return FAL_ESTATE;
 	for (uint32_t i = 0; i < n; i++) {
-		assert(of[i].index < s->pub.count);
-		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
+		assert(text[i].index < s->pub.count);
+		if (text[i].msg.n + text[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
 	}
 	FAL_XGROW(s->records, s->cap, (size_t)s->made + n);
 	FAL_XGROW(s->pool->item, s->pool->item_cap, n);
 	for (uint32_t i = 0; i < n; i++)
-		s->pool->item[i] = (struct item){ .text = of[i].msg };
+		s->pool->item[i] = (struct item){ .text = text[i].msg };
 	if (s->zstd)
 		pack_messages(&a, n);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n; i++) {
-		struct item *it = &s->pool->item[i];
+		struct item *item = &s->pool->item[i];
 		/* The record's size is known before it is made. */
-		it->wire = pool_take_memory(s->pool,
-					    FAL_RECORD_SHARED_HEAD + it->text.n +
-						    it->text.rest_n +
-						    (s->unsealed ? 0 : FAL_SEAL_TAG));
-		err = it->wire.p == NULL ? FAL_ENOMEM : err;
+		item->wire = pool_take_memory(s->pool,
+					      FAL_RECORD_SHARED_HEAD + item->text.n +
+						      item->text.rest_n +
+						      (s->unsealed ? 0 : FAL_SEAL_TAG));
+		err = item->wire.p == NULL ? FAL_ENOMEM : err;
 	}
 	if (err == FAL_OK)
 		fal_parallel_each(s->pool->parallel, n, seal_message, &a);

@@ -69,18 +69,18 @@ close_fd:
 
 /* Finds the process that made the other end.  False: it is another user's. */
 static bool
-peer_of_same_user(int fd, struct ucred *of)
+peer_of_same_user(int fd, struct ucred *peer)
 {
-	socklen_t n = sizeof(*of);
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, of, &n) == 0 &&
-	       of->uid == geteuid() && of->uid != NOBODY;
+	socklen_t n = sizeof(*peer);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &n) == 0 &&
+	       peer->uid == geteuid() && peer->uid != NOBODY;
 }
 
 bool
 fal_peer_is_same_user(int fd)
 {
-	struct ucred of;
-	return peer_of_same_user(fd, &of);
+	struct ucred peer;
+	return peer_of_same_user(fd, &peer);
 }
 
 /* Does the process that made the other end still live?  Otherwise another process may
@@ -93,8 +93,8 @@ peer_lives(int fd)
 	socklen_t n = sizeof(process);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &n) < 0)
 		return errno == ENOPROTOOPT;
-	struct pollfd is = { .fd = process, .events = POLLIN };
-	const bool ended = poll(&is, 1, 0) != 0;
+	struct pollfd poll_fd = { .fd = process, .events = POLLIN };
+	const bool ended = poll(&poll_fd, 1, 0) != 0;
 	close(process);
 	return !ended;
 }
@@ -127,10 +127,10 @@ fal_process_name(uint8_t out[static FAL_PROCESS_BYTES])
 bool
 fal_peer_is_process(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 {
-	struct ucred of;
-	uint8_t want[FAL_PROCESS_BYTES];
-	return peer_of_same_user(fd, &of) && process_name(of.pid, want) &&
-	       peer_lives(fd) && memcmp(process, want, FAL_PROCESS_BYTES) == 0;
+	struct ucred peer;
+	uint8_t expected[FAL_PROCESS_BYTES];
+	return peer_of_same_user(fd, &peer) && process_name(peer.pid, expected) &&
+	       peer_lives(fd) && memcmp(process, expected, FAL_PROCESS_BYTES) == 0;
 }
 
 /* Is it a loopback address, which every machine has? */
@@ -187,13 +187,13 @@ parse_own_address(const struct fal_addr *at, union ip_address *out)
 int
 fal_door_connect(const struct fal_addr *at)
 {
-	union ip_address is;
+	union ip_address addr;
 	char own[INET6_ADDRSTRLEN];
-	if (!parse_own_address(at, &is) || uv_ip_name(&is.sa, own, sizeof(own)) < 0)
+	if (!parse_own_address(at, &addr) || uv_ip_name(&addr.sa, own, sizeof(own)) < 0)
 		return -1;
 	/* A server that listens at all of IPv6 listens at all of IPv4, too. */
 	const char *const ip[] = { own, "::", "0.0.0.0" };
-	const size_t all = is.sa.sa_family == AF_INET6 ? 2 : 3;
+	const size_t all = addr.sa.sa_family == AF_INET6 ? 2 : 3;
 	for (size_t i = 0; i < all; i++) {
 		struct sockaddr_un to;
 		const socklen_t n = door_name(ip[i], at->port, &to);

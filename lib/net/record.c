@@ -244,9 +244,9 @@ open_apart(const struct fal_publication *pub, const struct fal_record *r, uint8_
 	   size_t head, uint8_t *rest)
 {
 	uint8_t ad[AD_MAX], *body = p + r->head;
-	const struct fal_aead_record of = { pub->key, r->index, ad,
-					    shared_ad(pub, p, ad) };
-	return fal_aead_open_apart(pub->aead, &of, body, r->body, head, rest);
+	const struct fal_aead_record record = { pub->key, r->index, ad,
+						shared_ad(pub, p, ad) };
+	return fal_aead_open_apart(pub->aead, &record, body, r->body, head, rest);
 }
 
 /* Finds the context for a record's suite.  A publisher has no other suites than ChaCha
@@ -359,20 +359,20 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	/* A session record must be sealed, or must not; a publication's may always be. */
 	if (rec.tag == 0 ? !r->unsealed : r->unsealed && !is_shared)
 		return FAL_EFORMAT;
-	struct opened is = { p + rec.head, rec.body - rec.tag };
+	struct opened opened = { p + rec.head, rec.body - rec.tag };
 	int got = rec.type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
 	if (is_shared)
-		got = open_shared(r, &rec, p, &is);
+		got = open_shared(r, &rec, p, &opened);
 	else if (rec.tag != 0)
 		err = fal_seal_open(&r->rx, p, rec.head, p + rec.head, rec.body);
 	if (err < 0 || got < 0)
 		return err < 0 ? err : got;
 	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
-	    (err = reader_unzip(r, &is.msg, &is.n)) < 0)
+	    (err = reader_unzip(r, &opened.msg, &opened.n)) < 0)
 		return err;
 	*used = rec.head + rec.body;
-	*msg = is.msg;
-	*msg_n = is.n;
+	*msg = opened.msg;
+	*msg_n = opened.n;
 	return got;
 }
 

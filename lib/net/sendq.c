@@ -30,7 +30,7 @@ enum node_kind {
 /* A message between its head and its tag, or a publication under way. */
 struct fal_node {
 	TAILQ_ENTRY(fal_node) link;
-	struct fal_writer *of;     /* keeps it as a spare, or NULL */
+	struct fal_writer *owner;  /* keeps it as a spare, or NULL */
 	struct fal_shared *shared; /* NULL: bytes */
 	uint32_t index;            /* the publication's next record */
 	size_t n;                  /* bytes of the message */
@@ -42,7 +42,7 @@ static void
 writer_free_node(struct fal_node *node)
 {
 	fal_shared_drop(node->shared);
-	struct fal_writer *w = node->of;
+	struct fal_writer *w = node->owner;
 	if (w == NULL || w->spares == SPARES) {
 		free(node);
 		return;
@@ -106,7 +106,7 @@ writer_message_node(struct fal_writer *w, size_t n, enum fal_send how)
 		node = writer_new_node(FAL_RECORD_MAX);
 	}
 	if (node != NULL)
-		*node = (struct fal_node){ .n = n, .of = w };
+		*node = (struct fal_node){ .n = n, .owner = w };
 	return node;
 }
 
