@@ -163,12 +163,12 @@ int
 fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
 		struct fal_diag *later, bool each)
 {
-	const char *said = later->text[0] != '\0' ? later->text : why;
-	if (said != why)
+	const char *reason = later->text[0] != '\0' ? later->text : why;
+	if (reason != why)
 		fal_retry_later(r);
 	const int code = fal_retry_verdict(r, err, uv_hrtime());
 	if (code < 0 && (each || fal_retry_is_first(r)))
-		fal_cli_err(prog, "%s; trying again", said);
+		fal_cli_err(prog, "%s; trying again", reason);
 	later->text[0] = '\0';
 	return code;
 }
@@ -184,8 +184,8 @@ uint64_t
 fal_retry_pause_ms(struct fal_retry *r, uint64_t now)
 {
 	const uint64_t left = retry_time_left(r, now) / 1000000 + 1;
-	const bool soon = !r->was_reached || r->refused_since != 0;
-	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
+	const bool is_short = !r->was_reached || r->refused_since != 0;
+	const uint64_t most = is_short ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
 	uint64_t ms = (uint64_t)FAL_RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;

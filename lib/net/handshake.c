@@ -48,8 +48,8 @@ struct fal_handshake {
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	/* The bytes that we have sent, with room for those of a refusal. */
-	uint8_t said[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
-	size_t said_n;
+	uint8_t sent[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
+	size_t sent_n;
 };
 
 /* Makes room for all that either side sends, so that no put lacks memory. */
@@ -124,8 +124,8 @@ diag_versions(struct fal_diag *diag, int err, const char *build, uint16_t major,
 }
 
 static void
-mac_key(const uint8_t public[static FAL_KEY_BYTES],
-	const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
+derive_mac_key(const uint8_t public[static FAL_KEY_BYTES],
+	       const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
 {
 	memcpy(out, public, FAL_KEY_BYTES);
 	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
@@ -171,7 +171,7 @@ put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 	fal_put_bytes(out, suites, suites_n);
 }
 
-/* Appends message 1 and the MAC to the preamble in hs->said. */
+/* Appends message 1 and the MAC to the preamble in hs->sent. */
 static int
 put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
 {
@@ -180,20 +180,20 @@ put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
 		.pattern = pattern_of(key->is_static),
-		.prologue = hs->said,
-		.prologue_n = hs->said_n,
+		.prologue = hs->sent,
+		.prologue_n = hs->sent_n,
 		.psk = psk,
 		.static_key = key->server,
 		.client_key = key->is_static ? key->secret : NULL,
 	};
 	hs->noise = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
-	int err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
+	int err = fal_noise_write(hs->noise, NULL, 0, hs->sent + hs->sent_n);
 	if (err < 0)
 		return err;
-	hs->said_n += fal_noise_overhead(opt.pattern, 1);
-	fal_mac(LABEL_HELLO, hs->mac_key, hs->said, hs->said_n, hs->said + hs->said_n);
-	hs->said_n += MAC_N;
+	hs->sent_n += fal_noise_overhead(opt.pattern, 1);
+	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, hs->sent + hs->sent_n);
+	hs->sent_n += MAC_N;
 	return FAL_OK;
 }
 
@@ -203,16 +203,16 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 {
 	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
 	memset(hs, 0, sizeof(*hs));
-	mac_key(key->server, key->psk, hs->mac_key);
+	derive_mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_client_key_print(key, hs->fingerprint);
 	const size_t from = out->n;
 	handshake_reserve(out);
 	put_preamble(out, key);
-	const size_t preamble_n = hs->said_n = out->n - from;
-	memcpy(hs->said, out->p + from, preamble_n);
+	const size_t preamble_n = hs->sent_n = out->n - from;
+	memcpy(hs->sent, out->p + from, preamble_n);
 	int err = put_message_1(hs, key);
-	fal_put_bytes(out, hs->said + preamble_n, hs->said_n - preamble_n);
+	fal_put_bytes(out, hs->sent + preamble_n, hs->sent_n - preamble_n);
 	if (err == FAL_OK)
 		*h = hs;
 	else
@@ -245,8 +245,8 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	if (mac == NULL)
 		return FAL_ETRUNC;
 	const size_t n = (size_t)(mac - p);
-	memcpy(h->said + h->said_n, p, n);
-	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + n, want);
+	memcpy(h->sent + h->sent_n, p, n);
+	fal_mac(LABEL_REFUSAL, h->mac_key, h->sent, h->sent_n + n, want);
 	if (!fal_secret_equal(mac, want, MAC_N))
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
 	static const char *const verdicts[] = {
@@ -369,7 +369,7 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 		return err;
 	const int found = fal_keyring_find(kr, new.name, now, keys);
 	for (int i = 0; i < 2; i++) {
-		mac_key(fal_keyring_public(kr), keys[i]->psk, key);
+		derive_mac_key(fal_keyring_public(kr), keys[i]->psk, key);
 		fal_mac(LABEL_HELLO, key, p, new.n - MAC_N, want);
 		if (fal_secret_equal(want, new.mac, MAC_N) && keys[i]->line != 0)
 			new.key = keys[i];
@@ -401,7 +401,7 @@ put_refusal(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t 
 	const size_t n = out->n - from;
 	memcpy(both, g->p, g->n);
 	memcpy(both + g->n, out->p + from, n);
-	mac_key(fal_keyring_public(kr), g->key->psk, key);
+	derive_mac_key(fal_keyring_public(kr), g->key->psk, key);
 	fal_mac(LABEL_REFUSAL, key, both, g->n + n, mac);
 	fal_secret_wipe(key, sizeof(key));
 	fal_put_bytes(out, mac, MAC_N);

@@ -78,16 +78,17 @@ peer_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 {
 	struct peer *g = arg;
 	struct fal_listen *l = g->listen;
-	struct fal_greeting said;
-	int err = fal_handshake_check(l->keyring, (int64_t)time(NULL), p, n, &said, diag);
+	struct fal_greeting greeting;
+	int err = fal_handshake_check(l->keyring, (int64_t)time(NULL), p, n, &greeting,
+				      diag);
 	if (err == FAL_EAUTH)
 		return fal_gate_count_wrong(&l->gate, g->from, uv_hrtime(), diag);
 	if (err < 0)
 		return err;
-	g->group = fal_gate_group(g->from, said.name);
-	err = fal_gate_count_right(&l->gate, g->from, g->group, said.mac, uv_hrtime(),
+	g->group = fal_gate_group(g->from, greeting.name);
+	err = fal_gate_count_right(&l->gate, g->from, g->group, greeting.mac, uv_hrtime(),
 				   diag);
-	return err < 0 ? err : fal_handshake_answer(l->keyring, &said, s, out, diag);
+	return err < 0 ? err : fal_handshake_answer(l->keyring, &greeting, s, out, diag);
 }
 
 /* The reason why its key is no longer valid, or NULL: then g->expires is set. */

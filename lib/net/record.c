@@ -143,7 +143,7 @@ fal_record_seal_shared(const struct fal_publication *pub, uint32_t index, uint8_
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
-	uint64_t told;              /* its number among all expected, from 1; 0: none */
+	uint64_t number;            /* its number among all expected, from 1; 0: none */
 	uint32_t came;              /* records */
 	uint8_t *seen;              /* by index, bits: it came; NULL: no record came */
 };
@@ -197,9 +197,9 @@ reader_next_index(const struct fal_reader *r)
 {
 	size_t at = 0;
 	for (size_t i = 1; i < r->cap; i++)
-		if (r->expect[i].told < r->expect[at].told)
+		if (r->expect[i].number < r->expect[at].number)
 			at = i;
-	const bool full = r->cap == 0 || r->expect[at].told != 0;
+	const bool full = r->cap == 0 || r->expect[at].number != 0;
 	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
 }
 
@@ -230,10 +230,10 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
 	free(r->expect[at].seen);
-	r->expect[at] = (struct fal_expect){ .pub = *pub, .told = ++r->told };
+	r->expect[at] = (struct fal_expect){ .pub = *pub, .number = ++r->expected };
 	r->expect[at].pub.key = key;
-	if (pub->id > r->most)
-		r->most = pub->id;
+	if (pub->id > r->max_id)
+		r->max_id = pub->id;
 	return FAL_OK;
 }
 
@@ -309,7 +309,7 @@ static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	    struct opened *out)
 {
-	if (rec->publication == 0 || rec->publication > r->most)
+	if (rec->publication == 0 || rec->publication > r->max_id)
 		return FAL_ESTATE;
 	struct fal_expect *e = reader_find(r, rec->publication);
 	if (e == NULL)
@@ -324,7 +324,7 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	if (++e->came == e->pub.count) { /* all records have come */
 		free(e->seen);
 		e->seen = NULL;
-		e->pub.id = e->told = 0;
+		e->pub.id = e->number = 0;
 	}
 	return got;
 }

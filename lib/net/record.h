@@ -120,10 +120,10 @@ struct fal_reader {
 	/* private */
 	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, made when needed */
 	struct fal_expect *expect;               /* `cap` of them */
-	uint8_t *keys;    /* their content keys, in locked memory */
-	size_t cap, last; /* last: index of the last record's publication */
-	uint64_t told;    /* publications expected, ever */
-	uint64_t most;    /* the largest of their ids */
+	uint8_t *keys;     /* their content keys, in locked memory */
+	size_t cap, last;  /* last: index of the last record's publication */
+	uint64_t expected; /* publications expected, ever */
+	uint64_t max_id;   /* the largest of their ids */
 	struct fal_zip *zip;
 	struct fal_buf plain;
 };

@@ -15,13 +15,13 @@
 
 /* {0}: no refusal yet. */
 struct fal_refusals {
-	bool begun;
-	double said; /* time of the last line */
-	uint64_t n;  /* refusals since then */
+	bool has_logged;
+	double logged_at; /* time of the last line */
+	uint64_t n;       /* refusals since then */
 	uint64_t source[FAL_REFUSALS_SOURCES];
-	unsigned sources; /* sources of those n */
-	char last[64];    /* source and reason of the last refusal */
-	char why[160];
+	unsigned sources;     /* sources of those n */
+	char last_source[64]; /* source and reason of the last refusal */
+	char last_why[160];
 };
 
 /* Counts a refusal of `source`; both texts are borrowed. */
