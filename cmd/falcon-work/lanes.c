@@ -506,7 +506,6 @@ static const double spare_to_begin = 0.35, spare_to_stay = 0.28;
 
 bool
 spare_core_exists(struct spare_core *s, uint64_t now, uint32_t lanes)
-	spare_core(struct spare *s, uint64_t now, uint32_t lanes)
 {
 	const uint64_t since = now - s->at;
 	if (s->at > 0 && since < SPARE_EVERY_NS)
