@@ -141,7 +141,6 @@ fal_chan_release(struct fal_chan *c)
 		c->ops.on_close(c->ops.arg, c, c->err, c->why.text);
 	if (c->host.gone != NULL)
 		c->host.gone(c->host.arg);
-	fal_dial_free(c->dial);
 	fal_handshake_free(c->handshake);
 	chan_free_parts(c);
 }
@@ -156,7 +155,7 @@ chan_shut(struct fal_chan *c)
 	const bool reset = c->is_server && c->state == FAL_CHAN_GREETING &&
 			   chan_is_tcp(c) && c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 	c->state = FAL_CHAN_DEAD;
-	c->pending += fal_dial_end(c->dial);
+	c->pending += c->host.shut != NULL && c->host.shut(c->host.arg);
 	uv_close((uv_handle_t *)&c->deadline, chan_on_closed);
 	uv_close((uv_handle_t *)&c->next_turn, chan_on_closed);
 	uv_close((uv_handle_t *)&c->flush, chan_on_closed);
@@ -918,6 +917,7 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	*out = c;
 	return FAL_OK;
 }
+
 void
 fal_chan_connected(struct fal_chan *c)
 {

@@ -26,13 +26,16 @@ enum fal_chan_state {
 	FAL_CHAN_DEAD       /* handles are closing */
 };
 
-/* The owner of an accepted channel until the channel has opened. */
+/* The maker of a channel: the listener or the dial. */
 struct fal_chan_host {
 	void *arg;
-	/* Checks and answers the client's first message, as fal_handshake_check and
-	 * fal_handshake_answer do, within the limits of fal_gate. */
+	/* Listener: checks and answers the client's first message, as fal_handshake_check
+	 * and fal_handshake_answer do, within the limits of fal_gate. */
 	int (*greet)(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 		     struct fal_buf *out, struct fal_diag *diag);
+	/* The channel's handles are closing.  True: the host has another, for which it
+	 * calls fal_chan_release.  NULL: it has none. */
+	bool (*shut)(void *arg);
 	/* The channel ends, killed or not: called after on_close. */
 	void (*gone)(void *arg);
 };
@@ -83,12 +86,12 @@ struct fal_chan {
 		uint64_t sent_tx; /* bytes sent before this period */
 	} keepalive;
 
+	struct fal_chan_host host;
 	/* client */
 	struct fal_handshake *handshake;
 	struct fal_dial *dial;
 	int stream_status; /* libuv's error that ended the stream of a live command */
 	/* server */
-	struct fal_chan_host host;
 	uint64_t answered_ns; /* uv_hrtime of our answer, */
 	uint64_t proved_ns;   /* and of the first record */
 
@@ -141,12 +144,6 @@ void fal_chan_flush(struct fal_chan *c);
 void fal_chan_command_ended(struct fal_chan *c);
 /* A handle or request that c->pending counts has ended; the last ends the channel. */
 void fal_chan_release(struct fal_chan *c);
-
-/* Ends a lookup and a command.  True: a handle is closing, and fal_chan_release follows.
- * NULL: false. */
-bool fal_dial_end(struct fal_dial *d);
-/* Frees an ended dial, once the stream is closed; may be NULL. */
-void fal_dial_free(struct fal_dial *d);
 
 /* Accepts a connection that waits at `at`; `opt`, `ops` and `host` are copied.  No
  * channel, and no callback: FAL_ELIMIT, the connection waits on, as there is no memory

@@ -308,11 +308,12 @@ dial_exec(struct fal_chan *c)
 	return err;
 }
 
-bool
-fal_dial_end(struct fal_dial *d)
+/* Ends a lookup and a command.  True: the stream of the last attempt is closing, and
+ * fal_chan_release follows. */
+static bool
+dial_on_shut(void *arg)
 {
-	if (d == NULL)
-		return false;
+	struct fal_dial *d = arg;
 	if (d->lookup != NULL)
 		lookup_cancel(d->lookup);
 	d->lookup = NULL;
@@ -326,10 +327,11 @@ fal_dial_end(struct fal_dial *d)
 	return d->is_closing;
 }
 
-void
-fal_dial_free(struct fal_dial *d)
+static void
+dial_on_gone(void *arg)
 {
-	if (d != NULL && d->all != NULL)
+	struct fal_dial *d = arg;
+	if (d->all != NULL)
 		freeaddrinfo(d->all);
 	free(d);
 }
@@ -349,6 +351,9 @@ dial_new_channel(uv_loop_t *loop, const struct fal_addr *addr,
 	c->dial = fal_xcalloc(1, sizeof(*c->dial));
 	c->dial->addr = *addr;
 	c->dial->connect.data = c;
+	c->host = (struct fal_chan_host){ .arg = c->dial,
+					  .shut = dial_on_shut,
+					  .gone = dial_on_gone };
 	fal_addr_format(addr, c->source);
 	err = fal_handshake_begin(key, &hello, &c->handshake);
 	if (err < 0) {
