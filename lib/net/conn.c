@@ -2,7 +2,7 @@
  * client's stream. */
 #include "base/mem.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -127,7 +127,7 @@ chan_free_parts(struct fal_chan *c)
 	fal_outbox_drop(&c->out);
 	fal_reader_free(c->reader);
 	fal_writer_free(c->writer);
-	fal_slow_free(c->slow);
+	fal_link_emul_free(c->link);
 	free(c->in.p);
 	free(c);
 }
@@ -159,7 +159,7 @@ chan_shut(struct fal_chan *c)
 	uv_close((uv_handle_t *)&c->deadline, chan_on_closed);
 	uv_close((uv_handle_t *)&c->next_turn, chan_on_closed);
 	uv_close((uv_handle_t *)&c->flush, chan_on_closed);
-	fal_slow_close(c->slow);
+	fal_link_emul_close(c->link);
 	if (!c->has_stream || uv_is_closing(&c->io.handle))
 		return;
 	c->pending++;
@@ -265,7 +265,7 @@ chan_on_keepalive(uv_timer_t *t)
 static size_t
 chan_unopened(const struct fal_chan *c)
 {
-	return c->in.to - c->in.from - fal_slow_held_bytes(c->slow);
+	return c->in.to - c->in.from - fal_link_emul_held(c->link);
 }
 
 /* --- the end of the stream --- */
@@ -275,7 +275,7 @@ chan_unopened(const struct fal_chan *c)
 static bool
 chan_sent_hello(const struct fal_chan *c)
 {
-	return (c->is_writing || c->out.tx != 0) && fal_slow_has_sent(c->slow) &&
+	return (c->is_writing || c->out.tx != 0) && fal_link_emul_has_sent(c->link) &&
 	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
 }
 
@@ -316,7 +316,7 @@ chan_on_stream_end(void *arg, int status)
 {
 	struct fal_chan *c = arg;
 	const bool all_sent = fal_writer_is_idle(c->writer) && c->out.bytes == 0 &&
-			      fal_slow_has_sent(c->slow);
+			      fal_link_emul_has_sent(c->link);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (!c->is_server && c->state == FAL_CHAN_GREETING)
@@ -360,7 +360,7 @@ chan_send_process(struct fal_chan *c)
 static bool
 chan_may_unseal(const struct fal_chan *c)
 {
-	return c->unseal.allowed && c->slow == NULL && fal_chan_is_same_user(c);
+	return c->unseal.allowed && c->link == NULL && fal_chan_is_same_user(c);
 }
 
 /* Seals nothing that is sent from now on. */
@@ -420,7 +420,7 @@ chan_set_session(struct fal_chan *c, const struct fal_session *s)
 	c->session.suite = s->tx.suite;
 	fal_session_skew(s, &c->session.skew);
 	c->in.from += s->used;
-	const size_t cap = c->slow != NULL ? IN_SLOW : FAL_CHAN_READ_AHEAD;
+	const size_t cap = c->link != NULL ? IN_SLOW : FAL_CHAN_READ_AHEAD;
 	uint8_t *p = fal_realloc(c->in.p, cap, 1);
 	if (p == NULL)
 		return FAL_ENOMEM;
@@ -533,8 +533,8 @@ static void
 chan_update_reading(struct fal_chan *c)
 {
 	if (c->reading_paused ||
-	    (c->slow != NULL &&
-	     fal_slow_is_full(c->slow, c->in.to - c->in.from == c->in.cap)))
+	    (c->link != NULL &&
+	     fal_link_emul_is_full(c->link, c->in.to - c->in.from == c->in.cap)))
 		uv_read_stop(&c->io.stream);
 	else if (!c->read_ended)
 		chan_start_reading(c);
@@ -562,7 +562,7 @@ chan_consume(struct fal_chan *c)
 		uv_idle_start(&c->next_turn, chan_on_next_turn);
 	else if (!pause && c->reading_paused)
 		uv_idle_stop(&c->next_turn);
-	if (pause != c->reading_paused || c->slow != NULL) {
+	if (pause != c->reading_paused || c->link != NULL) {
 		c->reading_paused = pause;
 		chan_update_reading(c);
 	}
@@ -592,8 +592,8 @@ chan_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 	c->in.to -= c->in.from;
 	c->in.from = 0;
 	size_t room = c->in.cap - c->in.to;
-	if (c->slow != NULL && fal_slow_batch_limit(c->slow) < room)
-		room = fal_slow_batch_limit(c->slow);
+	if (c->link != NULL && fal_link_emul_batch(c->link) < room)
+		room = fal_link_emul_batch(c->link);
 	*buf = uv_buf_init((char *)c->in.p + c->in.to, (unsigned)room);
 }
 
@@ -606,7 +606,7 @@ chan_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		return;
 	if (n < 0) {
 		c->read_ended = true;
-		if (c->slow == NULL || !fal_slow_set_end(c->slow, (int)n))
+		if (c->link == NULL || !fal_link_emul_set_end(c->link, (int)n))
 			chan_on_stream_end(c, (int)n);
 		return;
 	}
@@ -614,8 +614,8 @@ chan_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 	c->keepalive.heard = true;
 	c->in.to += (size_t)n;
 	assert(c->in.to <= c->in.cap);
-	if (c->slow != NULL) {
-		fal_slow_read(c->slow, (size_t)n);
+	if (c->link != NULL) {
+		fal_link_emul_read(c->link, (size_t)n);
 		chan_update_reading(c);
 		return;
 	}
@@ -639,8 +639,8 @@ chan_start_reading(struct fal_chan *c)
 static size_t
 chan_batch_limit(const struct fal_chan *c)
 {
-	const size_t slow = c->slow != NULL ? fal_slow_batch_limit(c->slow) : SIZE_MAX;
-	return slow <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
+	const size_t batch = c->link != NULL ? fal_link_emul_batch(c->link) : SIZE_MAX;
+	return batch <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
 }
 
 /* The bytes that the peer has acknowledged so far, and TCP's busy time.  False: not
@@ -650,7 +650,7 @@ static bool
 chan_acked(const struct fal_chan *c, struct fal_acked *out)
 {
 	const int fd = fal_chan_fd(c);
-	return c->slow == NULL && fd >= 0 && fal_acked(fd, out);
+	return c->link == NULL && fd >= 0 && fal_acked(fd, out);
 }
 
 /* Bytes a second of the link itself; 0: not known yet.  TCP's busy time leaves out the
@@ -721,7 +721,7 @@ chan_on_shutdown(uv_shutdown_t *req, int status)
 static void
 chan_drained(struct fal_chan *c)
 {
-	if (c->state == FAL_CHAN_FLUSHING && !fal_slow_has_sent(c->slow))
+	if (c->state == FAL_CHAN_FLUSHING && !fal_link_emul_has_sent(c->link))
 		return;
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
@@ -755,15 +755,15 @@ chan_next_batch(struct fal_chan *c)
 	if (err < 0 || c->out.bytes == 0)
 		return err;
 	c->out.offered = uv_hrtime();
-	if (c->slow == NULL) {
+	if (c->link == NULL) {
 		chan_try_write(c);
 		return 1;
 	}
 	/* The emulated link has room while little waits on it, as a socket has. */
-	err = fal_slow_write(c->slow, &c->out);
+	err = fal_link_emul_write(c->link, &c->out);
 	if (err < 0)
 		return err;
-	c->is_writing = !fal_slow_has_taken(c->slow);
+	c->is_writing = !fal_link_emul_has_taken(c->link);
 	if (!c->is_writing)
 		fal_outbox_complete(&c->out);
 	return 1;
@@ -855,13 +855,13 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out)
 {
 	struct fal_chan *c = fal_xcalloc(1, sizeof(*c));
-	const struct fal_slow_ops line = { .arg = c,
-					   .arrived = chan_on_arrived,
-					   .taken = chan_on_taken,
-					   .sent = chan_on_sent,
-					   .ended = chan_on_stream_end,
-					   .failed = chan_on_line_failed,
-					   .closed = chan_on_line_closed };
+	const struct fal_link_emul_ops line = { .arg = c,
+						.arrived = chan_on_arrived,
+						.taken = chan_on_taken,
+						.sent = chan_on_sent,
+						.ended = chan_on_stream_end,
+						.failed = chan_on_line_failed,
+						.closed = chan_on_line_closed };
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
@@ -873,8 +873,8 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->writer =
 		fal_writer_new(opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP);
 	if (opt->link != NULL) {
-		c->slow = fal_slow_new(loop, opt->link, &c->io.stream, &line);
-		if (c->slow == NULL) {
+		c->link = fal_link_emul_new(loop, opt->link, &c->io.stream, &line);
+		if (c->link == NULL) {
 			chan_free_parts(c);
 			return FAL_EIO;
 		}
@@ -887,7 +887,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	uv_idle_init(loop, &c->flush);
 	c->deadline.data = c->next_turn.data = c->flush.data = c;
 	c->write.data = c->shutdown.data = c;
-	c->pending += c->slow != NULL ? 4 : 3;
+	c->pending += c->link != NULL ? 4 : 3;
 	chan_start_deadline(c);
 	*out = c;
 	return FAL_OK;
@@ -924,7 +924,7 @@ fal_chan_connected(struct fal_chan *c)
 	c->state = FAL_CHAN_GREETING;
 	c->is_local = (c->is_server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
 		      chan_has_local_peer(c) &&
-		      (c->slow == NULL || fal_slow_batch_limit(c->slow) == SIZE_MAX);
+		      (c->link == NULL || fal_link_emul_batch(c->link) == SIZE_MAX);
 	chan_set_socket_options(c);
 	const int err = chan_start_reading(c);
 	if (err < 0)

@@ -108,7 +108,7 @@ int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);
 
-/* Dials the local door beside a TCP address of this machine (net/near.h).  FAL_ENOENT:
+/* Dials the local door beside a TCP address of this machine (net/door.h).  FAL_ENOENT:
  * there is no door.  The server has FAL_DOOR_MS for its answer, and opt->link is NULL. An
  * end before on_open proves nothing about the key, as any process may have answered at
  * the door: the server is at the port. */

@@ -2,7 +2,7 @@
  *
  * conn.c owns state, deadline, handles and the stream; dial.c brings up a client's
  * stream. Parts with fields of their own: records to messages (record.h), messages to
- * records and batches (sendq.h), an emulated link (slow.h). */
+ * records and batches (sendq.h), an emulated link (link_emul.h). */
 #ifndef FAL_NET_CONN_PRIV_H
 #define FAL_NET_CONN_PRIV_H
 
@@ -10,7 +10,7 @@
 #include "net/addr.h"
 #include "net/conn.h"
 #include "net/handshake.h"
-#include "net/slow.h"
+#include "net/link_emul.h"
 
 #include <uv.h>
 
@@ -77,7 +77,7 @@ struct fal_chan {
 	uv_idle_t flush;     /* bytes are to be written */
 	uv_write_t write;
 	uv_shutdown_t shutdown;
-	struct fal_slow *slow; /* the emulated link before the socket; NULL: none */
+	struct fal_link_emul *link; /* the emulated link before the socket; NULL: none */
 	unsigned deadline_ms;
 	struct {
 		unsigned ms;      /* a period */

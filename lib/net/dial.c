@@ -2,7 +2,7 @@
  * command. */
 #include "base/mem.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 
 #include <pthread.h>
 #include <signal.h>

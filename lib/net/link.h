@@ -1,4 +1,4 @@
-/* The properties of an emulated link (net/slow.h). */
+/* The properties of an emulated link (net/link_emul.h). */
 #ifndef FAL_NET_LINK_H
 #define FAL_NET_LINK_H
 

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "net/conn_priv.h"
+#include "net/door.h"
 #include "net/gate.h"
-#include "net/near.h"
 
 #include <assert.h>
 #include <errno.h>

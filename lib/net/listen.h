@@ -45,7 +45,7 @@ struct fal_listen_opt {
 	size_t addrs;                      /* FAL_ADDRS_MAX at most; 0: one */
 	const struct fal_keyring *keyring; /* kept until replaced, or closed */
 	/* Of the channels.  With `unseals`, each TCP address has a local door for our own
-	 * user beside it (net/near.h), if the system allows one.  A client of another
+	 * user beside it (net/door.h), if the system allows one.  A client of another
 	 * user is closed there without an answer, and counts towards no limit; on_refused
 	 * is called at the port alone. */
 	struct fal_chan_opt chan;

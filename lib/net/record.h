@@ -4,7 +4,7 @@
  *     shared record    u32 length, u8 type = 2, u8 flags, u16 0,
  *                      u64 publication, u32 index, sealed message
  *     unseal record    u32 length, u8 type = 3, u8 0, u16 0, sealed: a process
- *                      (net/near.h), or nothing
+ *                      (net/door.h), or nothing
  *
  * `length` counts the bytes after the first 8; the whole clear head is authenticated.
  * A record holds one message, followed by a tag of FAL_SEAL_TAG bytes; with

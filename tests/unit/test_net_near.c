@@ -1,7 +1,7 @@
 /* Doors beside ports: who finds them, who stands there in vain, and that nothing follows
  * from a door behind which somebody else is. */
 #include "../drawn.h"
-#include "net/near.h"
+#include "net/door.h"
 #include "test_net.h"
 
 #include <ifaddrs.h>

@@ -2,7 +2,7 @@
  * and others, whose are: what is said comes all the same. */
 #include "../drawn.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 #include "test_net.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* The names of local doors, and the process at the other end of a door. */
-#include "net/near.h"
+#include "net/door.h"
 
 #include <errno.h>
 #include <fcntl.h>

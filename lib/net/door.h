@@ -4,8 +4,8 @@
  *
  *     \0falcon/IP/PORT        as bound: 127.0.0.1, ::1, 0.0.0.0, ...
  */
-#ifndef FAL_NET_NEAR_H
-#define FAL_NET_NEAR_H
+#ifndef FAL_NET_DOOR_H
+#define FAL_NET_DOOR_H
 
 #include "net/addr.h"
 

@@ -1,5 +1,5 @@
 /* The emulated link: when it takes bytes, and when they arrive. */
-#include "net/slow.h"
+#include "net/link_emul.h"
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -28,15 +28,15 @@ struct mark {
 /* A batch, or a piece of one. */
 struct parcel {
 	STAILQ_ENTRY(parcel) link;
-	struct fal_slow *s;
+	struct fal_link_emul *s;
 	uv_write_t write;
 	uint64_t due;
 	size_t n;
 	char bytes[];
 };
 
-struct fal_slow {
-	struct fal_slow_ops ops;
+struct fal_link_emul {
+	struct fal_link_emul_ops ops;
 	struct fal_link link;
 	uv_stream_t *to;
 	int fd; /* a timerfd, finer than libuv's timers */
@@ -57,14 +57,14 @@ struct fal_slow {
 };
 
 static uint64_t
-slow_delay(const struct fal_slow *s, uint64_t now)
+link_delay(const struct fal_link_emul *s, uint64_t now)
 {
 	return s->link.delay_ns != NULL ? s->link.delay_ns(s->link.arg, now) : 0;
 }
 
 /* Moves *busy to the time when the link has taken n bytes more. */
 static void
-slow_take(const struct fal_slow *s, uint64_t now, size_t n, uint64_t *busy)
+link_take(const struct fal_link_emul *s, uint64_t now, size_t n, uint64_t *busy)
 {
 	if (*busy < now)
 		*busy = now;
@@ -81,7 +81,7 @@ set_min(uint64_t *at, uint64_t other)
 
 /* Sets the timer to the next event. */
 static void
-slow_set_timer(struct fal_slow *s)
+link_set_timer(struct fal_link_emul *s)
 {
 	uint64_t at = UINT64_MAX;
 	const struct parcel *p = STAILQ_FIRST(&s->out);
@@ -109,26 +109,26 @@ slow_set_timer(struct fal_slow *s)
 /* --- in --------------------------------------------------------------------------- */
 
 void
-fal_slow_read(struct fal_slow *s, size_t n)
+fal_link_emul_read(struct fal_link_emul *s, size_t n)
 {
 	const uint64_t now = uv_hrtime();
 	struct mark *last = NULL;
 	s->read += n;
 	if (s->count > 0)
 		last = &s->marks[(s->first + s->count - 1) % MARKS];
-	slow_take(s, now, s->link.shared == NULL ? n : 0, &s->in_busy);
-	uint64_t due = s->in_busy + slow_delay(s, now);
+	link_take(s, now, s->link.shared == NULL ? n : 0, &s->in_busy);
+	uint64_t due = s->in_busy + link_delay(s, now);
 	if (last != NULL && due < last->due)
 		due = last->due; /* bytes keep their order */
 	if (s->count == MARKS)
 		*last = (struct mark){ s->read, due };
 	else
 		s->marks[(s->first + s->count++) % MARKS] = (struct mark){ s->read, due };
-	slow_set_timer(s);
+	link_set_timer(s);
 }
 
 bool
-fal_slow_set_end(struct fal_slow *s, int status)
+fal_link_emul_set_end(struct fal_link_emul *s, int status)
 {
 	if (s->count == 0)
 		return false;
@@ -137,20 +137,20 @@ fal_slow_set_end(struct fal_slow *s, int status)
 }
 
 size_t
-fal_slow_held_bytes(const struct fal_slow *s)
+fal_link_emul_held(const struct fal_link_emul *s)
 {
 	return s == NULL ? 0 : (size_t)(s->read - s->arrived);
 }
 
 bool
-fal_slow_is_full(const struct fal_slow *s, bool no_room)
+fal_link_emul_is_full(const struct fal_link_emul *s, bool no_room)
 {
 	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || no_room);
 }
 
 /* Delivers the bytes read that are due. */
 static void
-slow_deliver_read(struct fal_slow *s, uint64_t now)
+link_deliver_read(struct fal_link_emul *s, uint64_t now)
 {
 	for (; s->count > 0 && s->marks[s->first].due <= now; s->count--) {
 		s->arrived = s->marks[s->first].end;
@@ -167,26 +167,26 @@ slow_deliver_read(struct fal_slow *s, uint64_t now)
 /* --- out -------------------------------------------------------------------------- */
 
 static void
-slow_on_written(uv_write_t *req, int status)
+link_on_written(uv_write_t *req, int status)
 {
 	struct parcel *p = req->data;
-	struct fal_slow *s = p->s;
+	struct fal_link_emul *s = p->s;
 	s->out_n -= p->n;
 	free(p);
 	if (s->is_closed)
 		return;
 	if (status < 0)
 		s->ops.ended(s->ops.arg, status);
-	else if (fal_slow_has_sent(s))
+	else if (fal_link_emul_has_sent(s))
 		s->ops.sent(s->ops.arg);
 	if (!s->is_closed)
-		slow_set_timer(s);
+		link_set_timer(s);
 }
 
 /* Bytes that the link takes of one channel before it is another channel's turn: a few
  * packets, if channels share the link. */
 static size_t
-slow_piece(const struct fal_slow *s)
+link_piece(const struct fal_link_emul *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.shared == NULL || s->link.bandwidth == 0)
@@ -196,13 +196,13 @@ slow_piece(const struct fal_slow *s)
 
 /* Has the link take the next parcel, from `when` on if it is idle. */
 static void
-slow_take_next(struct fal_slow *s, uint64_t when)
+link_take_next(struct fal_link_emul *s, uint64_t when)
 {
 	struct parcel *p = s->next;
 	uint64_t *busy = s->link.shared != NULL ? s->link.shared : &s->out_busy;
-	slow_take(s, when, p->n, busy);
+	link_take(s, when, p->n, busy);
 	s->out_busy = *busy;
-	p->due = s->out_busy + slow_delay(s, when);
+	p->due = s->out_busy + link_delay(s, when);
 	if (p->due < s->out_due)
 		p->due = s->out_due;
 	s->out_due = p->due;
@@ -211,7 +211,7 @@ slow_take_next(struct fal_slow *s, uint64_t when)
 
 /* Appends a parcel of n bytes, and returns its memory; NULL: out of memory. */
 static char *
-slow_add_parcel(struct fal_slow *s, size_t n)
+link_add_parcel(struct fal_link_emul *s, size_t n)
 {
 	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
@@ -225,15 +225,15 @@ slow_add_parcel(struct fal_slow *s, size_t n)
 }
 
 int
-fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
+fal_link_emul_write(struct fal_link_emul *s, const struct fal_outbox *b)
 {
-	const size_t n = b->bytes, each = slow_piece(s);
+	const size_t n = b->bytes, each = link_piece(s);
 	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
 	if (all != NULL)
 		fal_outbox_copy(b, all);
 	for (size_t at = 0, some; at < n && to != NULL; at += some) {
 		some = each < n - at ? each : n - at;
-		to = slow_add_parcel(s, some);
+		to = link_add_parcel(s, some);
 		if (to != NULL)
 			memcpy(to, all + at, some);
 	}
@@ -241,13 +241,13 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 	if (to == NULL)
 		return FAL_ENOMEM;
 	s->is_taking = true;
-	slow_take_next(s, uv_hrtime());
-	slow_set_timer(s);
+	link_take_next(s, uv_hrtime());
+	link_set_timer(s);
 	return FAL_OK;
 }
 
 bool
-fal_slow_has_taken(struct fal_slow *s)
+fal_link_emul_has_taken(struct fal_link_emul *s)
 {
 	if (s->next != NULL || s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
 		return false;
@@ -256,13 +256,13 @@ fal_slow_has_taken(struct fal_slow *s)
 }
 
 bool
-fal_slow_has_sent(const struct fal_slow *s)
+fal_link_emul_has_sent(const struct fal_link_emul *s)
 {
 	return s == NULL || s->out_n == 0;
 }
 
 size_t
-fal_slow_batch_limit(const struct fal_slow *s)
+fal_link_emul_batch(const struct fal_link_emul *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.bandwidth == 0)
@@ -272,13 +272,13 @@ fal_slow_batch_limit(const struct fal_slow *s)
 
 /* Gives the socket the parcels that are due. */
 static int
-slow_deliver_written(struct fal_slow *s, uint64_t now)
+link_deliver_written(struct fal_link_emul *s, uint64_t now)
 {
 	struct parcel *p;
 	int err = 0;
 	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now && err == 0) {
 		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
-		err = uv_write(&p->write, s->to, &buf, 1, slow_on_written);
+		err = uv_write(&p->write, s->to, &buf, 1, link_on_written);
 		if (err == 0)
 			STAILQ_REMOVE_HEAD(&s->out, link);
 	}
@@ -288,76 +288,76 @@ slow_deliver_written(struct fal_slow *s, uint64_t now)
 /* --- life ------------------------------------------------------------------------- */
 
 static void
-slow_on_timer(uv_poll_t *poll, int status, int events)
+link_on_timer(uv_poll_t *poll, int status, int events)
 {
-	struct fal_slow *s = poll->data;
+	struct fal_link_emul *s = poll->data;
 	uint64_t times;
 	(void)status;
 	(void)events;
 	if (read(s->fd, &times, sizeof(times)) < 0)
 		return; /* the timer was set anew meanwhile */
 	const uint64_t now = uv_hrtime();
-	if (slow_deliver_written(s, now) < 0) {
+	if (link_deliver_written(s, now) < 0) {
 		s->ops.failed(s->ops.arg);
 		return;
 	}
 	/* The parcel has waited since then, however late this timer is. */
 	if (s->next != NULL && s->out_busy <= now + AHEAD_NS)
-		slow_take_next(s, s->out_busy < now ? s->out_busy : now);
+		link_take_next(s, s->out_busy < now ? s->out_busy : now);
 	if (s->is_taking && s->next == NULL && s->out_busy <= now &&
 	    s->out_n <= OUT_MAX) {
 		s->is_taking = false;
 		s->ops.taken(s->ops.arg);
 	}
 	if (!s->is_closed)
-		slow_deliver_read(s, now);
+		link_deliver_read(s, now);
 	if (!s->is_closed)
-		slow_set_timer(s);
+		link_set_timer(s);
 }
 
-struct fal_slow *
-fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
-	     const struct fal_slow_ops *ops)
+struct fal_link_emul *
+fal_link_emul_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
+		  const struct fal_link_emul_ops *ops)
 {
-	struct fal_slow *s = fal_xcalloc(1, sizeof(*s));
+	struct fal_link_emul *s = fal_xcalloc(1, sizeof(*s));
 	s->ops = *ops;
 	s->link = *link;
 	s->to = to;
 	STAILQ_INIT(&s->out);
 	s->fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (s->fd < 0)
-		goto free_slow;
+		goto free_emul;
 	if (uv_poll_init(loop, &s->poll, s->fd) < 0)
 		goto close_fd;
 	s->poll.data = s;
-	(void)uv_poll_start(&s->poll, UV_READABLE, slow_on_timer); /* the fd is new */
+	(void)uv_poll_start(&s->poll, UV_READABLE, link_on_timer); /* the fd is new */
 	return s;
 
 close_fd:
 	close(s->fd);
-free_slow:
+free_emul:
 	free(s);
 	return NULL;
 }
 
 static void
-slow_on_closed(uv_handle_t *h)
+link_on_closed(uv_handle_t *h)
 {
-	const struct fal_slow *s = h->data;
+	const struct fal_link_emul *s = h->data;
 	s->ops.closed(s->ops.arg);
 }
 
 void
-fal_slow_close(struct fal_slow *s)
+fal_link_emul_close(struct fal_link_emul *s)
 {
 	if (s == NULL)
 		return;
 	s->is_closed = true;
-	uv_close((uv_handle_t *)&s->poll, slow_on_closed);
+	uv_close((uv_handle_t *)&s->poll, link_on_closed);
 }
 
 void
-fal_slow_free(struct fal_slow *s)
+fal_link_emul_free(struct fal_link_emul *s)
 {
 	struct parcel *p;
 	if (s == NULL)
