@@ -19,8 +19,7 @@ struct backend_profile {
 	 * larger batch was tried. */
 	uint32_t large_batch;
 	uint64_t large_ns;
-	uint8_t data_hash[FAL_DATA_HASH]; /* hash of the trainers' own data; 0: not known
-					   */
+	uint8_t data_hash[FAL_DATA_HASH]; /* the trainers' own; 0: not known */
 	char kernels[FAL_MSG_NAME];       /* description of the kernels */
 	uint32_t lane; /* the lane of the trainer that was probed last */
 };
@@ -74,8 +73,7 @@ struct backend_ops {
 int backend_native_new(const struct fal_setup *s, uint32_t lanes, struct backend **out,
 		       struct fal_diag *diag);
 
-/* --- --exec: trainers of one command, one for each lane ------------------------------
- */
+/* --- --exec: trainers of one command, one for each lane ---------------------------- */
 
 /* Trainers stay while jobs and connections come and go. */
 struct trainer_pool {

@@ -456,8 +456,8 @@ exec_probe(struct backend *b, struct backend_profile *out)
 	if (!b->needs_samples)
 		memcpy(out->data_hash, hello->data, FAL_DATA_HASH);
 	if (!m->is_pure) {
-		/* No other worker may have this fingerprint: falcon-protocol(7), READY.
-		 */
+		/* No other worker may have this fingerprint: falcon-protocol(7),
+		 * READY. */
 		memset(out->fingerprint, 0, FAL_FINGERPRINT);
 		fal_random_bytes(out->fingerprint + 8, FAL_FINGERPRINT - 8);
 		fal_cli_err(PROG,

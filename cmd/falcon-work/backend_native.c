@@ -1,5 +1,5 @@
-/* Gradients of the job's model by the net of this process: a task runner for each lane.
- */
+/* Gradients of the job's model by the net of this process: a task runner for each
+ * lane. */
 #include "backend.h"
 
 #include "base/mem.h"

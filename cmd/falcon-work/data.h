@@ -49,8 +49,8 @@ void prefetch_start(struct prefetch *f, const struct fal_order *order, uint32_t 
 /* Requests nothing any more, until prefetch_start or prefetch_prioritize. */
 void prefetch_stop(struct prefetch *f);
 
-/* Has the first group of chunks arrived, or the first task's chunks where they are more?
- */
+/* Has the first group of chunks arrived, or the first task's chunks where they are
+ * more? */
 bool prefetch_has_first_task(const struct prefetch *f);
 
 /* Have all chunks of the places first … first+count-1 of `order` arrived? */

@@ -300,8 +300,8 @@ runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run)
 bool
 runtime_can_start_early(const struct job_runtime *k)
 {
-	/* Only the native net waits for blocks, and only without emulation in real time.
-	 */
+	/* Only the native net waits for blocks, and only without emulation in real
+	 * time. */
 	return k->backend->only_computes && k->conf.opt->emulate == NULL &&
 	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
 }

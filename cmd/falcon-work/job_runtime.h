@@ -83,8 +83,8 @@ void runtime_stop(struct job_runtime *k);
 /* Frees an idle runtime; `k` is zero again. */
 void runtime_free(struct job_runtime *k);
 
-/* Fetches data, beginning with the tasks of `clock`; does nothing where data are local.
- */
+/* Fetches data, beginning with the tasks of `clock`; does nothing where data are
+ * local. */
 void runtime_fetch(struct job_runtime *k, uint64_t clock);
 
 /* Has the probe succeeded, and have the first data arrived? */

@@ -64,8 +64,7 @@ struct session {
 	uv_timer_t error_timer; /* handles `deferred_err` */
 	uv_timer_t roam_timer;  /* checks whether this machine has moved */
 	uv_signal_t on_term, on_int;
-	size_t addr_index; /* in opt->addr: the coordinator's address, or the next to try
-			    */
+	size_t addr_index; /* in opt->addr: the coordinator's, or the next to try */
 	char addr[FAL_ADDR_MAX + 16]; /* text of that address */
 	/* A local door led to no coordinator: all streams go to ports, until a port is
 	 * reached. */

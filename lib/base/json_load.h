@@ -13,8 +13,8 @@
  * memory, and why->text is empty. */
 json_t *fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why);
 
-/* As json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` is not so, or NULL; FAL_ENOMEM.
- */
+/* As json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` is not so, or NULL;
+ * FAL_ENOMEM. */
 int fal_json_unpack(json_t *o, json_error_t *why, size_t flags, const char *fmt, ...);
 
 #endif

@@ -161,8 +161,8 @@ fal_cli_cores(void)
 	return quota > 0 && quota < cores ? quota : cores;
 }
 
-/* Idle ticks of the line "cpuN USER NICE SYSTEM IDLE ..." if core N is in `set`; else 0.
- */
+/* Idle ticks of the line "cpuN USER NICE SYSTEM IDLE ..." if core N is in `set`; else
+ * 0. */
 static uint64_t
 idle_ticks(const char *line, const cpu_set_t set[static SETS])
 {

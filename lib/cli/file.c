@@ -255,8 +255,8 @@ free_temp:
 	return err;
 }
 
-/* Replaces the existing file `is`, or a link's target; a file that is not regular stays.
- */
+/* Replaces the existing file `old`, or a link's target; a file that is not regular
+ * stays. */
 static int
 replace_existing(const char *path, const struct stat *old, const void *p, size_t n,
 		 mode_t mode, const struct stat *owner, struct fal_diag *diag)

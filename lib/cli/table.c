@@ -68,8 +68,7 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 	return right ? (int)width : -(int)width;
 }
 
-/* --- shortened names -----------------------------------------------------------------
- */
+/* --- shortened names --------------------------------------------------------------- */
 
 struct short_name {
 	char *text;       /* shown */
@@ -94,8 +93,8 @@ prefix_of_chars(const char *s, size_t n)
 	return i;
 }
 
-/* Shortens a name to `most` characters: its two ends, which mostly differ between names.
- */
+/* Shortens a name to `most` characters: its two ends, which mostly differ between
+ * names. */
 static char *
 shorten_name(const char *s, size_t most)
 {
@@ -157,8 +156,7 @@ shorten_names(struct fal_table *t, size_t rows, size_t most)
 	}
 }
 
-/* --- layout --------------------------------------------------------------------------
- */
+/* --- layout ------------------------------------------------------------------------ */
 
 static size_t
 table_width(const struct fal_table *t, const int *width)

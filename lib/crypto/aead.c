@@ -174,8 +174,7 @@ fal_suites_measure(uint64_t (*now)(void))
 			: chacha;
 }
 
-/* ---- contexts ------------------------------------------------------------------------
- */
+/* ---- contexts --------------------------------------------------------------------- */
 
 int
 fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
@@ -252,7 +251,7 @@ fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
 		const struct piece pieces[2] = { { in->p, in->n, out },
-						{ in->rest, in->rest_n, out + in->n } };
+						 { in->rest, in->rest_n, out + in->n } };
 		return evp_seal(evp, r, nonce, pieces, out + n);
 	}
 	if (in->rest_n != 0) { /* libsodium takes a text in one place */
@@ -322,7 +321,7 @@ fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
 		const struct piece pieces[2] = { { p, head, p },
-						{ p + head, rest_n, rest } };
+						 { p + head, rest_n, rest } };
 		return evp_open(evp, r, nonce, pieces, p + head + rest_n);
 	}
 	const int err = open_sodium(a, r, nonce, p, n, p);

@@ -226,8 +226,8 @@ keyring_is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* Reads the next line that is not empty nor a comment: 1 with its fields, 0 at the end.
- */
+/* Reads the next line that is not empty nor a comment: 1 with its fields, 0 at the
+ * end. */
 static int
 lines_next(struct lines *l)
 {

@@ -49,8 +49,7 @@ fal_secret_equal(const void *a, const void *b, size_t n)
 	return sodium_memcmp(a, b, n) == 0;
 }
 
-/* ---- the list of free keys ----------------------------------------------------------
- */
+/* ---- the list of free keys -------------------------------------------------------- */
 
 enum { KEYS = 128 }; /* keys of a page, 4 KiB */
 

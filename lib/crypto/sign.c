@@ -142,8 +142,8 @@ fal_sign_check(const uint8_t public[static FAL_KEY_BYTES], const char *text, siz
 	char encoded[SIGNATURE_TEXT + 1];
 	const char *end = memchr(text, '\n', n);
 	size_t got = 0;
-	/* One line, one signature, one newline; for some bytes base64 has several texts.
-	 */
+	/* One line, one signature, one newline; for some bytes base64 has several
+	 * texts. */
 	if (end == NULL || (size_t)(text + n - end) != 1 + SIGNATURE_TEXT + 1 ||
 	    text[n - 1] != '\n' ||
 	    sodium_base642bin(signature, sizeof(signature), end + 1, SIGNATURE_TEXT, NULL,

@@ -1,5 +1,5 @@
-/* The bytes that a TCP peer has acknowledged, and the time that the link needed for them.
- */
+/* The bytes that a TCP peer has acknowledged, and the time that the link needed for
+ * them. */
 #ifndef FAL_NET_ACKED_H
 #define FAL_NET_ACKED_H
 

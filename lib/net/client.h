@@ -59,8 +59,8 @@ struct fal_retry {
 /* A coordinator has admitted us at `now`.  True: again, after it was lost. */
 bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 
-/* A coordinator has admitted us only to send us away for later: the coordinator is there.
- */
+/* A coordinator has admitted us only to send us away for later: the coordinator is
+ * there. */
 void fal_retry_later(struct fal_retry *r);
 
 /* Is this failure news: was there no pause since the first attempt, since the coordinator
@@ -93,8 +93,8 @@ fal_retry_reset_pause(struct fal_retry *r)
 	r->tries = 0;
 }
 
-/* `most` ms, or the time until the client gives up, if that is less: at least a second.
- */
+/* `most` ms, or the time until the client gives up, if that is less: at least a
+ * second. */
 uint64_t fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most);
 
 /* ---- a session: one channel in one loop, from dialling to the end ---------------------

@@ -270,8 +270,8 @@ chan_unopened(const struct fal_chan *c)
 
 /* --- the end of the stream --- */
 
-/* Has the kernel taken our whole first message, even if chan_on_written is still to come?
- */
+/* Has the kernel taken our whole first message, even if chan_on_written is still to
+ * come? */
 static bool
 chan_sent_hello(const struct fal_chan *c)
 {

@@ -80,8 +80,7 @@ struct fal_chan_opt {
 /* Bytes that an open channel reads ahead without an emulated link. */
 #define FAL_CHAN_READ_AHEAD ((size_t)256 << 10)
 
-/* ---- dialling ------------------------------------------------------------------------
- */
+/* ---- dialling --------------------------------------------------------------------- */
 
 #define FAL_LOOKUPS_MAX 8 /* names at once in a process, hung lookups included */
 
@@ -118,8 +117,7 @@ int fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 /* Was the channel dialled by fal_dial_door? */
 bool fal_chan_is_by_door(const struct fal_chan *c);
 
-/* ---- a channel -----------------------------------------------------------------------
- */
+/* ---- a channel -------------------------------------------------------------------- */
 
 /* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in
  * its own order.  A message queued before the end of the handshake waits for that end;
@@ -150,8 +148,8 @@ void fal_chan_offer(struct fal_chan *c);
 /* Does all that is sent from now on go unsealed?  Then publications may, too. */
 bool fal_chan_is_unsealed(const struct fal_chan *c);
 
-/* Drops the unsent rest of outdated publications: the peer gets a newer version instead.
- */
+/* Drops the unsent rest of outdated publications: the peer gets a newer version
+ * instead. */
 void fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
 
 /* Prepares for `pub`, whose id and key the peer has sent; all is copied.  Errors as

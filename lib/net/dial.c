@@ -336,8 +336,8 @@ dial_on_gone(void *arg)
 	free(d);
 }
 
-/* Makes a channel whose first message is queued, and leaves as soon as the stream is up.
- */
+/* Makes a channel whose first message is queued, and leaves as soon as the stream is
+ * up. */
 static int
 dial_new_channel(uv_loop_t *loop, const struct fal_addr *addr,
 		 const struct fal_client_key *key, const struct fal_chan_opt *opt,

@@ -31,8 +31,8 @@ union ip_address {
 	struct sockaddr_in6 six;
 };
 
-/* Sets the name of the door of this IP and port; returns its length, a part of the name.
- */
+/* Sets the name of the door of this IP and port; returns its length, a part of the
+ * name. */
 static socklen_t
 door_name(const char *ip, unsigned port, struct sockaddr_un *out)
 {

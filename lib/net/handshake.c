@@ -70,8 +70,8 @@ put_version(struct fal_buf *b)
 	fal_put_u16(b, FAL_PROTO_MINOR);
 }
 
-/* Reads magic and version.  FAL_EFORMAT for a wrong byte even before the rest has come.
- */
+/* Reads magic and version.  FAL_EFORMAT for a wrong byte even before the rest has
+ * come. */
 static int
 get_version(struct fal_rd *r, uint16_t *major, uint16_t *minor)
 {

@@ -274,8 +274,8 @@ endpoint_on_connection(uv_stream_t *s, int status)
 			 d->listen->accepted++ >= FAL_LISTEN_TURN || !endpoint_accept(d);
 }
 
-/* All input that had come was read in this turn, so clients that go now had their chance.
- */
+/* All input that had come was read in this turn, so clients that go now had their
+ * chance. */
 static void
 listen_on_turn(uv_check_t *h)
 {

@@ -142,8 +142,7 @@ int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 enum fal_read {
 	FAL_READ_NOTHING, /* a record of a publication no longer expected */
 	FAL_READ_MESSAGE, /* a message */
-	FAL_READ_PLACED,  /* a message, whose rest is in the memory of fal_place_fn
-			   */
+	FAL_READ_PLACED,  /* a message, with its rest in fal_place_fn's memory */
 	FAL_READ_UNSEAL   /* the text of an unseal record */
 };
 
