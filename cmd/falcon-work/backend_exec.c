@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 /* --- the trainers ------------------------------------------------------------------- */
 
@@ -582,8 +583,8 @@ exec_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
 		l->index[i] = fal_order_at(job->batch.order, job->first + i);
 	l->try_failed = l->seen_nonfinite = false;
 	while (!over && (err = check_failures(m, lane)) == FAL_OK) {
-		if (l->try_failed &&
-		    !trainer_pause(l->trainer, job->id, PAUSE_NS << l->failures))
+		const uint64_t until = uv_hrtime() + (PAUSE_NS << l->failures);
+		if (l->try_failed && !trainer_pause(l->trainer, job->id, until))
 			break;
 		l->try_failed = false;
 		const uint64_t start = trainer_prepare(l->trainer, job->id);

@@ -415,10 +415,9 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job,
 	l->job.flip = all->conf.emulate != NULL && !job->run.eval &&
 		      fal_emul_flips(all->conf.emulate, job->run.clock, job->run.task);
 	l->state = LANE_HELD;
-	const bool wake = has_samples && begin_task(all, l);
 	pthread_mutex_unlock(&all->mutex);
-	if (wake)
-		pthread_cond_signal(&l->wake);
+	if (has_samples)
+		lane_release(all, lane);
 }
 
 void

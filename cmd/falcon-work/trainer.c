@@ -717,9 +717,8 @@ is_unwanted(const struct trainer *t, uint64_t id)
 	return t->quits || t->is_given_up || t->cancelled_id == id;
 }
 
-/* Sleeps until uv_hrtime() is `until`.  False: the task of this id is not wanted. */
-static bool
-trainer_sleep(struct trainer *t, uint64_t until, uint64_t id)
+bool
+trainer_pause(struct trainer *t, uint64_t id, uint64_t until)
 {
 	struct pollfd p = { t->wake_fd, POLLIN, 0 };
 	uint64_t wakes;
@@ -837,7 +836,7 @@ trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 		if (t->is_blamed) {
 			trainer_end_blamed(t);
 		} else if (t->stage == ENDED) {
-			if (trainer_sleep(t, t->restart_at, id))
+			if (trainer_pause(t, id, t->restart_at))
 				trainer_start_process(t);
 		} else if (t->stage == STARTED) {
 			await_hello(t, id);
@@ -1004,12 +1003,6 @@ trainer_compute(struct trainer *t, const struct trainer_task *task,
 					   : TRAINER_DONE;
 	if (t->is_blamed)
 		trainer_end_blamed(t);
-}
-
-bool
-trainer_pause(struct trainer *t, uint64_t id, uint64_t ns)
-{
-	return trainer_sleep(t, uv_hrtime() + ns, id);
 }
 
 void

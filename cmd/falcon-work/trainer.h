@@ -96,8 +96,9 @@ const float *trainer_grads(const struct trainer *t);
 /* For any thread: cancels the task of this id, under way or still to come. */
 void trainer_cancel(struct trainer *t, uint64_t id);
 
-/* Waits for so many ns, as before a retry of the task.  False: the task was cancelled. */
-bool trainer_pause(struct trainer *t, uint64_t id, uint64_t ns);
+/* Waits until uv_hrtime() is `until`, as before a retry of the task.  False: the task was
+ * cancelled, or the trainer was given up. */
+bool trainer_pause(struct trainer *t, uint64_t id, uint64_t until);
 
 /* The trainer made the error `why`: ends the process, which starts again later. */
 void trainer_restart(struct trainer *t, const char *why);
