@@ -45,9 +45,8 @@ struct fal_listen {
 	const struct fal_keyring *keyring; /* NULL: paused, connections wait */
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
-	struct peer_list half,
-		open; /* handshakes under way, open channels; oldest first */
-	unsigned half_n, half_max;
+	struct peer_list handshaking, opened; /* oldest first */
+	unsigned n_handshaking, max_handshaking;
 	unsigned accepted; /* in this turn */
 	uv_check_t turn;   /* runs at the end of a turn */
 	uv_timer_t review; /* checks for expired keys */
@@ -130,10 +129,10 @@ peer_end(struct peer *g, const char *what)
 }
 
 static void
-peer_leave_half(struct peer *g)
+peer_leave_handshaking(struct peer *g)
 {
-	TAILQ_REMOVE(&g->listen->half, g, link);
-	g->listen->half_n--;
+	TAILQ_REMOVE(&g->listen->handshaking, g, link);
+	g->listen->n_handshaking--;
 }
 
 static void
@@ -141,9 +140,9 @@ peer_on_gone(void *arg)
 {
 	struct peer *g = arg;
 	if (g->listen != NULL && g->is_open)
-		TAILQ_REMOVE(&g->listen->open, g, link);
+		TAILQ_REMOVE(&g->listen->opened, g, link);
 	else if (g->listen != NULL)
-		peer_leave_half(g);
+		peer_leave_handshaking(g);
 	free(g);
 }
 
@@ -168,9 +167,9 @@ peer_on_open(void *arg, struct fal_chan *c)
 		fal_chan_fail(c, FAL_EPERM, "key '%s' %s", fal_chan_name(c), why);
 		return;
 	}
-	peer_leave_half(g);
+	peer_leave_handshaking(g);
 	fal_gate_refund(&l->gate, g->from, g->group);
-	TAILQ_INSERT_TAIL(&l->open, g, link);
+	TAILQ_INSERT_TAIL(&l->opened, g, link);
 	g->is_open = true;
 	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
 }
@@ -190,9 +189,9 @@ find_victim(struct fal_listen *l, bool proved, unsigned *n)
 	struct peer *g, *d, *victim = NULL;
 	unsigned most = 0, seen = 0;
 	*n = 0;
-	TAILQ_FOREACH(g, &l->half, link)
+	TAILQ_FOREACH(g, &l->handshaking, link)
 	*n += peer_counts(g, proved);
-	TAILQ_FOREACH(g, &l->half, link)
+	TAILQ_FOREACH(g, &l->handshaking, link)
 	{
 		unsigned same = 0;
 		if (seen + most >= *n)
@@ -215,12 +214,12 @@ find_victim(struct fal_listen *l, bool proved, unsigned *n)
 static void
 limit_handshakes(struct fal_listen *l)
 {
-	if (l->half_n <= l->half_max)
+	if (l->n_handshaking <= l->max_handshaking)
 		return;
 	for (int proved = 0; proved < 2; proved++) {
 		unsigned n;
 		struct peer *victim;
-		while (victim = find_victim(l, proved != 0, &n), n > l->half_max)
+		while (victim = find_victim(l, proved != 0, &n), n > l->max_handshaking)
 			fal_chan_fail(victim->chan, FAL_ELIMIT,
 				      "too many handshakes are under way");
 	}
@@ -257,8 +256,8 @@ endpoint_accept(struct endpoint *d)
 	struct sockaddr_storage ss = { 0 };
 	if (fal_chan_peer(g->chan, &ss) != UV_ENOTSUP)
 		g->from = g->group = fal_limit_source((struct sockaddr *)&ss);
-	TAILQ_INSERT_TAIL(&l->half, g, link);
-	l->half_n++;
+	TAILQ_INSERT_TAIL(&l->handshaking, g, link);
+	l->n_handshaking++;
 	fal_chan_connected(g->chan);
 	return true;
 }
@@ -306,7 +305,7 @@ listen_on_review(uv_timer_t *h)
 	const int64_t now = (int64_t)time(NULL);
 	char text[FAL_EXPIRED_TEXT];
 	struct peer *g;
-	TAILQ_FOREACH(g, &l->open, link)
+	TAILQ_FOREACH(g, &l->opened, link)
 	if (peer_is_open(g) && now >= g->expires)
 		peer_end(g, fal_keyring_expired(l->keyring, fal_chan_name(g->chan), now,
 						text));
@@ -500,7 +499,7 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	l->keyring = opt->keyring;
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
-	l->half_max = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
+	l->max_handshaking = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
 	if (opt->paused != NULL) {
 		listen_on_turn(&l->turn); /* accepts the connections that wait */
 		*out = l;
@@ -509,8 +508,8 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	l->loop = loop;
 	l->addrs = addrs;
 	fal_gate_init(&l->gate);
-	TAILQ_INIT(&l->half);
-	TAILQ_INIT(&l->open);
+	TAILQ_INIT(&l->handshaking);
+	TAILQ_INIT(&l->opened);
 	uv_check_init(loop, &l->turn); /* cannot fail */
 	uv_check_start(&l->turn, listen_on_turn);
 	uv_timer_init(loop, &l->review);
@@ -552,7 +551,7 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 {
 	struct peer *g;
 	l->keyring = keyring;
-	TAILQ_FOREACH(g, &l->open, link)
+	TAILQ_FOREACH(g, &l->opened, link)
 	{
 		char text[FAL_EXPIRED_TEXT];
 		const char *why = peer_is_open(g) ? peer_check_key(g, text) : NULL;
@@ -566,16 +565,16 @@ static void
 listen_forget_clients(struct fal_listen *l)
 {
 	struct peer *g;
-	TAILQ_FOREACH(g, &l->half, link)
+	TAILQ_FOREACH(g, &l->handshaking, link)
 	{
 		g->listen = NULL;
 		fal_chan_kill(g->chan);
 	}
-	TAILQ_FOREACH(g, &l->open, link)
+	TAILQ_FOREACH(g, &l->opened, link)
 	g->listen = NULL;
-	TAILQ_INIT(&l->half);
-	TAILQ_INIT(&l->open);
-	l->half_n = 0;
+	TAILQ_INIT(&l->handshaking);
+	TAILQ_INIT(&l->opened);
+	l->n_handshaking = 0;
 }
 
 void
