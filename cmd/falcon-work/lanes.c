@@ -93,8 +93,7 @@ lane_finish(struct lane *l, struct lane_result r)
 	if (r.ran.task_ns == 0 || l->virtual_ns > 0)
 		r.ran.task_ns = now - l->begun_ns - l->waited_ns;
 	r.ran.waited_ns = l->waited_ns;
-	r.is_emulated = l->virtual_ns > 0 && !l->is_cancelled;
-	r.virtual_ns = l->virtual_ns;
+	r.virtual_ns = l->is_cancelled ? 0 : l->virtual_ns;
 	l->ended.late = now > due ? now - due : 0;
 	r.late_ns = (int64_t)(l->ended.late - l->regained_ns);
 	l->result = r;

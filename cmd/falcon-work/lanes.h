@@ -22,8 +22,7 @@ struct lanes; /* opaque */
 struct lane_result {
 	struct fal_ran ran;
 	int err;             /* FAL_ENOMEM: it could not be computed */
-	bool is_emulated;    /* the two below are set */
-	uint64_t virtual_ns; /* its virtual time */
+	uint64_t virtual_ns; /* its virtual time; 0: cancelled, or not emulated */
 	/* Its lateness behind its virtual end, less the lateness of the lane's task
 	 * before that this task made good: the sum is the time lost. */
 	int64_t late_ns;

@@ -652,7 +652,7 @@ on_task_end(void *arg, uint32_t lane, const struct lane_result *e)
 		session_settle(s);
 		return;
 	}
-	if (e->is_emulated) {
+	if (e->virtual_ns > 0) {
 		s->emulated.virtual_ns += e->virtual_ns;
 		s->emulated.late_ns += e->late_ns;
 		fal_agent_late(s->agent, e->late_ns);
