@@ -640,7 +640,7 @@ static size_t
 chan_batch_limit(const struct fal_chan *c)
 {
 	const size_t batch = c->link != NULL ? fal_link_emul_batch(c->link) : SIZE_MAX;
-	return batch <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
+	return batch <= FAL_OUTBOX_MAX ? batch : fal_outbox_limit(&c->out);
 }
 
 /* The bytes that the peer has acknowledged so far, and TCP's busy time.  False: not
