@@ -36,9 +36,8 @@ void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
  * does so itself. */
 void fal_progress_end(void);
 
-/* Columns of the terminal `f`; if the terminal does not tell, COLUMNS of the environment,
- * else
- * 80.  0: `f` is no terminal. */
+/* Columns of the terminal `f`, or, if the terminal does not tell, COLUMNS of the
+ * environment, or 80.  0: `f` is no terminal. */
 size_t fal_cli_width(FILE *f);
 
 #endif
