@@ -132,7 +132,7 @@ test_aead_WITH    := -Wl,--wrap=EVP_CipherFinal_ex
 test_lane_WITH  := -Wl,--wrap=uv_hrtime
 test_cli_WITH   := -Wl,--wrap=sched_getaffinity
 test_desk_WITH  := -Wl,--wrap=fal_kern_flush
-test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns,--wrap=fal_cli_own_ns
+test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns,--wrap=fal_cli_cpu_ns
 # Decompressing takes as long as the test has it.
 test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
 # A shard_set is made up.
@@ -163,7 +163,7 @@ $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	-Wl$(comma)--wrap=$($(f)_WRAP))))
 # falcon-work that lies, which falcon-ps must find.
 LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put fal_agent_finished \
-	fal_chan_send fal_dial fal_dial_near
+	fal_chan_send fal_dial fal_dial_door
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\

@@ -1,80 +1,114 @@
-/* The maker of gradients for a job's tasks: the net of this process, in backend_native.c,
- * or trainers, programs that the process starts, in backend_exec.c.  Lanes, kit and
- * session know no more of a maker than stands here.
+/* The backend computes the gradients of a job's tasks: the net of this process
+ * (backend_native.c), or trainers, programs that the process starts (backend_exec.c).
+ * Lanes, job runtime and session know nothing of a backend beyond this header.
  *
- * A lane runs one task at a time, each from a thread of its own or from the loop's. */
+ * A lane runs one task at a time, each lane in a thread of its own or in the loop's. */
 #ifndef WORK_BACKEND_H
 #define WORK_BACKEND_H
 
 #include "run/job_files.h"
 #include "run/task.h"
+#include "trainer.h"
 #include "wire/msg.h"
 
-/* The figures of a maker that READY carries. */
-struct maker_probed {
+/* The figures of a backend that READY carries. */
+struct backend_profile {
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint64_t task_ns; /* of the largest task */
-	/* Samples of a larger batch, and what it would take on the same footing; 0, 0:
-	 * there is none. */
-	uint32_t large;
+	uint64_t task_ns; /* time of the largest task */
+	/* The samples of a larger batch, and its time measured in the same way; 0, 0: no
+	 * larger batch was tried. */
+	uint32_t large_batch;
 	uint64_t large_ns;
-	uint8_t data[FAL_DATA_HASH]; /* that trainers have of their own; 0: not said */
-	char kernels[FAL_MSG_NAME];  /* that compute it, in words */
-	uint32_t lane;               /* whose trainer was probed last */
+	uint8_t data_hash[FAL_DATA_HASH]; /* the trainers' own; 0: not known */
+	char kernels[FAL_MSG_NAME];       /* description of the kernels */
+	uint32_t lane; /* the lane of the trainer that was probed last */
 };
 
-/* The first member of each kind's own struct. */
-struct maker {
-	const struct maker_ops *ops;
-	bool samples; /* it needs those of Falcon */
-	bool quick;   /* it only computes: short tasks may be the loop's own */
+/* The first member of each backend's own struct. */
+struct backend {
+	const struct backend_ops *ops;
+	bool needs_samples; /* Falcon loads the samples of tasks */
+	bool only_computes; /* a task never waits: the loop may run short ones itself */
 };
 
-/* The memory that a maker takes, in bytes. */
-struct maker_need {
-	uint64_t kernels; /* of their library */
-	uint64_t lanes;   /* of all lanes */
-	uint64_t probe;   /* of the probe, before the first task */
-	uint64_t space;   /* of address space besides, that is hardly used */
+/* The memory that a backend takes, in bytes. */
+struct backend_memory {
+	uint64_t kernels;       /* the kernel library */
+	uint64_t lanes;         /* all lanes */
+	uint64_t probe;         /* the probe, before the first task */
+	uint64_t address_space; /* besides, hardly used */
 };
 
-struct maker_ops {
-	/* The most bytes of each, where the probe may have `room` of them for more than
-	 * it must.  Before start, once at least with the room that there is. */
-	struct maker_need (*need)(struct maker *m, uint64_t room);
-	/* Makes what the lanes need.  FAL_ENOMEM. */
-	int (*start)(struct maker *m);
-	/* Finds numerics and speed, in the calling thread, while no lane has a task.
-	 * FAL_EPERM: it can do nothing more, and has said why. */
-	int (*probe)(struct maker *m, struct maker_probed *out);
-	/* Computes, in the calling thread: the quantised gradient to run.sum (nothing for
-	 * eval), loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as
-	 * above; those of fal_batch_fill. */
-	int (*run)(struct maker *m, uint32_t lane, const struct fal_run_job *job,
-		   struct fal_ran *ran);
-	/* The task of this id, which the lane has or had last, is not wanted: its run,
-	 * which may be about to begin, may return at once, with anything.  For any
-	 * thread; NULL: it is too short to be worth it. */
-	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
-	/* How far all lanes are: a number that grows while they work.  For any thread. */
-	uint64_t (*steps)(const struct maker *m);
-	/* The worker is about to end: tasks do so, as cancelled, as soon as can be, and
-	 * no more is computed.  NULL, as above. */
-	void (*quit)(struct maker *m);
-	/* No lane has a task. */
-	void (*free)(struct maker *m);
+struct backend_ops {
+	/* The peak memory.  The probe may take up to `room` bytes more than its minimum.
+	 * Called before start, at least once with the room that the probe will have. */
+	struct backend_memory (*memory)(struct backend *b, uint64_t room);
+	/* Allocates the lanes' resources.  FAL_ENOMEM. */
+	int (*start)(struct backend *b);
+	/* Measures numerics and speed in the calling thread, while no lane has a task.
+	 * FAL_EPERM: the backend can do nothing more, and has logged the reason. */
+	int (*probe)(struct backend *b, struct backend_profile *out);
+	/* Computes a task in the calling thread: the quantised gradient to run.sum
+	 * (nothing for eval); loss, right, samples and nonfinite to `result`. FAL_ENOMEM;
+	 * FAL_EPERM as above; the errors of fal_batch_fill. */
+	int (*run)(struct backend *b, uint32_t lane, const struct fal_run_job *job,
+		   struct fal_ran *result);
+	/* Cancels the task of this id, which the lane has or had last.  Its run, which
+	 * may be about to begin, may return at once with any result.  For any thread;
+	 * NULL: runs are too short to be cancelled. */
+	void (*cancel)(struct backend *b, uint32_t lane, uint64_t id);
+	/* The progress of all lanes: a number that grows while they work.  For any
+	 * thread. */
+	uint64_t (*progress)(const struct backend *b);
+	/* The worker is about to end: cancels all tasks, and lets no further task run.
+	 * NULL: as for cancel. */
+	void (*quit)(struct backend *b);
+	/* Frees the backend.  No lane may have a task. */
+	void (*free)(struct backend *b);
 };
 
-/* The net of the job's model, in kernels that job.numerics asks for, for this process.
- * `s` is kept.  FAL_EINVAL for a model without layers, data that do not fit it, or a CPU
- * that cannot be portable; FAL_ENOMEM; with `diag`. */
-int maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
-		  struct fal_diag *diag);
+/* The net of the job's model in this process, with the kernels that job.numerics asks
+ * for. `s` is kept.  FAL_EINVAL: a model without layers, data that do not fit the model,
+ * or a CPU without portable kernels; FAL_ENOMEM; with `diag`. */
+int backend_native_new(const struct fal_setup *s, uint32_t lanes, struct backend **out,
+		       struct fal_diag *diag);
 
-/* Trainers, one for each lane.  `s` and `e` are kept.  FAL_EINVAL, with
- * `diag`: what the trainers said does not fit the job. */
-struct exec;
-int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
-		   struct fal_diag *diag);
+/* --- --exec: trainers of one command, one for each lane ---------------------------- */
+
+/* Trainers stay while jobs and connections come and go. */
+struct trainer_pool {
+	struct trainer **trainer; /* by lane */
+	uint32_t lanes;
+	struct fal_grad_hello hello; /* the same for all */
+};
+
+/* Starts one trainer for each lane, by `conf` but for its number, and waits for their
+ * hellos.  FAL_EPERM: a trainer was given up; FAL_EIO; with `diag`. */
+int trainer_pool_open(const struct trainer_conf *conf, uint32_t lanes,
+		      struct trainer_pool **out, struct fal_diag *diag);
+/* Ends all trainers.  Does nothing with NULL. */
+void trainer_pool_close(struct trainer_pool *pool);
+
+/* The backend of these trainers.  `s` and `pool` are kept.  FAL_EINVAL, with `diag`: the
+ * trainers' hello does not fit the job. */
+int backend_exec_new(struct fal_setup *s, struct trainer_pool *pool, struct backend **out,
+		     struct fal_diag *diag);
+
+/* Makes the job that trainers are sent.  The setup's names are kept. */
+void trainer_job_make(struct trainer_job *j, const struct fal_setup *s);
+void trainer_job_free(struct trainer_job *j);
+
+/* Compares the trainers' data with the job's, as far as both tell.  FAL_EINVAL, with both
+ * values in `diag`: they differ. */
+int trainer_job_check_data(const struct fal_setup *s, const struct fal_grad_hello *h,
+			   struct fal_diag *diag);
+
+/* Fills in parameters that are the same on all machines and differ from one another. */
+void trainer_job_fill_params(const struct fal_setup *s, float *params);
+
+/* Writes the samples of a task to a trainer's memory; `label` has room for the labels of
+ * a full task.  Errors of fal_batch_fill. */
+int trainer_job_fill_samples(const struct fal_setup *s, const struct fal_run_job *job,
+			     uint32_t *label, void *data);
 
 #endif

@@ -1,9 +1,10 @@
-/* Gradients by trainers: the trainers, the job as they are told, and the job's tasks.
+/* Gradients by trainers: the pool of trainers, the job in the form that trainers are
+ * sent, and the job's tasks.
  *
- * A fault of a trainer costs the task that the trainer has.  The task is tried again here
- * until it is done, or until the coordinator, whose deadline the task misses, gives it to
- * another worker. */
-#include "backend_exec.h"
+ * A fault of a trainer costs the current try of its task.  The backend tries the task
+ * again until it is done, or until the coordinator, whose deadline the task misses, gives
+ * it to another worker. */
+#include "backend.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
@@ -17,68 +18,72 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 /* --- the trainers ------------------------------------------------------------------- */
 
 int
-exec_open(const struct trainer_conf *conf, uint32_t lanes, struct exec **out,
-	  struct fal_diag *diag)
+trainer_pool_open(const struct trainer_conf *conf, uint32_t lanes,
+		  struct trainer_pool **out, struct fal_diag *diag)
 {
 	struct trainer_conf one = *conf;
-	struct exec *e = fal_xcalloc(1, sizeof(*e));
-	e->trainer = fal_xcalloc(lanes, sizeof(struct trainer *));
+	struct trainer_pool *pool = fal_xcalloc(1, sizeof(*pool));
+	pool->trainer = fal_xcalloc(lanes, sizeof(struct trainer *));
 	int err = FAL_OK;
 	for (one.number = 0; one.number < lanes && err == FAL_OK; one.number++) {
-		err = trainer_new(&one, &e->trainer[one.number]);
-		e->lanes += err == FAL_OK;
+		err = trainer_new(&one, &pool->trainer[one.number]);
+		pool->lanes += err == FAL_OK;
 	}
 	if (err < 0)
 		fal_diag_set(diag, err, "%s: %s", conf->command, fal_strerror(err));
-	for (uint32_t i = 0; i < e->lanes && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < pool->lanes && err == FAL_OK; i++) {
 		struct fal_grad_hello hello;
-		err = trainer_greet(e->trainer[i], &hello, diag);
+		err = trainer_wait_hello(pool->trainer[i], &hello, diag);
 		if (i == 0)
-			e->hello = hello;
-		else if (err == FAL_OK && !fal_grad_alike(&e->hello, &hello))
+			pool->hello = hello;
+		else if (err == FAL_OK && !fal_grad_alike(&pool->hello, &hello))
 			err = fal_diag_set(diag, FAL_EIO,
 					   "%s: trainers say different things",
 					   conf->command);
 	}
 	if (err < 0)
-		exec_close(e);
+		trainer_pool_close(pool);
 	else
-		*out = e;
+		*out = pool;
 	return err;
 }
 
 void
-exec_close(struct exec *e)
+trainer_pool_close(struct trainer_pool *pool)
 {
-	if (e == NULL)
+	if (pool == NULL)
 		return;
-	for (uint32_t i = 0; i < e->lanes; i++) /* all at the same time */
-		trainer_close_input(e->trainer[i]);
-	for (uint32_t i = 0; i < e->lanes; i++)
-		trainer_free(e->trainer[i]);
-	free(e->trainer);
-	free(e);
+	for (uint32_t i = 0; i < pool->lanes;
+	     i++) /* first, so that all end at the same time */
+		trainer_close_input(pool->trainer[i]);
+	for (uint32_t i = 0; i < pool->lanes; i++)
+		trainer_free(pool->trainer[i]);
+	free(pool->trainer);
+	free(pool);
 }
 
 /* --- the job ------------------------------------------------------------------------ */
 
-/* How samples lie in memory: first what is I64, so that both are aligned. */
-struct layout {
-	bool text, whole, targets; /* x and y are windows; x is I64; y is F32 */
+/* The layout of samples in memory: the I64 tensor first, so that both are aligned. */
+struct sample_layout {
+	bool text;    /* x and y are windows of a text */
+	bool whole;   /* x is I64, not F32 */
+	bool targets; /* y is F32, not I64 */
 	uint32_t y_each, x_each;
 	uint64_t y, x;       /* bytes of a full task */
-	uint64_t y_at, x_at; /* where they begin */
+	uint64_t y_at, x_at; /* offsets */
 };
 
-static struct layout
-layout_of(const struct fal_setup *s)
+static struct sample_layout
+sample_layout_of(const struct fal_setup *s)
 {
 	const struct fal_part *part = &s->manifest.train;
-	struct layout l = { .text = s->job.format == FAL_JOB_FORMAT_TEXT };
+	struct sample_layout l = { .text = s->job.format == FAL_JOB_FORMAT_TEXT };
 	l.whole = l.text || (fal_dtype_is_whole(part->dtype) && part->dtype != FAL_U8);
 	l.y_each = l.text ? s->job.window : 1;
 	l.x_each = l.text ? s->job.window : part->values;
@@ -90,12 +95,13 @@ layout_of(const struct fal_setup *s)
 	return l;
 }
 
-/* The two tensors of samples; a vector has no more dimensions than that. */
+/* Writes the safetensors header of the two tensors of samples; a sample that is a vector
+ * has one dimension. */
 static void
-samples_header(const struct fal_setup *s, struct fal_buf *out)
+put_samples_header(const struct fal_setup *s, struct fal_buf *out)
 {
 	const struct fal_part *part = &s->manifest.train;
-	const struct layout l = layout_of(s);
+	const struct sample_layout l = sample_layout_of(s);
 	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
 		    l.targets ? "F32" : "I64", s->job.task);
 	if (l.text)
@@ -114,7 +120,7 @@ samples_header(const struct fal_setup *s, struct fal_buf *out)
 }
 
 void
-exec_job_make(struct trainer_job *j, const struct fal_setup *s)
+trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 {
 	*j = (struct trainer_job){ 0 };
 	j->job = (struct fal_grad_job){ .name = s->job.name,
@@ -126,28 +132,28 @@ exec_job_make(struct trainer_job *j, const struct fal_setup *s)
 					.test = s->manifest.test.n };
 	j->model = s->model;
 	j->params_bytes = s->model->values * sizeof(float);
-	const struct layout l = layout_of(s);
+	const struct sample_layout l = sample_layout_of(s);
 	j->samples_bytes = l.y + l.x;
 	const struct fal_optim *o = &s->job.optim;
 	j->buffer = fal_xcalloc(s->model->tensors, sizeof(*j->buffer));
 	j->job.buffer = j->buffer;
 	for (uint32_t i = 0; i < s->model->tensors; i++) {
 		struct fal_tensor *t = &s->model->tensor[i];
-		/* Running statistics, though they be frozen. */
+		/* Buffers are running statistics; they may be frozen, too. */
 		if (fal_job_buffers(&s->job, t->name))
 			j->buffer[j->job.buffers++] = t->name;
-		/* Tensors that the job's keys freeze are marked in the model, too. */
+		/* The job's keys may freeze a tensor, too: the model is marked. */
 		for (uint32_t k = 0; k < o->ranges; k++)
 			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
 				     t->offset - o->range[k].first < o->range[k].count;
 	}
-	samples_header(s, &j->samples);
+	put_samples_header(s, &j->samples);
 	if (fal_safetensors_header(s->model, &j->params) < 0 || j->samples.err < 0)
 		fal_out_of_memory();
 }
 
 void
-exec_job_free(struct trainer_job *j)
+trainer_job_free(struct trainer_job *j)
 {
 	fal_buf_free(&j->params);
 	fal_buf_free(&j->samples);
@@ -155,7 +161,7 @@ exec_job_free(struct trainer_job *j)
 }
 
 static int
-samples_differ(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
+sample_counts_differ(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
 {
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "the trainer has %u %s sample%s, the job %u", its, kind,
@@ -163,8 +169,8 @@ samples_differ(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag
 }
 
 int
-exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
-		struct fal_diag *diag)
+trainer_job_check_data(const struct fal_setup *s, const struct fal_grad_hello *h,
+		       struct fal_diag *diag)
 {
 	static const uint8_t none[FAL_GRAD_DATA];
 	const uint32_t train = s->manifest.train.n, test = s->manifest.test.n;
@@ -175,9 +181,9 @@ exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
 				    "the trainer asks for samples, but data.format = "
 				    "index has none");
 	if (h->train != 0 && h->train != train)
-		return samples_differ(h->train, train, "training", diag);
+		return sample_counts_differ(h->train, train, "training", diag);
 	if (h->test != 0 && test != 0 && h->test != test)
-		return samples_differ(h->test, test, "test", diag);
+		return sample_counts_differ(h->test, test, "test", diag);
 	if (want == NULL || h->samples)
 		return FAL_OK;
 	if (memcmp(h->data, none, sizeof(none)) == 0)
@@ -194,7 +200,7 @@ exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
 }
 
 void
-exec_job_params(const struct fal_setup *s, float *params)
+trainer_job_fill_params(const struct fal_setup *s, float *params)
 {
 	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 1);
 	if (s->model->layers > 0)
@@ -206,9 +212,9 @@ exec_job_params(const struct fal_setup *s, float *params)
 	}
 }
 
-/* Windows, and beside each byte the next one. */
+/* Fills x with windows of a text, and y with the byte that follows each byte. */
 static int
-fill_text(const struct fal_run_job *job, uint32_t window, int64_t *y, int64_t *x)
+fill_windows(const struct fal_run_job *job, uint32_t window, int64_t *y, int64_t *x)
 {
 	const struct fal_batch *b = &job->batch;
 	for (uint32_t i = 0; i < job->count; i++) {
@@ -226,14 +232,14 @@ fill_text(const struct fal_run_job *job, uint32_t window, int64_t *y, int64_t *x
 }
 
 int
-exec_job_fill(const struct fal_setup *s, const struct fal_run_job *j, uint32_t *label,
-	      void *data)
+trainer_job_fill_samples(const struct fal_setup *s, const struct fal_run_job *j,
+			 uint32_t *label, void *data)
 {
-	const struct layout l = layout_of(s);
+	const struct sample_layout l = sample_layout_of(s);
 	void *x = (uint8_t *)data + l.x_at, *at = (uint8_t *)data + l.y_at;
 	int64_t *y = at;
 	if (l.text)
-		return fill_text(j, l.y_each, y, x);
+		return fill_windows(j, l.y_each, y, x);
 	int err = l.whole ? fal_batch_whole(&j->batch, j->first, j->count, x, label)
 			  : fal_batch_fill(&j->batch, j->first, j->count, x, label);
 	if (l.targets && err == FAL_OK)
@@ -243,18 +249,18 @@ exec_job_fill(const struct fal_setup *s, const struct fal_run_job *j, uint32_t *
 	return err;
 }
 
-/* Fills memory with samples that are the same everywhere, and made up. */
+/* Fills memory with made-up samples, the same on all machines. */
 static void
-made_up_samples(const struct fal_setup *s, void *data)
+fill_made_up_samples(const struct fal_setup *s, void *data)
 {
-	const struct layout l = layout_of(s);
+	const struct sample_layout l = sample_layout_of(s);
 	const uint32_t task = s->job.task;
 	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
 	void *x_at = (uint8_t *)data + l.x_at, *y_at = (uint8_t *)data + l.y_at;
 	int64_t *y = y_at, *whole = x_at;
 	float *x = x_at, *target = y_at;
 	for (uint64_t i = 0; i < (uint64_t)task * l.x_each; i++)
-		if (l.text) /* of letters that every text has */
+		if (l.text) /* letters, which every text has */
 			whole[i] = 'a' + (int64_t)fal_rng_below(&r, 26);
 		else if (l.whole)
 			whole[i] = fal_rng_below(&r, 2);
@@ -267,78 +273,76 @@ made_up_samples(const struct fal_setup *s, void *data)
 			      : (int64_t)fal_rng_below(&r, s->manifest.train.classes);
 }
 
-/* --- the maker ---------------------------------------------------------------------- */
+/* --- the backend -------------------------------------------------------------------- */
 
-/* The means of one lane's task beside those of its trainer. */
-struct bench {
+/* A lane's trainer, and the state of its tries. */
+struct exec_lane {
 	struct trainer *trainer;
 	uint32_t *index, *label; /* [task] */
-	/* State of the tries. */
-	bool failed, nonfinite; /* the last one, as it said; one */
-	unsigned failures;      /* in a row, of whatever task, without one that is made */
-	/* Whether this start of the trainer computes as the first one did. */
-	uint64_t proven; /* the start that does */
-	unsigned others; /* starts with other bits, one after the other */
+	bool try_failed;         /* the trainer answered the last try with an error */
+	bool seen_nonfinite; /* a try of this task had a gradient that is not finite */
+	unsigned failures;   /* tries in a row, of any task, without a gradient */
+	uint64_t proven; /* the start of the trainer that computes as the first start */
+	unsigned differing; /* starts in a row with other bits */
 };
 
-struct maker_exec {
-	struct maker maker;
+struct exec_backend {
+	struct backend backend;
 	struct fal_setup *setup;
-	struct exec *exec;
+	struct trainer_pool *pool;
 	struct trainer_job job;
-	struct bench *bench; /* by lane */
-	/* The fixed task: the first of the job, on parameters that all workers make. */
+	struct exec_lane *lane;
+	/* The fixed task: the job's first task, on parameters that all workers make. */
 	float *params;
 	uint32_t *index, count;
-	bool pure; /* false: not, or not probed yet */
+	bool is_pure; /* same task, same bits; false before the probe */
 	uint8_t bits[FAL_HASH_BYTES];
-	_Atomic uint64_t ids; /* of fixed tasks */
+	_Atomic uint64_t ids; /* number of fixed tasks */
 };
 
-enum { MOST_FAILURES = 3, MOST_OTHERS = 3 };
+enum { MOST_FAILURES = 3, MOST_DIFFERING = 3 };
 
-static const uint64_t fixed_id = UINT64_C(1) << 48; /* those of lanes are below */
+static const uint64_t fixed_id = UINT64_C(1) << 48; /* ids of lanes' tasks are below */
 
-#define PAUSE_NS \
-	UINT64_C(50000000) /* before a task that failed is tried again; doubled */
+/* ns before a failed task is tried again; doubled each time. */
+#define PAUSE_NS UINT64_C(50000000)
 
-static struct maker_exec *
-of(struct maker *maker)
+static struct exec_backend *
+exec_of(struct backend *b)
 {
-	return (struct maker_exec *)maker;
+	return (struct exec_backend *)b;
 }
 
-static struct maker_need
-need(struct maker *maker, uint64_t room)
+static struct backend_memory
+exec_memory(struct backend *b, uint64_t room)
 {
-	const struct maker_exec *m = of(maker);
+	const struct exec_backend *m = exec_of(b);
 	const uint64_t params = m->setup->model->params * sizeof(float);
-	const uint64_t samples = m->maker.samples ? m->job.samples_bytes : 0;
+	const uint64_t samples = b->needs_samples ? m->job.samples_bytes : 0;
 	(void)room;
 	/* Parameters and a gradient of each lane; the parameters of the fixed task. */
-	return (struct maker_need){ .lanes = m->exec->lanes * (2 * params + samples) +
-					     params };
+	return (struct backend_memory){ .lanes = m->pool->lanes * (2 * params + samples) +
+						 params };
 }
 
 static int
-start(struct maker *maker)
+exec_start(struct backend *b)
 {
-	struct maker_exec *m = of(maker);
-	const uint32_t task = m->setup->job.task;
-	m->bench = fal_xcalloc(m->exec->lanes, sizeof(*m->bench));
-	for (uint32_t i = 0; i < m->exec->lanes; i++) {
-		struct bench *b = &m->bench[i];
-		b->trainer = m->exec->trainer[i];
-		b->index = fal_xcalloc(task, sizeof(*b->index));
-		b->label = fal_xcalloc(task, sizeof(*b->label));
-		trainer_begin(b->trainer, &m->job);
-	}
+	struct exec_backend *m = exec_of(b);
 	struct fal_setup *s = m->setup;
+	m->lane = fal_xcalloc(m->pool->lanes, sizeof(*m->lane));
+	for (uint32_t i = 0; i < m->pool->lanes; i++) {
+		struct exec_lane *l = &m->lane[i];
+		l->trainer = m->pool->trainer[i];
+		l->index = fal_xcalloc(s->job.task, sizeof(*l->index));
+		l->label = fal_xcalloc(s->job.task, sizeof(*l->label));
+		trainer_set_job(l->trainer, &m->job);
+	}
 	const struct fal_places p = fal_setup_places(s, 0, 0);
 	m->params = fal_calloc_aligned(s->model->params, sizeof(float));
 	if (m->params == NULL)
 		return FAL_ENOMEM;
-	exec_job_params(s, m->params);
+	trainer_job_fill_params(s, m->params);
 	struct fal_epoch *e = fal_setup_epoch(s, 0);
 	m->index = fal_xcalloc(p.count, sizeof(*m->index));
 	m->count = p.count;
@@ -348,17 +352,16 @@ start(struct maker *maker)
 	return FAL_OK;
 }
 
-/* FAL_EPERM where the lane's trainer was given up, or has failed too often: it was said.
- */
+/* FAL_EPERM, and a log line: the lane's trainer was given up, or has failed too often. */
 static int
-judge_failures(struct maker_exec *m, uint32_t lane)
+check_failures(struct exec_backend *m, uint32_t lane)
 {
-	struct bench *b = &m->bench[lane];
-	if (trainer_failed(b->trainer))
+	struct exec_lane *l = &m->lane[lane];
+	if (trainer_is_given_up(l->trainer))
 		return FAL_EPERM;
-	if (b->failures < MOST_FAILURES)
+	if (l->failures < MOST_FAILURES)
 		return FAL_OK;
-	if (b->failures++ == MOST_FAILURES)
+	if (l->failures++ == MOST_FAILURES)
 		fal_cli_err(PROG,
 			    "trainer %u: it failed %d times in a row; it is given up",
 			    lane, MOST_FAILURES);
@@ -366,20 +369,20 @@ judge_failures(struct maker_exec *m, uint32_t lane)
 }
 
 static void
-maker_exec_free(struct maker *maker)
+exec_free(struct backend *b)
 {
-	struct maker_exec *m = of(maker);
-	/* Nobody is to come back to what goes. */
-	for (uint32_t i = 0; i < m->exec->lanes; i++)
-		trainer_forget(m->exec->trainer[i]);
-	for (uint32_t i = 0; m->bench != NULL && i < m->exec->lanes; i++) {
-		free(m->bench[i].index);
-		free(m->bench[i].label);
+	struct exec_backend *m = exec_of(b);
+	/* No trainer may use the job once it is freed. */
+	for (uint32_t i = 0; i < m->pool->lanes; i++)
+		trainer_clear_job(m->pool->trainer[i]);
+	for (uint32_t i = 0; m->lane != NULL && i < m->pool->lanes; i++) {
+		free(m->lane[i].index);
+		free(m->lane[i].label);
 	}
-	free(m->bench);
+	free(m->lane);
 	free(m->params);
 	free(m->index);
-	exec_job_free(&m->job);
+	trainer_job_free(&m->job);
 	free(m);
 }
 
@@ -388,8 +391,8 @@ maker_exec_free(struct maker *maker)
 /* Has the trainer's current process compute the fixed task, of made-up samples, and
  * hashes the gradient to `bits`. */
 static void
-run_fixed(struct maker_exec *m, struct trainer *t, struct trainer_made *made,
-	  uint8_t bits[static FAL_HASH_BYTES])
+compute_fixed(struct exec_backend *m, struct trainer *t, struct trainer_result *r,
+	      uint8_t bits[static FAL_HASH_BYTES])
 {
 	const struct trainer_task task = {
 		.line = { .id = fixed_id + ++m->ids,
@@ -401,265 +404,252 @@ run_fixed(struct maker_exec *m, struct trainer *t, struct trainer_made *made,
 	};
 	void *samples = trainer_samples(t);
 	if (samples != NULL)
-		made_up_samples(m->setup, samples);
-	trainer_do(t, &task, made);
-	if (made->end == TRAINER_MADE)
+		fill_made_up_samples(m->setup, samples);
+	trainer_compute(t, &task, r);
+	if (r->end == TRAINER_DONE)
 		fal_hash(trainer_grads(t), m->setup->model->values * sizeof(float), bits);
 }
 
-/* Tries until the fixed task is made. */
+/* Tries the fixed task until it is done. */
 static int
-probe_once(struct maker_exec *m, uint32_t lane, struct trainer_made *made,
+probe_lane(struct exec_backend *m, uint32_t lane, struct trainer_result *r,
 	   uint8_t bits[static FAL_HASH_BYTES])
 {
-	struct bench *b = &m->bench[lane];
+	struct exec_lane *l = &m->lane[lane];
 	int err = FAL_OK;
-	*made = (struct trainer_made){ .end = TRAINER_CANCELLED };
-	while (err == FAL_OK && made->end != TRAINER_MADE) {
-		b->proven = trainer_start(b->trainer, fixed_id);
-		if (b->proven != 0)
-			run_fixed(m, b->trainer, made, bits);
-		else if (!trainer_failed(b->trainer))
+	*r = (struct trainer_result){ .end = TRAINER_CANCELLED };
+	while (err == FAL_OK && r->end != TRAINER_DONE) {
+		l->proven = trainer_prepare(l->trainer, fixed_id);
+		if (l->proven != 0)
+			compute_fixed(m, l->trainer, r, bits);
+		else if (!trainer_is_given_up(l->trainer))
 			err = FAL_EIO;
-		if (made->end != TRAINER_MADE)
-			b->failures += made->end != TRAINER_CANCELLED;
-		err = err == FAL_OK ? judge_failures(m, lane) : err;
+		l->failures += r->end == TRAINER_FAILED || r->end == TRAINER_LOST;
+		err = err == FAL_OK ? check_failures(m, lane) : err;
 	}
-	b->failures = 0;
+	l->failures = 0;
 	return err;
 }
 
-/* Twice by the first trainer, once by each other; the second time tells the speed. */
+/* Has the first trainer compute the fixed task twice, each other trainer once.  The
+ * second time tells the speed. */
 static int
-probe(struct maker *maker, struct maker_probed *out)
+exec_probe(struct backend *b, struct backend_profile *out)
 {
-	struct maker_exec *m = of(maker);
+	struct exec_backend *m = exec_of(b);
+	const struct fal_grad_hello *hello = &m->pool->hello;
 	uint8_t bits[FAL_HASH_BYTES];
-	struct trainer_made made;
-	int err = probe_once(m, 0, &made, m->bits);
-	m->pure = !m->exec->hello.impure;
-	for (uint32_t i = 0; i < m->exec->lanes && err == FAL_OK; i++) {
+	struct trainer_result r;
+	int err = probe_lane(m, 0, &r, m->bits);
+	m->is_pure = !hello->impure;
+	for (uint32_t i = 0; i < m->pool->lanes && err == FAL_OK; i++) {
 		out->lane = i;
-		err = probe_once(m, i, &made, bits);
+		err = probe_lane(m, i, &r, bits);
 		if (i == 0)
-			out->task_ns = made.ns;
-		m->pure = m->pure && memcmp(bits, m->bits, sizeof(bits)) == 0;
+			out->task_ns = r.ns;
+		m->is_pure = m->is_pure && memcmp(bits, m->bits, sizeof(bits)) == 0;
 	}
 	if (err < 0)
 		return err;
 	memcpy(out->fingerprint, m->bits, FAL_FINGERPRINT);
-	const char *about = m->exec->hello.about;
 	snprintf(out->kernels, sizeof(out->kernels), "trainer %.*s",
-		 (int)fal_text_cut(about, 50), about);
-	if (!m->maker.samples)
-		memcpy(out->data, m->exec->hello.data, FAL_DATA_HASH);
-	if (!m->pure) {
-		/* The fingerprint is no other worker's: falcon-protocol(7), READY. */
+		 (int)fal_text_cut(hello->about, 50), hello->about);
+	if (!b->needs_samples)
+		memcpy(out->data_hash, hello->data, FAL_DATA_HASH);
+	if (!m->is_pure) {
+		/* No other worker may have this fingerprint: falcon-protocol(7),
+		 * READY. */
 		memset(out->fingerprint, 0, FAL_FINGERPRINT);
 		fal_random_bytes(out->fingerprint + 8, FAL_FINGERPRINT - 8);
 		fal_cli_err(PROG,
 			    "the trainer is impure%s; "
 			    "the final model will not be the same each time",
-			    m->exec->hello.impure ? ", as it says itself"
-						  : ": the same task gives other bits");
+			    hello->impure ? ", as it says itself"
+					  : ": the same task gives other bits");
 	}
 	return FAL_OK;
 }
 
-/* Compares this start's bits with the first ones.  The trainer starts again if they
- * differ.
- */
+/* Does this start of the trainer compute as the first start did?  The program may have
+ * been replaced meanwhile.  A start with other bits is ended; FAL_EPERM: too many such
+ * starts.
+ * `*proven` stays false, too, where the fixed task was lost or cancelled. */
 static int
-compare(const struct maker_exec *m, uint32_t lane, uint64_t start,
-	const uint8_t bits[static FAL_HASH_BYTES])
+prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 {
-	struct bench *b = &m->bench[lane];
-	if (memcmp(bits, m->bits, FAL_HASH_BYTES) == 0) {
-		b->proven = start;
-		b->others = 0;
-		return FAL_OK;
-	}
-	if (++b->others < MOST_OTHERS) {
-		trainer_fault(b->trainer, "its fixed task has other bits than before");
-		return FAL_OK;
-	}
-	fal_cli_err(PROG, "trainer %u: started again, it computes otherwise than before",
-		    lane);
-	return FAL_EPERM;
-}
-
-/* Whether this start of the trainer computes as the first one did: its program may be
- * another one by now.  `*proven` stays false where it was lost, too. */
-static int
-prove(struct maker_exec *m, uint32_t lane, uint64_t start, bool *proven)
-{
-	struct bench *b = &m->bench[lane];
+	struct exec_lane *l = &m->lane[lane];
 	uint8_t bits[FAL_HASH_BYTES];
-	struct trainer_made made;
-	int err = FAL_OK;
-	if (!m->pure)
-		b->proven = start; /* is as good as any */
-	if (b->proven != start) {
-		run_fixed(m, b->trainer, &made, bits);
-		if (made.end == TRAINER_MADE)
-			err = compare(m, lane, start, bits);
-		else
-			b->failures += made.end != TRAINER_CANCELLED;
+	struct trainer_result r;
+	*proven = true;
+	if (!m->is_pure)
+		l->proven = start; /* any start is as good as the first */
+	if (l->proven == start)
+		return FAL_OK;
+	compute_fixed(m, l->trainer, &r, bits);
+	*proven = r.end == TRAINER_DONE && memcmp(bits, m->bits, FAL_HASH_BYTES) == 0;
+	if (*proven) {
+		l->proven = start;
+		l->differing = 0;
+	} else if (r.end != TRAINER_DONE) {
+		l->failures += r.end != TRAINER_CANCELLED;
+	} else if (++l->differing < MOST_DIFFERING) {
+		trainer_restart(l->trainer, "its fixed task has other bits than before");
+	} else {
+		fal_cli_err(
+			PROG,
+			"trainer %u: started again, it computes otherwise than before",
+			lane);
+		return FAL_EPERM;
 	}
-	*proven = b->proven == start;
-	return err;
+	return FAL_OK;
 }
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* Has the trainer's current process compute the task, once. */
+/* Has the trainer's current process compute the task once. */
 static int
-run_once(const struct maker_exec *m, uint32_t lane, const struct fal_run_job *job,
-	 struct trainer_made *made, struct fal_ran *ran)
+try_task(const struct exec_backend *m, uint32_t lane, const struct fal_run_job *job,
+	 struct trainer_result *r, struct fal_ran *ran)
 {
-	const struct bench *b = &m->bench[lane];
-	const struct fal_run *r = &job->run;
+	const struct exec_lane *l = &m->lane[lane];
+	const struct fal_run *run = &job->run;
 	const struct trainer_task task = {
 		.line = { .id = job->id,
-			  .clock = r->clock,
-			  .version = r->version,
-			  .seed = r->seed,
-			  .task = r->task,
+			  .clock = run->clock,
+			  .version = run->version,
+			  .seed = run->seed,
+			  .task = run->task,
 			  .count = job->count,
-			  .index = b->index,
-			  .eval = r->eval },
-		.params = r->params,
-		.serial = r->serial,
-		.kind = (unsigned)r->eval * 2 + (job->count < m->setup->job.task),
+			  .index = l->index,
+			  .eval = run->eval },
+		.params = run->params,
+		.serial = run->serial,
+		.kind = (unsigned)run->eval * 2 + (job->count < m->setup->job.task),
 	};
-	void *samples = trainer_samples(b->trainer);
-	int err = samples != NULL ? exec_job_fill(m->setup, job, b->label, samples)
-				  : FAL_OK;
+	void *samples = trainer_samples(l->trainer);
+	int err = samples != NULL
+			  ? trainer_job_fill_samples(m->setup, job, l->label, samples)
+			  : FAL_OK;
 	if (err < 0)
 		return err;
-	trainer_do(b->trainer, &task, made);
-	if (made->end != TRAINER_MADE)
+	trainer_compute(l->trainer, &task, r);
+	if (r->end != TRAINER_DONE)
 		return FAL_OK;
-	const struct fal_run_made of = { .grad = r->eval ? NULL
-							 : trainer_grads(b->trainer),
-					 .packed = m->setup->model,
-					 .loss = made->loss,
-					 .right = made->right };
-	ran->task_ns = made->ns;
-	return fal_run_finish(job, &of, ran);
+	const struct fal_run_made made = {
+		.grad = run->eval ? NULL : trainer_grads(l->trainer),
+		.packed = m->setup->model,
+		.loss = r->loss,
+		.right = r->right,
+	};
+	ran->task_ns = r->ns;
+	return fal_run_finish(job, &made, ran);
 }
 
-/* Whether what was made is believed; else it is to be tried again. */
+/* Was a try that ended so the task's last?  After an answer that is not credible the
+ * trainer is restarted for another try. */
 static bool
-is_good(const struct bench *b, const struct fal_ran *ran)
+try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_ran *ran)
 {
-	if (ran->right > ran->samples) {
-		trainer_fault(b->trainer, "more samples are right than there are");
-		return false;
+	l->try_failed = end == TRAINER_FAILED;
+	if (end != TRAINER_DONE) {
+		l->failures += end != TRAINER_CANCELLED;
+		return end == TRAINER_CANCELLED;
 	}
-	if (!ran->nonfinite || b->nonfinite)
+	const bool impossible = ran->right > ran->samples;
+	if (!impossible && (!ran->nonfinite || l->seen_nonfinite)) {
+		l->failures = 0;
 		return true;
-	/* The fault may be this trainer's alone. */
-	trainer_fault(b->trainer, "its gradient is not finite");
+	}
+	/* Values that are not finite may be this trainer's fault alone. */
+	trainer_restart(l->trainer, impossible ? "more samples are right than there are"
+					       : "its gradient is not finite");
+	if (ran->nonfinite)
+		l->seen_nonfinite = true;
+	else
+		l->failures++;
 	return false;
 }
 
-/* Whether a try that came to this was the last one. */
-static bool
-was_last(struct bench *b, enum trainer_end end, const struct fal_ran *ran)
-{
-	b->failed = end == TRAINER_FAILED;
-	if (end == TRAINER_MADE && is_good(b, ran)) {
-		b->failures = 0;
-		return true;
-	}
-	if (end == TRAINER_MADE && ran->nonfinite)
-		b->nonfinite = true;
-	else
-		b->failures += end != TRAINER_CANCELLED;
-	return end == TRAINER_CANCELLED;
-}
-
 static int
-run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
-    struct fal_ran *ran)
+exec_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
+	 struct fal_ran *ran)
 {
-	struct maker_exec *m = of(maker);
-	struct bench *b = &m->bench[lane];
-	struct trainer_made made = { .end = TRAINER_CANCELLED };
+	struct exec_backend *m = exec_of(b);
+	struct exec_lane *l = &m->lane[lane];
+	struct trainer_result r = { .end = TRAINER_CANCELLED };
 	bool proven, over = false;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < job->count; i++)
-		b->index[i] = fal_order_at(job->batch.order, job->first + i);
-	b->failed = b->nonfinite = false;
-	while (!over && (err = judge_failures(m, lane)) == FAL_OK) {
-		if (b->failed &&
-		    !trainer_pause(b->trainer, job->id, PAUSE_NS << b->failures))
+		l->index[i] = fal_order_at(job->batch.order, job->first + i);
+	l->try_failed = l->seen_nonfinite = false;
+	while (!over && (err = check_failures(m, lane)) == FAL_OK) {
+		const uint64_t until = uv_hrtime() + (PAUSE_NS << l->failures);
+		if (l->try_failed && !trainer_pause(l->trainer, job->id, until))
 			break;
-		b->failed = false;
-		const uint64_t start = trainer_start(b->trainer, job->id);
+		l->try_failed = false;
+		const uint64_t start = trainer_prepare(l->trainer, job->id);
 		if (start == 0) {
-			err = judge_failures(m, lane);
+			err = check_failures(m, lane);
 			break;
 		}
-		err = prove(m, lane, start, &proven);
+		err = prove_start(m, lane, start, &proven);
 		if (err == FAL_OK && proven)
-			err = run_once(m, lane, job, &made, ran);
+			err = try_task(m, lane, job, &r, ran);
 		if (err < 0)
 			break;
-		over = proven && was_last(b, made.end, ran);
+		over = proven && try_was_last(l, r.end, ran);
 	}
-	if (!over || made.end == TRAINER_CANCELLED)
+	if (!over || r.end == TRAINER_CANCELLED)
 		*ran = (struct fal_ran){ .cancelled = true };
 	return err;
 }
 
 static void
-cancel(struct maker *maker, uint32_t lane, uint64_t id)
+exec_cancel(struct backend *b, uint32_t lane, uint64_t id)
 {
-	trainer_cancel(of(maker)->exec->trainer[lane], id);
+	trainer_cancel(exec_of(b)->pool->trainer[lane], id);
 }
 
 static uint64_t
-steps(const struct maker *maker)
+exec_progress(const struct backend *b)
 {
-	const struct exec *e = ((const struct maker_exec *)maker)->exec;
+	const struct trainer_pool *pool = ((const struct exec_backend *)b)->pool;
 	uint64_t n = 0;
-	for (uint32_t i = 0; i < e->lanes; i++)
-		n += trainer_steps(e->trainer[i]);
+	for (uint32_t i = 0; i < pool->lanes; i++)
+		n += trainer_progress(pool->trainer[i]);
 	return n;
 }
 
 static void
-quit(struct maker *maker)
+exec_quit(struct backend *b)
 {
-	const struct exec *e = of(maker)->exec;
-	for (uint32_t i = 0; i < e->lanes; i++)
-		trainer_quit(e->trainer[i]);
+	const struct trainer_pool *pool = exec_of(b)->pool;
+	for (uint32_t i = 0; i < pool->lanes; i++)
+		trainer_quit(pool->trainer[i]);
 }
 
 int
-maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
-	       struct fal_diag *diag)
+backend_exec_new(struct fal_setup *s, struct trainer_pool *pool, struct backend **out,
+		 struct fal_diag *diag)
 {
-	static const struct maker_ops ops = {
-		.need = need,
-		.start = start,
-		.probe = probe,
-		.run = run,
-		.cancel = cancel,
-		.steps = steps,
-		.quit = quit,
-		.free = maker_exec_free,
+	static const struct backend_ops ops = {
+		.memory = exec_memory,
+		.start = exec_start,
+		.probe = exec_probe,
+		.run = exec_run,
+		.cancel = exec_cancel,
+		.progress = exec_progress,
+		.quit = exec_quit,
+		.free = exec_free,
 	};
 	struct fal_diag why;
-	if (exec_job_agrees(s, &e->hello, &why) < 0)
+	if (trainer_job_check_data(s, &pool->hello, &why) < 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
-	struct maker_exec *m = fal_xcalloc(1, sizeof(*m));
-	m->maker = (struct maker){ &ops, .samples = e->hello.samples };
+	struct exec_backend *m = fal_xcalloc(1, sizeof(*m));
+	m->backend = (struct backend){ &ops, .needs_samples = pool->hello.samples };
 	m->setup = s;
-	m->exec = e;
-	exec_job_make(&m->job, s);
-	*out = &m->maker;
+	m->pool = pool;
+	trainer_job_make(&m->job, s);
+	*out = &m->backend;
 	return FAL_OK;
 }

@@ -1,4 +1,5 @@
-/* Gradients of the job's model by the net of this process: a desk for each lane. */
+/* Gradients of the job's model by the net of this process: a task runner for each
+ * lane. */
 #include "backend.h"
 
 #include "base/mem.h"
@@ -6,19 +7,19 @@
 
 #include <stdlib.h>
 
-struct maker_net {
-	struct maker maker;
+struct native {
+	struct backend backend;
 	const struct fal_setup *setup;
 	struct fal_net *net;   /* for tasks of up to job.task samples */
 	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t lanes;
-	struct fal_task_runner **desk; /* by lane, or NULL */
+	struct fal_task_runner **runner; /* by lane, or NULL */
 };
 
-/* The net of as large a batch as may tell what small tasks cost, up to eight of them,
- * for which `room` bytes are enough; NULL: there is none. */
+/* Makes the net for the largest batch, of up to eight tasks, whose trial fits in `room`
+ * bytes: its time tells the fixed cost of a small task.  NULL: there is no such batch. */
 static struct fal_net *
-large_net(const struct fal_setup *s, uint64_t room)
+native_large_net(const struct fal_setup *s, uint64_t room)
 {
 	enum { TASKS = 8 };
 	const struct fal_job *job = &s->job;
@@ -34,125 +35,128 @@ large_net(const struct fal_setup *s, uint64_t room)
 	return NULL;
 }
 
-static struct maker_need
-need(struct maker *maker, uint64_t room)
+static struct backend_memory
+native_memory(struct backend *b, uint64_t room)
 {
-	struct maker_net *m = (struct maker_net *)maker;
+	struct native *m = (struct native *)b;
 	fal_net_free(m->large);
-	m->large = large_net(m->setup, room);
+	m->large = native_large_net(m->setup, room);
 	const uint64_t small = fal_task_runner_trial_bytes(m->net);
 	const uint64_t large =
 		m->large != NULL ? fal_task_runner_trial_bytes(m->large) : 0;
-	return (struct maker_need){ .kernels = m->lanes * fal_net_kernel_bytes(m->net),
-				    .lanes = m->lanes * fal_task_runner_bytes(m->net),
-				    .probe = large > small ? large : small,
-				    .space = m->lanes * FAL_KERN_SPACE };
+	return (struct backend_memory){
+		.kernels = m->lanes * fal_net_kernel_bytes(m->net),
+		.lanes = m->lanes * fal_task_runner_bytes(m->net),
+		.probe = large > small ? large : small,
+		.address_space = m->lanes * FAL_KERN_SPACE,
+	};
 }
 
 static int
-start(struct maker *maker)
+native_start(struct backend *b)
 {
-	struct maker_net *m = (struct maker_net *)maker;
+	struct native *m = (struct native *)b;
 	int err = FAL_OK;
-	m->desk = fal_xcalloc(m->lanes, sizeof(struct fal_task_runner *));
+	m->runner = fal_xcalloc(m->lanes, sizeof(struct fal_task_runner *));
 	fal_kern_reserve(m->lanes);
 	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
-		err = fal_task_runner_new(m->net, &m->desk[i]);
+		err = fal_task_runner_new(m->net, &m->runner[i]);
 	return err;
 }
 
-/* On a desk of its own; the fingerprint if it is wanted. */
+/* Times a task of the net on a runner of its own, after the fingerprint unless that is
+ * NULL. */
 static int
-try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint,
-    struct fal_task_runner_time *out)
+native_time(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint,
+	    struct fal_task_runner_time *out)
 {
-	struct fal_task_runner *desk;
-	int err = fal_task_runner_new(net, &desk);
+	struct fal_task_runner *runner;
+	int err = fal_task_runner_new(net, &runner);
 	if (err < 0)
 		return err;
 	if (fingerprint != NULL)
-		err = fal_task_runner_fingerprint(desk, seed, fingerprint);
+		err = fal_task_runner_fingerprint(runner, seed, fingerprint);
 	if (err == FAL_OK)
-		err = fal_task_runner_time(desk, seed, out);
-	fal_task_runner_free(desk);
+		err = fal_task_runner_time(runner, seed, out);
+	fal_task_runner_free(runner);
 	return err;
 }
 
 static int
-probe(struct maker *maker, struct maker_probed *out)
+native_probe(struct backend *b, struct backend_profile *out)
 {
-	const struct maker_net *m = (struct maker_net *)maker;
+	const struct native *m = (struct native *)b;
 	const uint64_t seed = m->setup->job.seed;
-	static const uint64_t most =
-		200000000; /* ns of a task; many would take too long */
+	/* ns of a task: a large batch of longer tasks would take too long. */
+	static const uint64_t most = 200000000;
 	struct fal_task_runner_time task, large;
-	int err = try(m->net, seed, out->fingerprint, &task);
+	int err = native_time(m->net, seed, out->fingerprint, &task);
 	if (err < 0)
 		return err;
 	fal_kern_name(out->kernels, sizeof(out->kernels));
 	out->task_ns = task.wall;
 	if (m->large == NULL || task.cpu == 0 || task.wall > most ||
-	    try(m->large, seed, NULL, &large) < 0)
+	    native_time(m->large, seed, NULL, &large) < 0)
 		return FAL_OK;
 	const double ns = (double)task.wall * (double)large.cpu / (double)task.cpu;
-	if (ns < 1) /* the thread's clock has stood still: it tells nothing */
+	if (ns < 1) /* the thread's clock stood still: the measurement tells nothing */
 		return FAL_OK;
-	out->large = fal_net_batch(m->large);
+	out->large_batch = fal_net_batch(m->large);
 	out->large_ns = (uint64_t)ns;
 	return FAL_OK;
 }
 
 static int
-run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
-    struct fal_ran *ran)
+native_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
+	   struct fal_ran *result)
 {
-	struct maker_net *m = (struct maker_net *)maker;
-	return fal_task_runner_run(m->desk[lane], job, ran);
+	return fal_task_runner_run(((struct native *)b)->runner[lane], job, result);
 }
 
 static uint64_t
-steps(const struct maker *maker)
+native_progress(const struct backend *b)
 {
-	const struct maker_net *m = (const struct maker_net *)maker;
+	const struct native *m = (const struct native *)b;
 	uint64_t n = 0;
 	for (uint32_t i = 0; i < m->lanes; i++)
-		n += fal_task_runner_steps(m->desk[i]);
+		n += fal_task_runner_steps(m->runner[i]);
 	return n;
 }
 
 static void
-net_free(struct maker *maker)
+native_free(struct backend *b)
 {
-	struct maker_net *m = (struct maker_net *)maker;
-	for (uint32_t i = 0; m->desk != NULL && i < m->lanes; i++)
-		fal_task_runner_free(m->desk[i]);
-	free(m->desk);
+	struct native *m = (struct native *)b;
+	for (uint32_t i = 0; m->runner != NULL && i < m->lanes; i++)
+		fal_task_runner_free(m->runner[i]);
+	free(m->runner);
 	fal_net_free(m->large);
 	fal_net_free(m->net);
 	free(m);
 }
 
 int
-maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
-	      struct fal_diag *diag)
+backend_native_new(const struct fal_setup *s, uint32_t lanes, struct backend **out,
+		   struct fal_diag *diag)
 {
-	static const struct maker_ops ops = {
-		.need = need,
-		.start = start,
-		.probe = probe,
-		.run = run,
-		.steps = steps,
-		.free = net_free,
+	static const struct backend_ops ops = {
+		.memory = native_memory,
+		.start = native_start,
+		.probe = native_probe,
+		.run = native_run,
+		.progress = native_progress,
+		.free = native_free,
 	};
-	struct maker_net *m = fal_xcalloc(1, sizeof(*m));
+	struct native *m = fal_xcalloc(1, sizeof(*m));
 	int err = fal_task_runner_net(s, &m->net, diag);
 	if (err < 0) {
 		free(m);
 		return err;
 	}
-	m->maker = (struct maker){ &ops, .samples = true, .quick = true };
+	m->backend =
+		(struct backend){ &ops, .needs_samples = true, .only_computes = true };
 	m->setup = s;
 	m->lanes = lanes;
-	*out = &m->maker;
+	*out = &m->backend;
 	return FAL_OK;
 }

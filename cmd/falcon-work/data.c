@@ -1,4 +1,4 @@
-/* Chunks: what is needed, what was asked for, what is here. */
+/* Chunks of samples: which are missing, which are being fetched, which have arrived. */
 #include "data.h"
 
 #include "base/mem.h"
@@ -11,53 +11,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct want {
+struct chunk_ref {
 	bool test;
 	uint32_t chunk;
 };
 
-enum stage {
-	FREE,
-	LOOKING, /* in the cache */
-	ASKED,   /* the coordinator */
-	KEEPING  /* it is here, and goes to the cache */
+enum slot_stage {
+	SLOT_FREE,
+	SLOT_READING,   /* the cache */
+	SLOT_REQUESTED, /* from the coordinator */
+	SLOT_CACHING    /* the chunk has arrived, and is written to the cache */
 };
 
-/* While LOOKING or KEEPING, `hash` and `bytes` belong to a thread of libuv's pool. */
-struct place {
-	struct feed *feed;
-	enum stage stage;
-	struct want want;
+/* A chunk under way.  In SLOT_READING and SLOT_CACHING `hash` and `bytes` belong to a
+ * thread of libuv's pool. */
+struct slot {
+	struct prefetch *prefetch;
+	enum slot_stage stage;
+	struct chunk_ref chunk;
 	uint8_t hash[FAL_HASH_BYTES];
-	struct fal_buf bytes; /* so far */
+	struct fal_buf bytes; /* received so far */
 	uv_work_t work;
-	int err; /* of LOOKING, of KEEPING */
+	int err; /* the pool thread's */
 };
 
-struct feed {
-	struct feed_ops ops;
+struct prefetch {
+	struct prefetch_ops ops;
 	const char *cache;
-	bool said;                      /* that nothing can be kept there */
+	bool logged_error;              /* a cache error */
 	const struct fal_part *part[2]; /* train, test */
 	struct fal_samples *samples[2];
-	uint8_t *marked[2];  /* by chunk: is in `list`, see feed_start */
-	struct want *list;   /* in the order of need */
-	uint32_t n, next;    /* its length; before `next` all were looked at */
-	uint32_t first;      /* so many of it make a beginning */
-	struct want *urgent; /* a stack */
+	struct chunk_ref *list; /* in the order of need */
+	uint8_t *is_listed[2];  /* by chunk */
+	uint32_t n, next;       /* length of `list`; its first chunk not looked for yet */
+	uint32_t first; /* number of the first task's chunks, or of the first group's */
+	struct chunk_ref *urgent; /* a stack */
 	size_t urgents, urgent_cap;
-	struct place place[FEED_PLACES];
-	uv_idle_t idle; /* runs while there is something to look for */
-	bool running;   /* since feed_start or feed_hurry */
-	bool freed;
-	unsigned pending; /* callbacks without which memory cannot go */
+	struct slot slot[PREFETCH_SLOTS];
+	uv_idle_t idle;  /* active while there is a chunk to look for */
+	bool is_running; /* since prefetch_start or prefetch_prioritize */
+	bool is_freed;
+	unsigned pending; /* callbacks that still need this memory */
 };
 
 int
-feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
-	 const struct feed_ops *ops, struct feed **out)
+prefetch_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
+	     const struct prefetch_ops *ops, struct prefetch **out)
 {
-	struct feed *f = fal_xcalloc(1, sizeof(*f));
+	struct prefetch *f = fal_xcalloc(1, sizeof(*f));
 	f->ops = *ops;
 	f->cache = cache;
 	f->part[0] = &m->train;
@@ -66,311 +67,304 @@ feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 	uv_idle_init(loop, &f->idle);
 	f->idle.data = f;
 	f->pending = 1;
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		f->place[i].feed = f;
+	for (unsigned i = 0; i < PREFETCH_SLOTS; i++)
+		f->slot[i].prefetch = f;
 	int err = FAL_OK;
 	for (unsigned t = 0; t < 2 && err == FAL_OK; t++) {
-		f->marked[t] = fal_xcalloc(f->part[t]->chunks, 1);
+		f->is_listed[t] = fal_xcalloc(f->part[t]->chunks, 1);
 		if (f->part[t]->n > 0)
 			err = fal_samples_new(f->part[t], &f->samples[t]);
 	}
 	if (err < 0)
-		feed_free(f);
+		prefetch_free(f);
 	else
 		*out = f;
 	return err;
 }
 
-/* Counts a pending callback that has come; the last one frees the feed. */
+/* A pending callback has come; the last one frees the memory. */
 static void
-feed_ended(struct feed *f)
+prefetch_release(struct prefetch *f)
 {
 	if (--f->pending == 0)
 		free(f);
 }
 
 static void
-on_closed(uv_handle_t *h)
+prefetch_on_closed(uv_handle_t *h)
 {
-	feed_ended(h->data);
+	prefetch_release(h->data);
 }
 
 void
-feed_free(struct feed *f)
+prefetch_free(struct prefetch *f)
 {
 	if (f == NULL)
 		return;
-	feed_stop(f);
-	f->freed = true;
+	prefetch_stop(f);
+	f->is_freed = true;
 	for (unsigned t = 0; t < 2; t++) {
 		fal_samples_free(f->samples[t]);
-		free(f->marked[t]);
+		free(f->is_listed[t]);
 	}
 	free(f->list);
 	free(f->urgent);
-	uv_close((uv_handle_t *)&f->idle, on_closed);
+	uv_close((uv_handle_t *)&f->idle, prefetch_on_closed);
 }
 
 struct fal_samples *
-feed_samples(const struct feed *f, bool test)
+prefetch_samples(const struct prefetch *f, bool test)
 {
 	return f->samples[test];
 }
 
 static bool
-here(const struct feed *f, struct want w)
+has_chunk(const struct prefetch *f, struct chunk_ref w)
 {
 	return fal_samples_have(f->samples[w.test], w.chunk);
 }
 
-/* The place where the chunk is looked or asked for already, or NULL. */
-static struct place *
-place_of(struct feed *f, struct want w)
+/* The slot of a chunk under way, or NULL. */
+static struct slot *
+chunk_slot(struct prefetch *f, struct chunk_ref w)
 {
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		if (f->place[i].stage != FREE && f->place[i].want.test == w.test &&
-		    f->place[i].want.chunk == w.chunk)
-			return &f->place[i];
+	for (unsigned i = 0; i < PREFETCH_SLOTS; i++)
+		if (f->slot[i].stage != SLOT_FREE && f->slot[i].chunk.test == w.test &&
+		    f->slot[i].chunk.chunk == w.chunk)
+			return &f->slot[i];
 	return NULL;
 }
 
-/* Takes the next chunk to look for; false: there is none. */
+/* Takes the next chunk to look for.  False: there is no such chunk. */
 static bool
-take_next(struct feed *f, struct want *w)
+next_chunk(struct prefetch *f, struct chunk_ref *w)
 {
 	while (f->urgents > 0 || f->next < f->n) {
 		*w = f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
-		if (!here(f, *w) && place_of(f, *w) == NULL)
+		if (!has_chunk(f, *w) && chunk_slot(f, *w) == NULL)
 			return true;
 	}
 	return false;
 }
 
-static void on_idle(uv_idle_t *idle);
+static void prefetch_on_idle(uv_idle_t *idle);
 
 static void
-leave(struct place *p)
+slot_free(struct slot *p)
 {
 	fal_buf_free(&p->bytes);
-	p->stage = FREE;
-	if (p->feed->running)
-		uv_idle_start(&p->feed->idle, on_idle);
+	p->stage = SLOT_FREE;
+	if (p->prefetch->is_running)
+		uv_idle_start(&p->prefetch->idle, prefetch_on_idle);
 }
 
 static void
-ask(struct place *p)
+slot_request(struct slot *p)
 {
-	struct feed *f = p->feed;
-	p->stage = ASKED;
-	f->ops.get(f->ops.arg, p->want.test, p->want.chunk);
+	struct prefetch *f = p->prefetch;
+	p->stage = SLOT_REQUESTED;
+	f->ops.request(f->ops.arg, p->chunk.test, p->chunk.chunk);
 }
 
-/* Beside the loop. */
+/* Reads or writes the cache, in a thread of the pool. */
 static void
-on_work(uv_work_t *work)
+slot_work(uv_work_t *work)
 {
-	struct place *p = work->data;
-	const char *cache = p->feed->cache;
-	if (p->stage == LOOKING)
+	struct slot *p = work->data;
+	const char *cache = p->prefetch->cache;
+	if (p->stage == SLOT_READING)
 		p->err = fal_cache_get(cache, p->hash, &p->bytes);
 	else
 		p->err = fal_cache_put(cache, p->hash, p->bytes.p, p->bytes.n);
 }
 
-/* The cache was looked into: the chunk is here, or is asked for. */
+/* The cache was read: adds the chunk, or requests it. */
 static void
-looked(struct place *p)
+slot_on_read(struct slot *p)
 {
-	struct feed *f = p->feed;
-	const struct want w = p->want;
+	struct prefetch *f = p->prefetch;
+	const struct chunk_ref c = p->chunk;
 	int err = p->err;
 	if (err == FAL_OK)
-		err = fal_samples_put_chunk(f->samples[w.test], w.chunk, p->bytes.p,
+		err = fal_samples_put_chunk(f->samples[c.test], c.chunk, p->bytes.p,
 					    p->bytes.n);
 	fal_buf_free(&p->bytes);
-	if (err < 0 && f->running) {
-		ask(p);
+	if (err < 0 && f->is_running) {
+		slot_request(p);
 		return;
 	}
-	leave(p);
-	if (err == FAL_OK && f->running)
+	slot_free(p);
+	if (err == FAL_OK && f->is_running)
 		f->ops.on_chunk(f->ops.arg);
 }
 
 static void
-on_after(uv_work_t *work, int status)
+slot_on_work_end(uv_work_t *work, int status)
 {
-	struct place *p = work->data;
-	struct feed *f = p->feed;
-	(void)status; /* nobody cancels it */
-	if (p->stage == KEEPING && p->err < 0 && !f->said) {
-		f->said = true; /* it costs another transfer, no more */
+	struct slot *p = work->data;
+	struct prefetch *f = p->prefetch;
+	(void)status; /* never cancelled */
+	if (p->stage == SLOT_CACHING && p->err < 0 && !f->logged_error) {
+		f->logged_error = true; /* the cost is only another transfer */
 		fal_cli_err(PROG, "--cache: %s: data are not kept there: %s", f->cache,
 			    fal_strerror(p->err));
 	}
-	if (p->stage == LOOKING && !f->freed)
-		looked(p);
+	if (p->stage == SLOT_READING && !f->is_freed)
+		slot_on_read(p);
 	else
-		leave(p);
-	feed_ended(f);
+		slot_free(p);
+	prefetch_release(f);
 }
 
-/* Goes to the cache with the place; false: there is none. */
+/* Has the pool read or write the cache for the slot.  False: there is no cache. */
 static bool
-use_cache(struct place *p, enum stage stage)
+slot_use_cache(struct slot *p, enum slot_stage stage)
 {
-	struct feed *f = p->feed;
+	struct prefetch *f = p->prefetch;
 	if (f->cache == NULL)
 		return false;
-	memcpy(p->hash, f->part[p->want.test]->hash[p->want.chunk], sizeof(p->hash));
+	memcpy(p->hash, f->part[p->chunk.test]->hash[p->chunk.chunk], sizeof(p->hash));
 	p->stage = stage;
 	p->work.data = p;
-	if (uv_queue_work(f->idle.loop, &p->work, on_work, on_after) < 0)
+	if (uv_queue_work(f->idle.loop, &p->work, slot_work, slot_on_work_end) < 0)
 		return false;
 	f->pending++;
 	return true;
 }
 
-/* Looks for one chunk a turn. */
+/* Looks for one chunk in each turn of the loop. */
 static void
-on_idle(uv_idle_t *idle)
+prefetch_on_idle(uv_idle_t *idle)
 {
-	struct feed *f = idle->data;
-	struct want w;
+	struct prefetch *f = idle->data;
+	struct chunk_ref w;
 	unsigned i = 0;
-	while (i < FEED_PLACES && f->place[i].stage != FREE)
+	while (i < PREFETCH_SLOTS && f->slot[i].stage != SLOT_FREE)
 		i++;
-	if (i == FEED_PLACES || !take_next(f, &w)) {
+	if (i == PREFETCH_SLOTS || !next_chunk(f, &w)) {
 		uv_idle_stop(idle);
 		return;
 	}
-	struct place *p = &f->place[i];
-	p->want = w;
-	if (!use_cache(p, LOOKING))
-		ask(p);
+	struct slot *p = &f->slot[i];
+	p->chunk = w;
+	if (!slot_use_cache(p, SLOT_READING))
+		slot_request(p);
 }
 
 static void
-mark(struct feed *f, bool test, uint32_t chunk)
+list_chunk(struct prefetch *f, bool test, uint32_t chunk)
 {
-	if (f->marked[test][chunk])
+	if (f->is_listed[test][chunk])
 		return;
-	f->marked[test][chunk] = 1;
-	f->list[f->n++] = (struct want){ test, chunk };
+	f->is_listed[test][chunk] = 1;
+	f->list[f->n++] = (struct chunk_ref){ test, chunk };
 }
 
 void
-feed_start(struct feed *f, const struct fal_order *order, uint32_t first, uint32_t task)
+prefetch_start(struct prefetch *f, const struct fal_order *order, uint32_t first,
+	       uint32_t task)
 {
 	const struct fal_part *train = f->part[0];
-	feed_stop(f);
+	prefetch_stop(f);
 	f->n = f->next = f->first = 0;
 	f->urgents = 0;
 	for (unsigned t = 0; t < 2; t++)
-		memset(f->marked[t], 0, f->part[t]->chunks);
+		memset(f->is_listed[t], 0, f->part[t]->chunks);
 	for (uint32_t i = first; i < order->n; i++) {
-		mark(f, false, fal_order_at(order, i) / train->per_chunk);
+		list_chunk(f, false, fal_order_at(order, i) / train->per_chunk);
 		if (i - first + 1 == task)
 			f->first = f->n;
 	}
 	for (uint32_t i = 0; i < train->chunks; i++)
-		mark(f, false, i);
+		list_chunk(f, false, i);
 	if (f->first < FAL_ORDER_GROUP)
 		f->first = f->n < FAL_ORDER_GROUP ? f->n : FAL_ORDER_GROUP;
 	for (uint32_t i = 0; i < f->part[1]->chunks; i++)
-		mark(f, true, i);
-	f->running = true;
-	uv_idle_start(&f->idle, on_idle);
+		list_chunk(f, true, i);
+	f->is_running = true;
+	uv_idle_start(&f->idle, prefetch_on_idle);
 }
 
 void
-feed_stop(struct feed *f)
+prefetch_stop(struct prefetch *f)
 {
 	uv_idle_stop(&f->idle);
-	f->running = false;
-	for (unsigned i = 0; i < FEED_PLACES; i++)
-		if (f->place[i].stage == ASKED)
-			leave(&f->place[i]);
+	f->is_running = false;
+	for (unsigned i = 0; i < PREFETCH_SLOTS; i++)
+		if (f->slot[i].stage == SLOT_REQUESTED)
+			slot_free(&f->slot[i]);
 }
 
 bool
-feed_first(const struct feed *f)
+prefetch_has_first_task(const struct prefetch *f)
 {
 	for (uint32_t i = 0; i < f->first; i++)
-		if (!here(f, f->list[i]))
+		if (!has_chunk(f, f->list[i]))
 			return false;
 	return true;
 }
 
-static struct want
-want_at(const struct feed *f, bool test, const struct fal_order *order, uint32_t place)
+static struct chunk_ref
+chunk_of_place(const struct prefetch *f, bool test, const struct fal_order *order,
+	       uint32_t place)
 {
-	return (struct want){ test,
-			      fal_order_at(order, place) / f->part[test]->per_chunk };
+	return (struct chunk_ref){ test, fal_order_at(order, place) /
+						 f->part[test]->per_chunk };
 }
 
 bool
-feed_has(const struct feed *f, bool test, const struct fal_order *order, uint32_t first,
-	 uint32_t count)
+prefetch_has(const struct prefetch *f, bool test, const struct fal_order *order,
+	     uint32_t first, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (!here(f, want_at(f, test, order, first + i)))
+		if (!has_chunk(f, chunk_of_place(f, test, order, first + i)))
 			return false;
 	return true;
 }
 
 void
-feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t first,
-	   uint32_t count)
+prefetch_prioritize(struct prefetch *f, bool test, const struct fal_order *order,
+		    uint32_t first, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		const struct want w = want_at(f, test, order, first + i);
-		if (here(f, w) || place_of(f, w) != NULL)
+		const struct chunk_ref w = chunk_of_place(f, test, order, first + i);
+		if (has_chunk(f, w) || chunk_slot(f, w) != NULL)
 			continue;
 		FAL_XGROW(f->urgent, f->urgent_cap, f->urgents + 1);
 		f->urgent[f->urgents++] = w;
 	}
-	f->running = true;
-	uv_idle_start(&f->idle, on_idle);
+	f->is_running = true;
+	uv_idle_start(&f->idle, prefetch_on_idle);
 }
 
-/* All bytes of a chunk are here. */
-static int
-complete(struct place *p)
+int
+prefetch_add_chunk(struct prefetch *f, const struct fal_msg *m)
 {
-	struct feed *f = p->feed;
-	const struct want w = p->want;
-	int err = fal_samples_put_chunk(f->samples[w.test], w.chunk, p->bytes.p,
+	const bool test = m->chunk.test != 0;
+	struct slot *p = chunk_slot(f, (struct chunk_ref){ test, m->chunk.chunk });
+	if (p == NULL || p->stage != SLOT_REQUESTED)
+		return FAL_ESTATE;
+	const size_t total = fal_chunk_bytes(f->part[test], p->chunk.chunk);
+	if (m->chunk.total != total || m->chunk.offset != p->bytes.n ||
+	    m->chunk.bytes.n == 0 || m->chunk.bytes.n > total - p->bytes.n)
+		return FAL_ESTATE;
+	fal_put_bytes(&p->bytes, m->chunk.bytes.p, m->chunk.bytes.n);
+	if (p->bytes.err < 0 || p->bytes.n < total)
+		return p->bytes.err;
+	int err = fal_samples_put_chunk(f->samples[test], p->chunk.chunk, p->bytes.p,
 					p->bytes.n);
-	if (err < 0 || !use_cache(p, KEEPING))
-		leave(p);
+	if (err < 0 || !slot_use_cache(p, SLOT_CACHING))
+		slot_free(p);
 	if (err == FAL_OK)
 		f->ops.on_chunk(f->ops.arg);
 	return err;
 }
 
-int
-feed_chunk(struct feed *f, const struct fal_msg *m)
-{
-	const bool test = m->chunk.test != 0;
-	struct place *p = place_of(f, (struct want){ test, m->chunk.chunk });
-	if (p == NULL || p->stage != ASKED)
-		return FAL_ESTATE;
-	const size_t total = fal_chunk_bytes(f->part[test], p->want.chunk);
-	if (m->chunk.total != total || m->chunk.offset != p->bytes.n ||
-	    m->chunk.bytes.n == 0 || m->chunk.bytes.n > total - p->bytes.n)
-		return FAL_ESTATE;
-	fal_put_bytes(&p->bytes, m->chunk.bytes.p, m->chunk.bytes.n);
-	if (p->bytes.err < 0)
-		return p->bytes.err;
-	return p->bytes.n == total ? complete(p) : FAL_OK;
-}
-
-/* ---- a local copy --- */
+/* --- a local copy ------------------------------------------------------------------- */
 
 static int
-fill_set(struct feed *f, const struct fal_job *job, const char *dir, bool test,
-	 struct fal_diag *diag)
+load_local_set(struct prefetch *f, const struct fal_job *job, const char *dir, bool test,
+	       struct fal_diag *diag)
 {
 	struct fal_samples *to = f->samples[test];
 	const struct fal_load files = { .job = job,
@@ -389,11 +383,11 @@ fill_set(struct feed *f, const struct fal_job *job, const char *dir, bool test,
 }
 
 int
-feed_fill(struct feed *f, const struct fal_job *job, const char *dir,
-	  struct fal_diag *diag)
+prefetch_load_local(struct prefetch *f, const struct fal_job *job, const char *dir,
+		    struct fal_diag *diag)
 {
-	int err = fill_set(f, job, dir, false, diag);
+	int err = load_local_set(f, job, dir, false, diag);
 	if (err == FAL_OK && f->samples[1] != NULL && fal_job_has_test(job))
-		err = fill_set(f, job, dir, true, diag);
+		err = load_local_set(f, job, dir, true, diag);
 	return err;
 }

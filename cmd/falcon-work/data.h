@@ -1,9 +1,8 @@
-/* The source of samples: the cache, or the coordinator; the samples needed first come
- * first.
+/* Prefetching of samples from the cache or the coordinator, in the order in which tasks
+ * need them; or loading of all samples from a local copy of the job's files.
  *
- * A feed asks for chunks through its owner and gets them back as messages; lanes read the
- * samples.  The cache is read and written beside the loop.  Or all samples come from a
- * local copy of the job's files. */
+ * The owner requests chunks and passes on the answers; lanes read the samples.  The cache
+ * is read and written in threads of libuv's pool. */
 #ifndef WORK_DATA_H
 #define WORK_DATA_H
 
@@ -14,59 +13,62 @@
 
 #include <uv.h>
 
-enum { FEED_PLACES = 4 }; /* chunks that are looked for, asked for or kept at a time */
+enum { PREFETCH_SLOTS = 4 }; /* chunks that are read, requested or cached at a time */
 
-struct feed; /* opaque */
+struct prefetch; /* opaque */
 
-struct feed_ops {
+struct prefetch_ops {
 	void *arg;
-	/* Ask the coordinator. */
-	void (*get)(void *arg, bool test, uint32_t chunk);
-	/* Another chunk is here.  Never called after feed_stop; called from the loop or
-	 * from within feed_chunk. */
+	/* Requests a chunk of the coordinator. */
+	void (*request)(void *arg, bool test, uint32_t chunk);
+	/* Another chunk has arrived.  Never called after prefetch_stop; called from the
+	 * loop or from within prefetch_add_chunk. */
 	void (*on_chunk)(void *arg);
 };
 
-/* An empty one for the data of `m`, which is kept until feed_free, `cache` (a
- * directory; NULL: none) until the loop ends.  `ops` is copied.  FAL_ENOMEM. */
-int feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
-	     const struct feed_ops *ops, struct feed **out);
+/* Makes an empty prefetch for the data of `m`, which is kept until prefetch_free; the
+ * directory `cache` (NULL: none) is kept until the loop ends.  `ops` is copied.
+ * FAL_ENOMEM. */
+int prefetch_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
+		 const struct prefetch_ops *ops, struct prefetch **out);
 
-/* No lane reads any more; memory goes when the loop has run on, and the cache is done. */
-void feed_free(struct feed *f);
+/* Frees the samples, which no lane may read any more.  The rest goes when the loop has
+ * run on, and the cache is written.  Does nothing with NULL. */
+void prefetch_free(struct prefetch *f);
 
 /* The samples of one set; NULL: the job has no such set. */
-struct fal_samples *feed_samples(const struct feed *f, bool test);
+struct fal_samples *prefetch_samples(const struct prefetch *f, bool test);
 
-/* Fetches what is missing, from the next turn of the loop on: the chunks that `order`
- * (borrowed for the call) needs from the place `first` on, the other training chunks,
- * the test set.  Chunks that were asked for before are asked for again.  `task` are the
- * samples of a task. */
-void feed_start(struct feed *f, const struct fal_order *order, uint32_t first,
-		uint32_t task);
+/* Fetches missing chunks, from the next turn of the loop on: the chunks that `order`
+ * (borrowed for the call) needs from the place `first` on, the other training chunks, the
+ * test set.  Requests that have no answer yet are repeated.  `task`: samples of a task.
+ */
+void prefetch_start(struct prefetch *f, const struct fal_order *order, uint32_t first,
+		    uint32_t task);
 
-/* Asks for nothing any more, until feed_start or feed_hurry. */
-void feed_stop(struct feed *f);
+/* Requests nothing any more, until prefetch_start or prefetch_prioritize. */
+void prefetch_stop(struct prefetch *f);
 
-/* Whether the first group is here, or the first task's chunks where those are more. */
-bool feed_first(const struct feed *f);
+/* Has the first group of chunks arrived, or the first task's chunks where they are
+ * more? */
+bool prefetch_has_first_task(const struct prefetch *f);
 
-/* Whether all chunks of the places first … first+count-1 of `order` are here. */
-bool feed_has(const struct feed *f, bool test, const struct fal_order *order,
-	      uint32_t first, uint32_t count);
+/* Have all chunks of the places first … first+count-1 of `order` arrived? */
+bool prefetch_has(const struct prefetch *f, bool test, const struct fal_order *order,
+		  uint32_t first, uint32_t count);
 
-/* Fetches next those chunks of the places first … first+count-1 that are not here. */
-void feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t first,
-		uint32_t count);
+/* Fetches the missing chunks of the places first … first+count-1 next. */
+void prefetch_prioritize(struct prefetch *f, bool test, const struct fal_order *order,
+			 uint32_t first, uint32_t count);
 
-/* A CHUNK message.  FAL_ESTATE: not asked for, or out of order; errors of
+/* Adds a CHUNK message.  FAL_ESTATE: not requested, or out of order; errors of
  * fal_samples_put_chunk. */
-int feed_chunk(struct feed *f, const struct fal_msg *m);
+int prefetch_add_chunk(struct prefetch *f, const struct fal_msg *m);
 
-/* Puts all of the job's data in, from files in `dir` that have the last parts of the
- * job's names, in the calling thread; nobody else touches the samples meanwhile.  Errors
+/* Loads all of the job's data, in the calling thread, from files in `dir` that have the
+ * last parts of the job's names.  No other thread may use the samples meanwhile.  Errors
  * of fal_load_set or fal_samples_put_set, with `diag`. */
-int feed_fill(struct feed *f, const struct fal_job *job, const char *dir,
-	      struct fal_diag *diag);
+int prefetch_load_local(struct prefetch *f, const struct fal_job *job, const char *dir,
+			struct fal_diag *diag);
 
 #endif

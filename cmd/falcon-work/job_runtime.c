@@ -1,15 +1,39 @@
-/* Lanes, data and the job they are for. */
+/* A job's setup, data, backend and lanes, and the memory that they need. */
 #include "job_runtime.h"
 
 #include "base/mem.h"
+#include "base/text.h"
+#include "cli/need.h"
 #include "net/conn.h"
 #include "net/sendq.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
-/* All but what follows from k->most. */
+/* --- memory ------------------------------------------------------------------------- */
+
+int
+memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
+		  struct memory_need need, uint64_t logged, struct fal_diag *diag)
+{
+	if (fal_need_mib(need.bytes) > fal_need_mib(logged))
+		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB", job, verb,
+			    fal_need_mib(need.bytes));
+	struct fal_diag why;
+	const int err =
+		fal_need_allowed(need.bytes, need.address_space, opt->max_memory, &why);
+	if (err == FAL_OK)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
+			    opt->lanes_max, fal_text_s(opt->lanes_max), why.text,
+			    err == FAL_ENOMEM && need.address_space > 0
+				    ? "; OpenBLAS needs 128 MiB of it a lane"
+				    : "");
+}
+
+/* All but the members that depend on k->maximum. */
 static struct fal_agent_conf
-agent_conf(const struct kit *k)
+base_agent_conf(const struct job_runtime *k)
 {
 	const struct fal_grid grid =
 		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
@@ -23,77 +47,80 @@ agent_conf(const struct kit *k)
 }
 
 struct fal_agent_conf
-kit_agent_conf(const struct kit *k)
+runtime_agent_conf(const struct job_runtime *k)
 {
-	struct fal_agent_conf conf = agent_conf(k);
-	conf.most = k->most;
-	conf.sums = fal_agent_sums(&conf, &k->most);
+	struct fal_agent_conf conf = base_agent_conf(k);
+	conf.most = k->maximum;
+	conf.sums = fal_agent_sums(&conf, &k->maximum);
 	return conf;
 }
 
-/* Bytes that come and go on so many streams: at the most a batch that waits, one that is
- * sealed, one that the socket has, and the bytes that were read. */
+/* The peak buffers of so many streams: a batch that waits, a batch that is sealed, a
+ * batch in the socket, and the bytes read. */
 static uint64_t
-streams_bytes(const struct kit *k, size_t streams)
+bytes_of_streams(const struct job_runtime *k, size_t streams)
 {
-	const uint64_t most = 3 * FAL_OUTBOX_MAX + FAL_CHAN_AHEAD;
+	const uint64_t most = 3 * FAL_OUTBOX_MAX + FAL_CHAN_READ_AHEAD;
 	const uint64_t model = k->setup.model->params * sizeof(float);
 	return streams * (model < most ? model : most);
 }
 
 /* The memory that the job takes of this process, where the probe has `room`.  The probe
- * is over, and its memory free, before there are versions and sums. */
-static struct need
-need_of(struct kit *k, uint64_t agent, uint64_t room)
+ * ends, and frees its memory, before there are versions and sums. */
+static struct memory_need
+need_with_probe(struct job_runtime *k, uint64_t agent, uint64_t room)
 {
-	const struct maker_need is = k->maker->ops->need(k->maker, room);
-	const uint64_t data = k->maker->samples ? fal_setup_bytes(&k->setup) : 0;
-	k->agent = agent > is.probe ? agent : is.probe;
-	k->streams = streams_bytes(k, k->conf.streams);
-	return (struct need){ k->conf.opt->program + is.kernels + data + is.lanes +
-				      k->agent + k->streams,
-			      is.space };
+	const struct backend_memory m = k->backend->ops->memory(k->backend, room);
+	const uint64_t data = k->backend->needs_samples ? fal_setup_bytes(&k->setup) : 0;
+	k->agent_bytes = agent > m.probe ? agent : m.probe;
+	k->streams_bytes = bytes_of_streams(k, k->conf.streams);
+	return (struct memory_need){ k->conf.opt->program_bytes + m.kernels + data +
+					     m.lanes + k->agent_bytes + k->streams_bytes,
+				     m.address_space };
 }
 
-/* Says what the job needs by k->most, and whether that is within --max-memory.  The probe
- * of a larger batch may take what versions and sums will, or 16 MiB; none, where
- * --max-memory is less. */
+/* Logs what the job needs by k->maximum, and checks the need against --max-memory.  The
+ * probe of a larger batch may take what versions and sums will take later, or 16 MiB; it
+ * is left out where --max-memory is less. */
 static int
-afford(struct kit *k, struct fal_diag *diag)
+runtime_check_need(struct job_runtime *k, struct fal_diag *diag)
 {
 	const struct work_opt *opt = k->conf.opt;
 	const uint64_t least = 16 << 20, most = opt->max_memory;
-	const struct fal_agent_conf conf = kit_agent_conf(k);
-	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
-	k->need = need_of(k, agent, agent > least ? agent : least);
+	const struct fal_agent_conf conf = runtime_agent_conf(k);
+	const uint64_t agent = fal_agent_bytes(&conf, &k->maximum);
+	k->need = need_with_probe(k, agent, agent > least ? agent : least);
 	if (most != 0 && k->need.bytes > most)
-		k->need = need_of(k, agent, 0);
-	return need_judge(opt, k->setup.job.name, "needs", k->need, 0, diag);
+		k->need = need_with_probe(k, agent, 0);
+	return memory_need_check(opt, k->setup.job.name, "needs", k->need, 0, diag);
 }
 
 int
-kit_grow(struct kit *k, const struct fal_agent_most *to, size_t streams,
-	 struct fal_diag *diag)
+runtime_grow(struct job_runtime *k, const struct fal_agent_most *to, size_t streams,
+	     struct fal_diag *diag)
 {
-	const struct fal_agent_conf conf = agent_conf(k);
+	const struct fal_agent_conf conf = base_agent_conf(k);
 	const uint64_t agent = fal_agent_bytes(&conf, to),
-		       bytes = streams_bytes(k, streams);
-	const uint64_t more = agent > k->agent ? agent - k->agent : 0,
-		       wider = bytes > k->streams ? bytes - k->streams : 0;
-	const struct need need = { k->need.bytes + more + wider, k->need.space };
-	int err = need_judge(k->conf.opt, k->setup.job.name, "now needs", need,
-			     k->need.bytes, diag);
+		       bytes = bytes_of_streams(k, streams);
+	const uint64_t more = agent > k->agent_bytes ? agent - k->agent_bytes : 0,
+		       wider = bytes > k->streams_bytes ? bytes - k->streams_bytes : 0;
+	const struct memory_need need = { k->need.bytes + more + wider,
+					  k->need.address_space };
+	int err = memory_need_check(k->conf.opt, k->setup.job.name, "now needs", need,
+				    k->need.bytes, diag);
 	if (err < 0)
 		return err;
 	k->need = need;
-	k->agent += more;
-	k->streams += wider;
-	k->most = *to;
+	k->agent_bytes += more;
+	k->streams_bytes += wider;
+	k->maximum = *to;
 	return FAL_OK;
 }
 
+/* --- preparation -------------------------------------------------------------------- */
+
 static int
-make_setup(struct kit *k, struct fal_diag *diag)
+make_setup(struct job_runtime *k, struct fal_diag *diag)
 {
 	const struct fal_buf *t = k->texts.text;
 	const struct fal_setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
@@ -107,8 +134,8 @@ make_setup(struct kit *k, struct fal_diag *diag)
 		return fal_diag_set(diag, err, "coordinator's manifest: %s",
 				    fal_strerror(err));
 	err = fal_setup_make(&k->setup, &job, &model, diag);
-	k->most = fal_agent_most(&k->setup.job.rule,
-				 k->setup.job.eval != FAL_JOB_EVAL_NEVER);
+	k->maximum = fal_agent_most(&k->setup.job.rule,
+				    k->setup.job.eval != FAL_JOB_EVAL_NEVER);
 	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
 	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
 		return fal_diag_set(diag, FAL_EFORMAT,
@@ -118,129 +145,133 @@ make_setup(struct kit *k, struct fal_diag *diag)
 }
 
 static int
-equip(struct kit *k)
+start_parts(struct job_runtime *k)
 {
-	const struct kit_conf *conf = &k->conf;
+	const struct runtime_conf *conf = &k->conf;
 	const struct work_opt *opt = conf->opt;
-	const struct lanes_conf lanes = { .maker = k->maker,
+	const struct lanes_conf lanes = { .backend = k->backend,
 					  .lanes = opt->lanes_max,
 					  .emulate = opt->emulate,
-					  .hashed = fal_job_hashes_tasks(&k->setup.job),
+					  .hashes_tasks =
+						  fal_job_hashes_tasks(&k->setup.job),
 					  .arg = conf->arg,
-					  .on_end = conf->on_end };
-	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
+					  .on_end = conf->on_task_end };
+	const struct prefetch_ops ops = { conf->arg, conf->request_chunk,
+					  conf->on_chunk };
 	k->epoch = fal_xcalloc(opt->lanes_max, sizeof(struct fal_epoch *));
-	int err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed, &k->feed);
+	int err = prefetch_new(conf->loop, &k->setup.manifest, opt->cache_dir, &ops,
+			       &k->prefetch);
 	if (err == FAL_OK)
-		err = k->maker->ops->start(k->maker);
+		err = k->backend->ops->start(k->backend);
 	if (opt->emulate != NULL)
 		fal_emul_bind(opt->emulate, k->setup.job.batch);
 	return err < 0 ? err : lanes_new(conf->loop, &lanes, &k->lanes);
 }
 
-/* ---- preparing --- */
-
 static void
-do_probe(uv_work_t *work)
+run_probe(uv_work_t *work)
 {
-	struct kit *k = work->data;
-	k->probe.err = k->maker->ops->probe(k->maker, &k->probed);
+	struct job_runtime *k = work->data;
+	k->probe.err = k->backend->ops->probe(k->backend, &k->profile);
 }
 
 static void
-do_fill(uv_work_t *work)
+run_load(uv_work_t *work)
 {
-	struct kit *k = work->data;
-	k->fill.err = feed_fill(k->feed, &k->setup.job, k->conf.opt->data, &k->fill.diag);
+	struct job_runtime *k = work->data;
+	k->load.err = prefetch_load_local(k->prefetch, &k->setup.job,
+					  k->conf.opt->data_dir, &k->load.diag);
 }
 
 static void
 on_work_end(uv_work_t *work, int status)
 {
-	struct kit *k = work->data;
-	struct kit_work *w = work == &k->probe.work ? &k->probe : &k->fill;
-	(void)status; /* nobody cancels it */
-	w->running = false;
-	w->done = w->err == FAL_OK;
+	struct job_runtime *k = work->data;
+	struct runtime_work *w = work == &k->probe.work ? &k->probe : &k->load;
+	(void)status; /* never cancelled */
+	w->is_running = false;
+	w->succeeded = w->err == FAL_OK;
 	k->conf.on_prepared(k->conf.arg);
 }
 
 static int
-start_work(struct kit *k, struct kit_work *w, uv_work_cb work)
+start_work(struct job_runtime *k, struct runtime_work *w, uv_work_cb work)
 {
 	w->work.data = k;
-	w->running = uv_queue_work(k->conf.loop, &w->work, work, on_work_end) == 0;
-	return w->running ? FAL_OK : FAL_EIO;
+	w->is_running = uv_queue_work(k->conf.loop, &w->work, work, on_work_end) == 0;
+	return w->is_running ? FAL_OK : FAL_EIO;
 }
 
 int
-kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
-	 struct fal_diag *diag)
+runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
+	     struct fal_texts *texts, struct fal_diag *diag)
 {
 	const struct work_opt *opt = conf->opt;
 	k->conf = *conf;
 	k->texts = *texts;
 	*texts = (struct fal_texts){ 0 };
 	int err = make_setup(k, diag);
+	if (err == FAL_OK && opt->trainers != NULL)
+		err = backend_exec_new(&k->setup, opt->trainers, &k->backend, diag);
+	else if (err == FAL_OK)
+		err = backend_native_new(&k->setup, opt->lanes_max, &k->backend, diag);
 	if (err == FAL_OK)
-		err = opt->exec != NULL
-			      ? maker_exec_new(&k->setup, opt->exec, &k->maker, diag)
-			      : maker_net_new(&k->setup, opt->lanes_max, &k->maker, diag);
-	if (err == FAL_OK)
-		err = afford(k, diag);
+		err = runtime_check_need(k, diag);
 	if (err < 0)
 		return err;
-	k->local = opt->data != NULL || !k->maker->samples;
-	err = equip(k);
+	k->fetches_nothing = opt->data_dir != NULL || !k->backend->needs_samples;
+	err = start_parts(k);
 	if (err == FAL_OK)
-		err = start_work(k, &k->probe, do_probe);
-	if (err == FAL_OK && opt->data != NULL)
-		err = start_work(k, &k->fill, do_fill);
-	k->made = err == FAL_OK;
+		err = start_work(k, &k->probe, run_probe);
+	if (err == FAL_OK && opt->data_dir != NULL)
+		err = start_work(k, &k->load, run_load);
+	k->is_made = err == FAL_OK;
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
 void
-kit_stop(struct kit *k)
+runtime_stop(struct job_runtime *k)
 {
 	lanes_free(k->lanes);
-	feed_free(k->feed);
+	prefetch_free(k->prefetch);
 	k->lanes = NULL;
-	k->feed = NULL;
+	k->prefetch = NULL;
 }
 
 void
-kit_forget(struct kit *k)
+runtime_free(struct job_runtime *k)
 {
-	kit_stop(k);
+	runtime_stop(k);
 	free(k->epoch);
-	if (k->maker != NULL)
-		k->maker->ops->free(k->maker);
+	if (k->backend != NULL)
+		k->backend->ops->free(k->backend);
 	fal_setup_free(&k->setup);
 	fal_texts_free(&k->texts);
-	*k = (struct kit){ 0 };
+	*k = (struct job_runtime){ 0 };
 }
 
+/* --- tasks -------------------------------------------------------------------------- */
+
 void
-kit_fetch(struct kit *k, uint64_t clock)
+runtime_fetch(struct job_runtime *k, uint64_t clock)
 {
-	if (k->local)
+	if (k->fetches_nothing)
 		return;
 	const struct fal_places p = fal_setup_places(&k->setup, clock, 0);
 	struct fal_epoch *e = fal_setup_epoch(&k->setup, p.epoch);
-	feed_start(k->feed, &e->order, p.first, k->setup.job.task);
+	prefetch_start(k->prefetch, &e->order, p.first, k->setup.job.task);
 	fal_epoch_drop(e);
 }
 
 bool
-kit_ready(const struct kit *k)
+runtime_is_ready(const struct job_runtime *k)
 {
-	return k->probe.done && !k->fill.running &&
-	       (!k->maker->samples || feed_first(k->feed));
+	return k->probe.succeeded && !k->load.is_running &&
+	       (!k->backend->needs_samples || prefetch_has_first_task(k->prefetch));
 }
 
 int
-kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
+runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run)
 {
 	struct fal_setup *s = &k->setup;
 	const struct fal_places p = run->eval
@@ -249,74 +280,77 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	struct fal_run_job job = { .run = *run, .first = p.first, .count = p.count };
 	if (p.count == 0)
 		return FAL_EFORMAT;
-	job.batch.samples = feed_samples(k->feed, run->eval);
+	job.batch.samples = prefetch_samples(k->prefetch, run->eval);
 	job.batch.norm = &s->norm;
 	job.batch.order = &s->test_order;
 	if (!run->eval) {
 		k->epoch[lane] = fal_setup_epoch(s, p.epoch);
 		job.batch.order = &k->epoch[lane]->order;
 	}
-	const bool here = !k->maker->samples ||
-			  feed_has(k->feed, run->eval, job.batch.order, p.first, p.count);
-	lane_start(k->lanes, lane, &job, here);
-	if (!here)
-		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
+	const bool has_samples =
+		!k->backend->needs_samples ||
+		prefetch_has(k->prefetch, run->eval, job.batch.order, p.first, p.count);
+	lane_start(k->lanes, lane, &job, has_samples);
+	if (!has_samples)
+		prefetch_prioritize(k->prefetch, run->eval, job.batch.order, p.first,
+				    p.count);
 	return FAL_OK;
 }
 
 bool
-kit_begins(const struct kit *k)
+runtime_can_start_early(const struct job_runtime *k)
 {
-	/* A net whose time is real. */
-	return k->maker->quick && k->conf.opt->emulate == NULL &&
+	/* Only the native net waits for blocks, and only without emulation in real
+	 * time. */
+	return k->backend->only_computes && k->conf.opt->emulate == NULL &&
 	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
 }
 
 void
-kit_resume(struct kit *k)
+runtime_release_tasks(struct job_runtime *k)
 {
 	for (uint32_t i = 0; i < k->conf.opt->lanes_max; i++) {
-		const struct fal_run_job *j = lane_waits(k->lanes, i);
-		if (j != NULL &&
-		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
-			lane_begin(k->lanes, i);
+		const struct fal_run_job *j = lane_held_task(k->lanes, i);
+		if (j != NULL && prefetch_has(k->prefetch, j->run.eval, j->batch.order,
+					      j->first, j->count))
+			lane_release(k->lanes, i);
 	}
 }
 
 uint64_t
-kit_steps(const struct kit *k)
+runtime_progress(const struct job_runtime *k)
 {
-	return lanes_steps(k->lanes) + k->chunks;
+	return lanes_progress(k->lanes) + k->chunks;
 }
 
 int
-kit_chunk(struct kit *k, const struct fal_msg *m)
+runtime_add_chunk(struct job_runtime *k, const struct fal_msg *m)
 {
 	k->chunks++;
-	return feed_chunk(k->feed, m);
+	return prefetch_add_chunk(k->prefetch, m);
 }
 
 void
-kit_halt(struct kit *k, bool end)
+runtime_cancel(struct job_runtime *k, bool ends)
 {
-	if (end && k->maker != NULL && k->maker->ops->quit != NULL)
-		k->maker->ops->quit(k->maker);
-	if (k->feed != NULL)
-		feed_stop(k->feed);
+	if (ends && k->backend != NULL && k->backend->ops->quit != NULL)
+		k->backend->ops->quit(k->backend);
+	if (k->prefetch != NULL)
+		prefetch_stop(k->prefetch);
 	for (uint32_t i = 0; k->lanes != NULL && i < k->conf.opt->lanes_max; i++)
 		lane_cancel(k->lanes, i);
 }
 
 void
-kit_ended(struct kit *k, uint32_t lane)
+runtime_task_ended(struct job_runtime *k, uint32_t lane)
 {
 	fal_epoch_drop(k->epoch[lane]);
 	k->epoch[lane] = NULL;
 }
 
 bool
-kit_idle(const struct kit *k)
+runtime_is_idle(const struct job_runtime *k)
 {
-	return !k->probe.running && !k->fill.running &&
-	       (k->lanes == NULL || lanes_idle(k->lanes));
+	return !k->probe.is_running && !k->load.is_running &&
+	       (k->lanes == NULL || lanes_are_idle(k->lanes));
 }

@@ -1,5 +1,5 @@
-/* The kit of a worker for a job: the setup made of the job's texts, the data, the lanes.
- * The kit stays while connections come and go, as long as the texts are the same. */
+/* A job at run time: the setup made of the job's texts, the data, the backend, the lanes.
+ * The runtime stays while connections come and go, as long as the texts are the same. */
 #ifndef WORK_JOB_RUNTIME_H
 #define WORK_JOB_RUNTIME_H
 
@@ -9,99 +9,111 @@
 #include "work.h"
 #include "worker/agent.h"
 
-/* The loop, options and owner of a kit; `opt` and `loop` are kept. */
-struct kit_conf {
+/* Memory of a job: resident bytes at the peak, and address space besides that is hardly
+ * used. */
+struct memory_need {
+	uint64_t bytes, address_space;
+};
+
+/* Logs that the job `verb` ("needs", "now needs") so many MiB, unless the log has already
+ * said as many MiB for `logged` bytes.  FAL_ENOMEM, with `diag`: the need is beyond
+ * --max-memory. */
+int memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
+		      struct memory_need need, uint64_t logged, struct fal_diag *diag);
+
+/* The loop, options and owner of a runtime; `opt` and `loop` are kept. */
+struct runtime_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
 	size_t streams; /* to shards of other processes */
 	void *arg;
-	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
-	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */
-	void (*on_chunk)(void *arg);                       /* one more is here */
-	void (*on_prepared)(void *arg);                    /* see kit->probe, kit->fill */
+	void (*on_task_end)(void *arg, uint32_t lane, const struct lane_result *result);
+	void (*request_chunk)(void *arg, bool test, uint32_t chunk);
+	void (*on_chunk)(void *arg);    /* another chunk has arrived */
+	void (*on_prepared)(void *arg); /* runtime->probe or runtime->load has ended */
 };
 
-/* The work that prepares a kit, in a thread of libuv's pool. */
-struct kit_work {
+/* Preparation of a runtime in a thread of libuv's pool. */
+struct runtime_work {
 	uv_work_t work;
-	bool running, done; /* done: without an error */
+	bool is_running, succeeded;
 	int err;
 	struct fal_diag diag;
 };
 
-/* Zero: none. */
-struct kit {
-	bool made;
+/* Zero: no job. */
+struct job_runtime {
+	bool is_made;
 	struct fal_texts texts;
-	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
+	uint8_t job_hash[FAL_HASH_BYTES]; /* hash of the job's text */
 	struct fal_setup setup;
-	struct kit_work probe, fill; /* fill: with --data */
-	struct maker_probed probed;  /* once probe.done */
+	struct runtime_work probe, load; /* load: of the local copy, with --data */
+	struct backend_profile profile;  /* once probe.succeeded */
 	struct lanes *lanes;
-	bool large_said;            /* the worker said that a gradient has no room */
-	struct fal_agent_most most; /* what memory was judged by, */
-	struct need need;           /* and what it comes to */
+	bool logged_large;             /* a gradient without room was logged */
+	struct fal_agent_most maximum; /* the agent that `need` allows for */
+	struct memory_need need;
 	/* private */
-	struct kit_conf conf;
-	uint64_t agent, streams; /* parts of `need`, in bytes */
-	struct feed *feed;
-	struct maker *maker;
-	bool local;               /* data are not fetched */
+	struct runtime_conf conf;
+	uint64_t agent_bytes, streams_bytes; /* parts of `need` */
+	struct prefetch *prefetch;
+	struct backend *backend;
+	bool fetches_nothing;     /* data are local */
 	uint64_t chunks;          /* CHUNK messages, ever */
-	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
+	struct fal_epoch **epoch; /* by lane: the order of its task, or NULL */
 };
 
-/* Makes `k`, which is zero, from `texts` (taken), and starts what prepares it: the probe,
- * and reading a local copy of the data.  on_prepared follows for each.  An error
- * comes with `diag` and a kit that is half made, for kit_forget. */
-int kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
-	     struct fal_diag *diag);
+/* Makes `k`, which is zero, from `texts` (taken), and starts its preparation: the probe,
+ * and loading a local copy of the data.  on_prepared follows for each.  After an error,
+ * with `diag`, the runtime is half made, for runtime_free. */
+int runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
+		 struct fal_texts *texts, struct fal_diag *diag);
 
 /* The configuration of the job's agent; the caller adds the connection's part. */
-struct fal_agent_conf kit_agent_conf(const struct kit *k);
+struct fal_agent_conf runtime_agent_conf(const struct job_runtime *k);
 
-/* The job is to be as `to`, with so many streams: says what it needs then, if that is
- * more.  FAL_ENOMEM, with `diag`, where it is beyond --max-memory; then it stays as it
- * is.
- */
-int kit_grow(struct kit *k, const struct fal_agent_most *to, size_t streams,
-	     struct fal_diag *diag);
+/* Allows for the agent `to` and so many streams, and logs the new need if it is larger.
+ * FAL_ENOMEM, with `diag`: the need is beyond --max-memory; nothing has changed. */
+int runtime_grow(struct job_runtime *k, const struct fal_agent_most *to, size_t streams,
+		 struct fal_diag *diag);
 
-/* Ends lanes and feed, the kit being idle. */
-void kit_stop(struct kit *k);
+/* Ends lanes and prefetch of an idle runtime. */
+void runtime_stop(struct job_runtime *k);
 
-/* Frees all, the kit being idle; `k` is zero again. */
-void kit_forget(struct kit *k);
+/* Frees an idle runtime; `k` is zero again. */
+void runtime_free(struct job_runtime *k);
 
-/* Fetches data, those that the tasks from `clock` on need first; nothing where there is a
- * local copy. */
-void kit_fetch(struct kit *k, uint64_t clock);
+/* Fetches data, beginning with the tasks of `clock`; does nothing where data are
+ * local. */
+void runtime_fetch(struct job_runtime *k, uint64_t clock);
 
-/* Whether the probe was well and data are here to begin with. */
-bool kit_ready(const struct kit *k);
+/* Has the probe succeeded, and have the first data arrived? */
+bool runtime_is_ready(const struct job_runtime *k);
 
-/* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
- * such task. */
-int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
+/* Starts a task on an idle lane, at once or when its samples have arrived.  FAL_EFORMAT:
+ * there is no such task. */
+int runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run);
 
-/* May a task begin before all of its version is here?  Not where blocks go by what
- * workers wait for. */
-bool kit_begins(const struct kit *k);
+/* May a task begin before all blocks of its version have arrived?  Not where blocks move
+ * by the workers' waiting times (psld), which would then hide. */
+bool runtime_can_start_early(const struct job_runtime *k);
 
-/* Starts the tasks whose samples have come. */
-void kit_resume(struct kit *k);
+/* Starts the tasks whose samples have arrived. */
+void runtime_release_tasks(struct job_runtime *k);
 
-/* A number that grows while lanes work or data come. */
-uint64_t kit_steps(const struct kit *k);
+/* A number that grows while lanes work or data arrive. */
+uint64_t runtime_progress(const struct job_runtime *k);
 
-/* A CHUNK message.  Errors of feed_chunk. */
-int kit_chunk(struct kit *k, const struct fal_msg *m);
+/* Adds a CHUNK message.  Errors of prefetch_add_chunk. */
+int runtime_add_chunk(struct job_runtime *k, const struct fal_msg *m);
 
-/* Cancels all tasks, and fetches no more; `end`: the worker ends, too. */
-void kit_halt(struct kit *k, bool end);
+/* Cancels all tasks and fetching; `ends`: the worker ends, too. */
+void runtime_cancel(struct job_runtime *k, bool ends);
 
-/* The task of `lane` is over; whether all are, and all that prepares. */
-void kit_ended(struct kit *k, uint32_t lane);
-bool kit_idle(const struct kit *k);
+/* The task of `lane` has ended: drops its sample order. */
+void runtime_task_ended(struct job_runtime *k, uint32_t lane);
+
+/* Have all tasks and all preparation ended? */
+bool runtime_is_idle(const struct job_runtime *k);
 
 #endif

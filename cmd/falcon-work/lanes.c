@@ -1,4 +1,4 @@
-/* Threads that compute; what is quickly done is done where it came. */
+/* The threads that compute, and the tasks that the loop's thread computes itself. */
 #include "lanes.h"
 
 #include "base/mem.h"
@@ -13,226 +13,225 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Two threads take tens of microseconds to hand a task over and back.  A task that takes
- * less than so many ns of the loop, of all lanes together, has none of that. */
+/* Handing a task to another thread and back takes tens of microseconds.  A task that
+ * would keep the loop for less, all lanes together, stays in the loop's thread. */
 #define QUICK_NS 200000u
 
-enum { KILLED = 137 }; /* as a shell sees one that was killed by signal 9 */
+enum { KILLED = 137 }; /* the exit status that a shell reports for signal 9 */
 
-enum state { IDLE, HELD, GIVEN, OVER };
+enum lane_state {
+	LANE_IDLE,
+	LANE_HELD, /* the task waits for its samples */
+	LANE_RUNNING,
+	LANE_OVER /* the result is not reported yet */
+};
 
 struct lane {
-	struct lanes *all;
+	struct lanes *lanes;
 	uint32_t number;
 	pthread_t thread;
 	pthread_cond_t wake;
-	/* The loop's alone. */
-	bool busy;
-	uint64_t steps; /* of emulated tasks that are over */
-	struct fal_emulated before;
+	/* For the loop alone. */
+	bool is_busy;
+	uint64_t steps; /* steps of ended emulated tasks */
+	struct fal_emulated previous;
 	struct fal_emul_task task; /* with emulation */
 	/* The computing time and the samples of the lane's last task; 0: not known.  The
 	 * computing thread sets both; they are read while no thread computes. */
 	uint64_t took_ns;
 	uint32_t took_count;
-	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
-	enum state state;
-	bool cancelled, quit;
+	/* Under the mutex; in LANE_RUNNING, `job`, `begun_ns` and `virtual_ns` are only
+	 * read. */
+	enum lane_state state;
+	bool is_cancelled, quits;
 	struct fal_net_wait wait;
-	uint32_t came;   /* of what is coming, blocks that are here */
-	uint32_t needs;  /* of those, how many it waits for; 0: it does not */
-	uint64_t waited; /* ns that the task has, for its parameters */
+	uint32_t arrived;   /* blocks of the task's version */
+	uint32_t awaited;   /* blocks that the task waits for; 0: it does not wait */
+	uint64_t waited_ns; /* time that the task has waited for blocks */
 	struct fal_run_job job;
-	uint64_t begun, due_ns, regained;
-	struct fal_emulated over; /* the task that is over, for the next one */
-	struct lane_end end;
+	uint64_t begun_ns, virtual_ns, regained_ns;
+	struct fal_emulated ended; /* the last task, for the next one */
+	struct lane_result result;
 };
 
 struct lanes {
 	struct lanes_conf conf;
 	pthread_mutex_t mutex;
-	/* A thread whose task is over tells the loop through this eventfd.  A uv_async_t
-	 * has the loop spin for as long as the thread that woke the loop does not run
+	/* A thread whose task is over wakes the loop through this eventfd.  A uv_async_t
+	 * makes the loop spin for as long as the thread that woke the loop does not run
 	 * again, as on the loop's own core. */
-	int told;
+	int wake_fd;
 	uv_poll_t poll;
-	/* The first of these two reports tasks that were computed here: after the return
-	 * to the caller that started them, and before this turn's messages are written,
-	 * to which the report adds. */
+	/* `check` reports the tasks that the loop's thread computed: after the return to
+	 * the caller that started them, and before this turn's messages are written, to
+	 * which the report adds. */
 	uv_check_t check;
 	uv_idle_t idle;
 	uv_timer_t crash, freeze; /* faults of --emulate */
-	bool faults;              /* these are under way */
-	unsigned handles;         /* that are open */
-	uint32_t started;         /* threads */
-	uint64_t ids;             /* of tasks, so far */
+	bool faults_started;
+	unsigned handles; /* open handles */
+	uint32_t threads; /* started threads */
+	uint64_t ids;     /* tasks so far */
 	struct lane lane[];
 };
 
-/* Sleeps until uv_hrtime() is `until`, or the task is cancelled. */
+/* Ends the lane's task, at its virtual end if it is emulated.  The mutex is held. */
 static void
-sleep_until(struct lane *l, uint64_t until)
+lane_finish(struct lane *l, struct lane_result r)
 {
-	const struct timespec t = { (time_t)(until / 1000000000),
-				    (long)(until % 1000000000) };
-	while (!l->cancelled && uv_hrtime() < until)
-		pthread_cond_timedwait(&l->wake, &l->all->mutex, &t);
-}
-
-/* The task has come to this; the mutex is held. */
-static void
-end_as(struct lane *l, struct lane_end end)
-{
-	uint64_t now = uv_hrtime(), due = l->begun + l->due_ns;
-	l->over = (struct fal_emulated){ .in_time = now < due, .end = due };
-	if (l->due_ns > 0) {
-		sleep_until(l, due);
+	uint64_t now = uv_hrtime();
+	const uint64_t due = l->begun_ns + l->virtual_ns;
+	const struct timespec t = { (time_t)(due / 1000000000),
+				    (long)(due % 1000000000) };
+	l->ended = (struct fal_emulated){ .in_time = now < due, .end = due };
+	if (l->virtual_ns > 0) {
+		while (!l->is_cancelled && uv_hrtime() < due)
+			pthread_cond_timedwait(&l->wake, &l->lanes->mutex, &t);
 		now = uv_hrtime();
 	}
-	end.ran.cancelled |= l->cancelled;
-	if (end.ran.task_ns == 0 || l->due_ns > 0)
-		end.ran.task_ns = now - l->begun - l->waited;
-	end.ran.waited_ns = l->waited;
-	end.emulated = l->due_ns > 0 && !l->cancelled;
-	end.due_ns = l->due_ns;
-	l->over.late = now > due ? now - due : 0;
-	end.late_ns = (int64_t)(l->over.late - l->regained);
-	l->end = end;
-	l->state = OVER;
+	r.ran.cancelled |= l->is_cancelled;
+	if (r.ran.task_ns == 0 || l->virtual_ns > 0)
+		r.ran.task_ns = now - l->begun_ns - l->waited_ns;
+	r.ran.waited_ns = l->waited_ns;
+	r.virtual_ns = l->is_cancelled ? 0 : l->virtual_ns;
+	l->ended.late = now > due ? now - due : 0;
+	r.late_ns = (int64_t)(l->ended.late - l->regained_ns);
+	l->result = r;
+	l->state = LANE_OVER;
 }
 
-/* The task that was given; the mutex is held, but not while computing. */
+/* Computes the lane's task.  The mutex is held, but not while computing. */
 static void
-work(struct lane *l)
+lane_compute(struct lane *l)
 {
-	struct lane_end end = { .ran.cancelled = l->cancelled };
-	if (!l->cancelled) {
-		pthread_mutex_unlock(&l->all->mutex);
+	struct lane_result r = { .ran.cancelled = l->is_cancelled };
+	if (!l->is_cancelled) {
+		pthread_mutex_unlock(&l->lanes->mutex);
 		const uint64_t from = uv_hrtime();
-		struct maker *m = l->all->conf.maker;
-		end.err = m->ops->run(m, l->number, &l->job, &end.ran);
-		/* A task that was not done to its end tells nothing of others. */
-		l->took_ns = l->job.run.eval || end.ran.cancelled
+		struct backend *b = l->lanes->conf.backend;
+		r.err = b->ops->run(b, l->number, &l->job, &r.ran);
+		/* The time of an unfinished task predicts no other task's time. */
+		l->took_ns = l->job.run.eval || r.ran.cancelled
 				     ? 0
-				     : uv_hrtime() - from - l->waited;
+				     : uv_hrtime() - from - l->waited_ns;
 		l->took_count = l->job.count;
-		pthread_mutex_lock(&l->all->mutex);
+		pthread_mutex_lock(&l->lanes->mutex);
 	}
-	end_as(l, end);
+	lane_finish(l, r);
 }
 
 static void
-tell(const struct lanes *all)
+wake_loop(const struct lanes *all)
 {
 	const uint64_t one = 1;
-	(void)!write(all->told, &one, sizeof(one));
+	(void)!write(all->wake_fd, &one, sizeof(one));
 }
 
-/* The lane's thread waits for what its task needs next: that is no part of what the task
- * takes. */
+/* Waits, in the lane's thread, for the blocks that its task needs next.  The wait is no
+ * part of the task's time. */
 static bool
-on_need(void *arg, uint64_t floats)
+on_blocks_needed(void *arg, uint64_t floats)
 {
 	struct lane *l = arg;
 	const uint32_t blocks = fal_blocks(floats);
-	pthread_mutex_lock(&l->all->mutex);
-	const uint64_t from = l->came < blocks ? uv_hrtime() : 0;
-	l->needs = blocks;
-	while (l->came < blocks && !l->cancelled)
-		pthread_cond_wait(&l->wake, &l->all->mutex);
-	l->needs = 0;
+	pthread_mutex_lock(&l->lanes->mutex);
+	const uint64_t from = l->arrived < blocks ? uv_hrtime() : 0;
+	l->awaited = blocks;
+	while (l->arrived < blocks && !l->is_cancelled)
+		pthread_cond_wait(&l->wake, &l->lanes->mutex);
+	l->awaited = 0;
 	if (from != 0)
-		l->waited += uv_hrtime() - from;
-	const bool here = l->came >= blocks;
-	pthread_mutex_unlock(&l->all->mutex);
-	return here;
+		l->waited_ns += uv_hrtime() - from;
+	const bool arrived = l->arrived >= blocks;
+	pthread_mutex_unlock(&l->lanes->mutex);
+	return arrived;
 }
 
 static void *
-lane_main(void *arg)
+lane_thread(void *arg)
 {
 	struct lane *l = arg;
 	/* An emulated task ends on time, not up to 50 µs later. */
 	prctl(PR_SET_TIMERSLACK, 1UL);
-	pthread_mutex_lock(&l->all->mutex);
-	while (!l->quit) {
-		if (l->state == GIVEN) {
-			work(l);
-			/* Whom this wakes is not to wait for the mutex. */
-			pthread_mutex_unlock(&l->all->mutex);
-			tell(l->all);
-			pthread_mutex_lock(&l->all->mutex);
+	pthread_mutex_lock(&l->lanes->mutex);
+	while (!l->quits) {
+		if (l->state == LANE_RUNNING) {
+			lane_compute(l);
+			/* The loop, once awake, must not wait for the mutex. */
+			pthread_mutex_unlock(&l->lanes->mutex);
+			wake_loop(l->lanes);
+			pthread_mutex_lock(&l->lanes->mutex);
 		} else {
-			pthread_cond_wait(&l->wake, &l->all->mutex);
+			pthread_cond_wait(&l->wake, &l->lanes->mutex);
 		}
 	}
-	pthread_mutex_unlock(&l->all->mutex);
+	pthread_mutex_unlock(&l->lanes->mutex);
 	return NULL;
 }
 
-/* How far an emulated task is, `ns` after it began. */
+/* The virtual progress of an emulated task, `ns` after it began. */
 static uint64_t
 emulated_steps(const struct lane *l, uint64_t ns)
 {
-	enum { STEPS = 64 }; /* of a task */
-	const double part = l->due_ns > 0 ? (double)ns / (double)l->due_ns : 0;
+	enum { STEPS = 64 }; /* steps of a task */
+	const double part = l->virtual_ns > 0 ? (double)ns / (double)l->virtual_ns : 0;
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }
 
-/* Reports the tasks that are over.  A lane whose next task is started meanwhile goes on
- * where the one before ended. */
+/* Reports ended tasks.  A lane whose next task is started in the callback goes on in
+ * virtual time where the previous task ended. */
 static void
-report(struct lanes *all)
+lanes_report(struct lanes *all)
 {
 	for (uint32_t i = 0; i < all->conf.lanes; i++) {
 		struct lane *l = &all->lane[i];
 		pthread_mutex_lock(&all->mutex);
-		const bool over = l->state == OVER;
-		const struct lane_end end = l->end;
-		if (over)
-			l->state = IDLE;
-		l->before = l->over;
-		l->before.next = over && !end.ran.cancelled;
+		const bool is_over = l->state == LANE_OVER;
+		const struct lane_result r = l->result;
+		if (is_over)
+			l->state = LANE_IDLE;
+		l->previous = l->ended;
+		l->previous.next = is_over && !r.ran.cancelled;
 		pthread_mutex_unlock(&all->mutex);
-		if (!over)
+		if (!is_over)
 			continue;
-		l->busy = false;
-		if (l->begun != 0)
-			l->steps += emulated_steps(l, end.ran.task_ns);
-		if (all->conf.emulate != NULL && l->begun != 0)
+		l->is_busy = false;
+		if (l->begun_ns != 0)
+			l->steps += emulated_steps(l, r.ran.task_ns);
+		if (all->conf.emulate != NULL && l->begun_ns != 0)
 			fal_emul_end(all->conf.emulate, &l->task,
-				     l->begun + end.ran.task_ns);
-		all->conf.on_end(all->conf.arg, i, &end);
+				     l->begun_ns + r.ran.task_ns);
+		all->conf.on_end(all->conf.arg, i, &r);
 	}
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
-		all->lane[i].before.next = false;
+		all->lane[i].previous.next = false;
 }
 
 static void
-on_told(uv_poll_t *h, int status, int events)
+on_wake_fd(uv_poll_t *h, int status, int events)
 {
 	struct lanes *all = h->data;
 	uint64_t times;
 	(void)status;
 	(void)events;
-	(void)!read(all->told, &times, sizeof(times));
-	report(all);
+	(void)!read(all->wake_fd, &times, sizeof(times));
+	lanes_report(all);
 }
 
 static void
-on_check(uv_check_t *h)
+lanes_on_check(uv_check_t *h)
 {
 	struct lanes *all = h->data;
 	uv_check_stop(&all->check);
 	uv_idle_stop(&all->idle);
-	report(all);
+	lanes_report(all);
 }
 
 static void
-on_idle(uv_idle_t *h)
+lanes_on_idle(uv_idle_t *h)
 {
 	struct lanes *all = h->data;
-	on_check(&all->check);
+	lanes_on_check(&all->check);
 }
 
 /* ---- faults of --emulate --- */
@@ -244,8 +243,8 @@ on_crash(uv_timer_t *t)
 	_exit(KILLED);
 }
 
-/* As under SIGSTOP: the loop does nothing.  The tasks of the lanes stand still in their
- * speed. */
+/* Stops the loop as SIGSTOP would.  The emulated speed keeps the lanes' tasks standing
+ * still meanwhile. */
 static void
 on_freeze(uv_timer_t *t)
 {
@@ -258,7 +257,7 @@ on_freeze(uv_timer_t *t)
 		;
 }
 
-/* Starts a timer for `at` ns from the first task, unless that is over. */
+/* Starts a timer for `at` ns from the first task, unless that time is past. */
 static void
 start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb cb)
 {
@@ -267,36 +266,24 @@ start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb
 		uv_timer_start(timer, cb, (due - now) / 1000000, 0);
 }
 
-/* The first task has begun. */
-static void
-start_faults(struct lanes *all)
-{
-	if (all->faults)
-		return;
-	all->faults = true;
-	uv_update_time(all->crash.loop);
-	start_fault(all, &all->crash, all->conf.emulate->crash_ns, on_crash);
-	start_fault(all, &all->freeze, all->conf.emulate->freeze_ns, on_freeze);
-}
-
 /* ---- beginning and end --- */
 
 static int
-start_thread(struct lanes *all, uint32_t number)
+lane_start_thread(struct lanes *all, uint32_t number)
 {
 	struct lane *l = &all->lane[number];
 	pthread_condattr_t monotonic;
-	l->all = all;
+	l->lanes = all;
 	l->number = number;
-	l->wait = (struct fal_net_wait){ l, on_need };
+	l->wait = (struct fal_net_wait){ l, on_blocks_needed };
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	if (pthread_create(&l->thread, NULL, lane_main, l) == 0)
+	if (pthread_create(&l->thread, NULL, lane_thread, l) == 0)
 		return FAL_OK;
 	pthread_cond_destroy(&l->wake);
-	return FAL_ENOMEM; /* of a stack */
+	return FAL_ENOMEM; /* no memory for a stack */
 }
 
 int
@@ -305,14 +292,14 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	struct lanes *all =
 		fal_xcalloc(1, sizeof(*all) + conf->lanes * sizeof(struct lane));
 	all->conf = *conf;
-	all->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (all->told < 0 || uv_poll_init(loop, &all->poll, all->told) < 0) {
-		if (all->told >= 0)
-			close(all->told);
+	all->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (all->wake_fd < 0 || uv_poll_init(loop, &all->poll, all->wake_fd) < 0) {
+		if (all->wake_fd >= 0)
+			close(all->wake_fd);
 		free(all);
 		return FAL_EIO;
 	}
-	uv_poll_start(&all->poll, UV_READABLE, on_told);
+	uv_poll_start(&all->poll, UV_READABLE, on_wake_fd);
 	uv_check_init(loop, &all->check);
 	uv_idle_init(loop, &all->idle);
 	uv_timer_init(loop, &all->crash);
@@ -322,8 +309,8 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	all->handles = 5;
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
-	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
-		err = start_thread(all, all->started);
+	for (; all->threads < conf->lanes && err == FAL_OK; all->threads += err == FAL_OK)
+		err = lane_start_thread(all, all->threads);
 	if (err < 0) {
 		lanes_free(all);
 		return err;
@@ -333,12 +320,12 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 }
 
 static void
-on_closed(uv_handle_t *h)
+lanes_on_closed(uv_handle_t *h)
 {
 	struct lanes *all = h->data;
 	if (--all->handles > 0)
 		return;
-	close(all->told);
+	close(all->wake_fd);
 	free(all);
 }
 
@@ -347,102 +334,109 @@ lanes_free(struct lanes *all)
 {
 	if (all == NULL)
 		return;
-	for (uint32_t i = 0; i < all->started; i++) {
+	for (uint32_t i = 0; i < all->threads; i++) {
 		struct lane *l = &all->lane[i];
-		assert(!l->busy);
+		assert(!l->is_busy);
 		pthread_mutex_lock(&all->mutex);
-		l->quit = true;
+		l->quits = true;
 		pthread_cond_signal(&l->wake);
 		pthread_mutex_unlock(&all->mutex);
 		pthread_join(l->thread, NULL);
 		pthread_cond_destroy(&l->wake);
 	}
 	pthread_mutex_destroy(&all->mutex);
-	uv_close((uv_handle_t *)&all->poll, on_closed);
-	uv_close((uv_handle_t *)&all->check, on_closed);
-	uv_close((uv_handle_t *)&all->idle, on_closed);
-	uv_close((uv_handle_t *)&all->crash, on_closed);
-	uv_close((uv_handle_t *)&all->freeze, on_closed);
+	uv_close((uv_handle_t *)&all->poll, lanes_on_closed);
+	uv_close((uv_handle_t *)&all->check, lanes_on_closed);
+	uv_close((uv_handle_t *)&all->idle, lanes_on_closed);
+	uv_close((uv_handle_t *)&all->crash, lanes_on_closed);
+	uv_close((uv_handle_t *)&all->freeze, lanes_on_closed);
 }
 
-/* Is the task to be computed here, as it is like the last one, which was quick? */
+/* Is the lane's task to be computed in the loop's thread, as the last task like it was
+ * quick? */
 static bool
 is_quick(const struct lanes *all, const struct lane *l)
 {
-	return all->conf.maker->quick && all->conf.emulate == NULL && !l->job.run.eval &&
-	       !l->job.run.coming && l->took_ns > 0 &&
+	return all->conf.backend->only_computes && all->conf.emulate == NULL &&
+	       !l->job.run.eval && !l->job.run.coming && l->took_ns > 0 &&
 	       l->took_ns < QUICK_NS / all->conf.lanes && l->job.count <= l->took_count;
 }
 
-/* The mutex is held.  True: the lane is to be woken when it is not any more, or it wakes
- * up only to wait for that.  False: that is not needed. */
+/* Begins the held task; the mutex is held.  True: the caller is to wake the lane after it
+ * has unlocked the mutex, as the lane would otherwise wake up only to wait for it. */
 static bool
-begin(struct lanes *all, struct lane *l)
+begin_task(struct lanes *all, struct lane *l)
 {
 	const uint64_t now = uv_hrtime();
 	struct fal_emul *e = all->conf.emulate;
 	uint32_t active = 1;
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
-		active += all->lane[i].state == GIVEN;
-	l->due_ns = 0;
-	l->begun = now;
+		active += all->lane[i].state == LANE_RUNNING;
+	l->virtual_ns = 0;
+	l->begun_ns = now;
 	if (e != NULL) {
 		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
-		l->begun = fal_emul_start(&l->before, now, &l->regained);
-		l->task = fal_emul_begin(e, &job, l->begun);
-		l->due_ns = l->task.end - l->begun;
-		start_faults(all);
+		l->begun_ns = fal_emul_start(&l->previous, now, &l->regained_ns);
+		l->task = fal_emul_begin(e, &job, l->begun_ns);
+		l->virtual_ns = l->task.end - l->begun_ns;
+		if (!all->faults_started) {
+			uv_update_time(all->crash.loop);
+			start_fault(all, &all->crash, e->crash_ns, on_crash);
+			start_fault(all, &all->freeze, e->freeze_ns, on_freeze);
+		}
+		all->faults_started = true;
 	}
 	if (!is_quick(all, l)) {
-		l->state = GIVEN;
+		l->state = LANE_RUNNING;
 		l->job.wait = l->job.run.coming ? &l->wait : NULL;
 		return true;
 	}
-	work(l);
-	uv_check_start(&all->check, on_check); /* nobody is called back from here */
-	uv_idle_start(&all->idle, on_idle);
+	lane_compute(l);
+	uv_check_start(&all->check, lanes_on_check); /* on_end follows from the loop */
+	uv_idle_start(&all->idle, lanes_on_idle);
 	return false;
 }
 
 void
-lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool here)
+lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job,
+	   bool has_samples)
 {
 	struct lane *l = &all->lane[lane];
-	assert(!l->busy);
+	assert(!l->is_busy);
 	pthread_mutex_lock(&all->mutex);
-	l->busy = true;
-	l->cancelled = false;
-	l->begun = l->waited = 0;
-	l->came = job->run.coming ? job->run.came : UINT32_MAX;
+	l->is_busy = true;
+	l->is_cancelled = false;
+	l->begun_ns = l->waited_ns = 0;
+	l->arrived = job->run.coming ? job->run.came : UINT32_MAX;
 	l->job = *job;
 	l->job.id = ++all->ids;
-	l->job.hashed = all->conf.hashed;
+	l->job.hashed = all->conf.hashes_tasks;
 	l->job.flip = all->conf.emulate != NULL && !job->run.eval &&
 		      fal_emul_flips(all->conf.emulate, job->run.clock, job->run.task);
-	l->state = HELD;
-	const bool wake = here && begin(all, l);
+	l->state = LANE_HELD;
 	pthread_mutex_unlock(&all->mutex);
-	if (wake)
-		pthread_cond_signal(&l->wake);
+	if (has_samples)
+		lane_release(all, lane);
 }
 
 void
-lane_begin(struct lanes *all, uint32_t lane)
+lane_release(struct lanes *all, uint32_t lane)
 {
 	pthread_mutex_lock(&all->mutex);
-	const bool wake = begin(all, &all->lane[lane]);
+	assert(all->lane[lane].state == LANE_HELD);
+	const bool wake = begin_task(all, &all->lane[lane]);
 	pthread_mutex_unlock(&all->mutex);
 	if (wake)
 		pthread_cond_signal(&all->lane[lane].wake);
 }
 
 void
-lane_came(struct lanes *all, uint32_t lane, uint32_t blocks)
+lane_add_blocks(struct lanes *all, uint32_t lane, uint32_t blocks)
 {
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
-	l->came = blocks;
-	const bool wake = l->needs > 0 && blocks >= l->needs;
+	l->arrived = blocks;
+	const bool wake = l->awaited > 0 && blocks >= l->awaited;
 	pthread_mutex_unlock(&all->mutex);
 	if (wake)
 		pthread_cond_signal(&l->wake);
@@ -453,49 +447,48 @@ lane_cancel(struct lanes *all, uint32_t lane)
 {
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
-	l->cancelled = true;
-	struct maker *m = all->conf.maker;
-	if (l->state == GIVEN && m->ops->cancel != NULL)
-		m->ops->cancel(m, lane, l->job.id);
-	if (l->state == HELD) {
-		l->end = (struct lane_end){ .ran.cancelled = true };
-		l->state = OVER;
-		tell(all);
+	l->is_cancelled = true;
+	struct backend *b = all->conf.backend;
+	if (l->state == LANE_RUNNING && b->ops->cancel != NULL)
+		b->ops->cancel(b, lane, l->job.id);
+	if (l->state == LANE_HELD) {
+		l->result = (struct lane_result){ .ran.cancelled = true };
+		l->state = LANE_OVER;
+		wake_loop(all);
 	}
 	pthread_cond_signal(&l->wake);
 	pthread_mutex_unlock(&all->mutex);
 }
 
 const struct fal_run_job *
-lane_waits(struct lanes *all, uint32_t lane)
+lane_held_task(struct lanes *all, uint32_t lane)
 {
 	pthread_mutex_lock(&all->mutex);
-	const bool held = all->lane[lane].state == HELD;
+	const bool is_held = all->lane[lane].state == LANE_HELD;
 	pthread_mutex_unlock(&all->mutex);
-	return held ? &all->lane[lane].job : NULL;
+	return is_held ? &all->lane[lane].job : NULL;
 }
 
 uint64_t
-lanes_steps(const struct lanes *all)
+lanes_progress(const struct lanes *all)
 {
 	uint64_t n = 0;
 	if (all->conf.emulate == NULL)
-		return all->conf.maker->ops->steps(all->conf.maker);
+		return all->conf.backend->ops->progress(all->conf.backend);
 	for (uint32_t i = 0; i < all->conf.lanes; i++) {
 		const struct lane *l = &all->lane[i];
-		if (l->busy && l->begun != 0)
-			n += l->steps + emulated_steps(l, uv_hrtime() - l->begun);
-		else
-			n += l->steps;
+		n += l->steps;
+		if (l->is_busy && l->begun_ns != 0)
+			n += emulated_steps(l, uv_hrtime() - l->begun_ns);
 	}
 	return n;
 }
 
 bool
-lanes_idle(const struct lanes *all)
+lanes_are_idle(const struct lanes *all)
 {
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
-		if (all->lane[i].busy)
+		if (all->lane[i].is_busy)
 			return false;
 	return true;
 }
@@ -504,24 +497,24 @@ lanes_idle(const struct lanes *all)
 
 #define SPARE_EVERY_NS UINT64_C(500000000)
 
-/* Shares of a core, between the rest that one worker on two cores leaves, 0.43 and more,
- * and the rest that two workers leave, 0.25 and less.  The work there stays with a
- * smaller share than it needs to begin. */
-static const double to_begin = 0.35, to_stay = 0.28;
+/* Shares of a core.  A worker alone on two cores leaves 0.43 and more, two workers leave
+ * 0.25 and less; the thresholds lie between.  A smaller share suffices to go on than to
+ * begin. */
+static const double spare_to_begin = 0.35, spare_to_stay = 0.28;
 
 bool
-spare_core(struct spare *s, uint64_t now, uint32_t lanes)
+spare_core_exists(struct spare_core *s, uint64_t now, uint32_t lanes)
 {
 	const uint64_t since = now - s->at;
 	if (s->at > 0 && since < SPARE_EVERY_NS)
-		return s->core;
-	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_own_ns();
+		return s->exists;
+	const uint64_t idle = fal_cli_idle_ns(""), own = fal_cli_cpu_ns();
 	const double left = (double)(idle - s->idle) + (double)(own - s->own);
-	const double enough = lanes + (s->core ? to_stay : to_begin);
-	const bool told = s->at > 0 && idle > 0 && idle >= s->idle && own >= s->own;
-	s->core = told && left >= enough * (double)since;
+	const double enough = lanes + (s->exists ? spare_to_stay : spare_to_begin);
+	const bool is_known = s->at > 0 && idle > 0 && idle >= s->idle && own >= s->own;
+	s->exists = is_known && left >= enough * (double)since;
 	s->at = now;
 	s->idle = idle;
 	s->own = own;
-	return s->core;
+	return s->exists;
 }

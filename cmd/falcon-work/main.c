@@ -1,55 +1,33 @@
 /* falcon-work: a worker. */
-#include "backend_exec.h"
+#include "backend.h"
 #include "base/mem.h"
 #include "base/parse.h"
-#include "base/text.h"
 #include "cli/cores.h"
 #include "cli/need.h"
 #include "emul/emul.h"
 #include "job/chunk.h"
 #include "net/client.h"
 #include "sched/sched.h"
-#include "session.h"
-#include "tools.h"
+#include "work.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
-enum { MUTE_MAX = 8 }; /* starts of a trainer in a row without a hello */
+enum { SILENT_STARTS_MAX = 8 }; /* starts of a trainer in a row, without a hello */
 
-/* As given; NULL: not. */
-struct given {
+/* Options as given; NULL: not given. */
+struct args {
 	const char *key, *lanes, *cache, *emulate, *compress, *eval, *exec, *predict;
 	bool json, try;
 };
 
-int
-need_judge(const struct work_opt *opt, const char *job, const char *needs,
-	   struct need need, uint64_t said, struct fal_diag *diag)
-{
-	if (fal_need_mib(need.bytes) > fal_need_mib(said))
-		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB", job, needs,
-			    fal_need_mib(need.bytes));
-	struct fal_diag why;
-	const int err = fal_need_allowed(need.bytes, need.space, opt->max_memory, &why);
-	if (err == FAL_OK)
-		return FAL_OK;
-	return fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
-			    opt->lanes_max, fal_text_s(opt->lanes_max), why.text,
-			    err == FAL_ENOMEM && need.space > 0
-				    ? "; OpenBLAS needs 128 MiB of it a lane"
-				    : "");
-}
-
 static int
-usage(const char *option, const char *value, const char *want)
+value_error(const char *option, const char *value, const char *want)
 {
-	fal_cli_err(PROG, "--%s: '%s' is not %s", option, value, want);
-	return FAL_EXIT_USAGE;
+	return fal_cli_usage(PROG, "--%s: '%s' is not %s", option, value, want);
 }
 
 /* "MIN:MAX", or "N" for both. */
@@ -73,40 +51,41 @@ parse_lanes(const char *s, struct work_opt *opt)
 	return FAL_OK;
 }
 
-/* By a signal, before there is anything to hand back; trainers end as their parent does.
- */
+/* Ends the process by a signal, before there is a task to hand back; trainers end with
+ * their parent. */
 static void
-end_at_once(int signal)
+on_early_signal(int signal)
 {
 	(void)signal;
 	_exit(FAL_EXIT_DONE);
 }
 
-/* Starts trainers; 0 or an exit code. */
+/* Starts trainers for --exec; 0 or an exit code. */
 static int
-open_exec(const struct given *t, struct work_opt *opt)
+open_trainers(const struct args *t, struct work_opt *opt)
 {
-	const struct trainer_conf conf = {
-		.command = t->exec, .worker = opt->name, .key = t->key, .mute = MUTE_MAX
-	};
+	const struct trainer_conf conf = { .command = t->exec,
+					   .worker = opt->name,
+					   .key = t->key,
+					   .max_silent_starts = SILENT_STARTS_MAX };
 	struct fal_diag diag;
 	if (t->exec == NULL)
 		return FAL_EXIT_DONE;
-	if (exec_open(&conf, opt->lanes_max, &opt->exec, &diag) < 0) {
+	if (trainer_pool_open(&conf, opt->lanes_max, &opt->trainers, &diag) < 0) {
 		fal_cli_err(PROG, "--exec: %s", diag.text);
 		return FAL_EXIT_NO;
 	}
-	if (opt->verbose && opt->exec->hello.about[0] != '\0')
-		fal_cli_err(PROG, "trainer: %s", opt->exec->hello.about);
-	if (opt->data == NULL || opt->exec->hello.samples)
+	const struct fal_grad_hello *hello = &opt->trainers->hello;
+	if (opt->verbose && hello->about[0] != '\0')
+		fal_cli_err(PROG, "trainer: %s", hello->about);
+	if (opt->data_dir == NULL || hello->samples)
 		return FAL_EXIT_DONE;
-	fal_cli_err(PROG, "--data: the trainer has data of its own");
-	return FAL_EXIT_USAGE;
+	return fal_cli_usage(PROG, "--data: the trainer has data of its own");
 }
 
-/* Turns texts into what they mean; 0 or an exit code. */
+/* Parses the values of options; 0 or an exit code. */
 static int
-check(const struct given *t, const char *addr, struct work_opt *opt)
+parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
 {
 	struct fal_diag diag;
 	opt->cores = fal_cli_cores();
@@ -114,20 +93,18 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
 	if (t->exec != NULL) /* a trainer has threads of its own */
 		opt->lanes_max = 1;
-	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return FAL_EXIT_USAGE;
-	}
+	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
+		return fal_cli_usage(PROG, "%s", diag.text);
 	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
-		return usage("lanes", t->lanes, "MIN:MAX, or a number");
+		return value_error("lanes", t->lanes, "MIN:MAX, or a number");
 	if (opt->name != NULL && !fal_name_valid(opt->name))
-		return usage("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
+		return value_error("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
 	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
-		return usage("compress", t->compress, "auto, always or never");
+		return value_error("compress", t->compress, "auto, always or never");
 	return FAL_EXIT_DONE;
 }
 
-/* --emulate, for a worker that has its name; 0 or an exit code. */
+/* Reads --emulate for a worker that has its name; 0 or an exit code. */
 static int
 read_emulate(const char *spec, struct work_opt *opt)
 {
@@ -135,21 +112,19 @@ read_emulate(const char *spec, struct work_opt *opt)
 	struct fal_diag diag;
 	if (spec == NULL)
 		return FAL_EXIT_DONE;
-	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0) {
-		fal_cli_err(PROG, "--emulate: %s", diag.text);
-		return FAL_EXIT_USAGE;
-	}
+	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0)
+		return fal_cli_usage(PROG, "--emulate: %s", diag.text);
 	opt->cores = opt->emulate->cores;
 	return FAL_EXIT_DONE;
 }
 
 static int
-work(const struct given *t, const char *addr, struct work_opt *opt)
+run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 {
 	char host[FAL_NAME_MAX + 1] = "";
 	struct fal_client_key *key;
 	struct fal_diag diag;
-	int code = check(t, addr, opt);
+	int code = parse_work_options(t, addr, opt);
 	gethostname(host, sizeof(host) - 1);
 	if (opt->name == NULL)
 		opt->name = fal_name_valid(host) ? host : "worker";
@@ -169,18 +144,18 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	}
 	opt->key = key;
 	char *cache = fal_cache_where(t->cache);
-	opt->cache = cache;
+	opt->cache_dir = cache;
 	fal_suites_measure(uv_hrtime);
-	opt->program = fal_need_begun(7 << 19); /* code, streams: measured */
-	signal(SIGTERM, end_at_once);
-	signal(SIGINT, end_at_once);
-	code = open_exec(t, opt);
+	opt->program_bytes = fal_need_begun(7 << 19); /* code, streams: measured */
+	signal(SIGTERM, on_early_signal);
+	signal(SIGINT, on_early_signal);
+	code = open_trainers(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);
-	/* Trainers are given a moment, which is not cut short. */
+	/* Trainers are given time to end, which no signal cuts short. */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
-	exec_close(opt->exec);
+	trainer_pool_close(opt->trainers);
 	free(cache);
 	if (fal_spec_free(opt->emulate) < 0) {
 		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
@@ -193,11 +168,11 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 int
 main(int argc, char **argv)
 {
-	struct given t = { 0 };
+	struct args t = { 0 };
 	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO,
 				.lanes_max = 1,
 				.give_up = 24 * 3600,
-				.program = fal_need_program() };
+				.program_bytes = fal_need_program() };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
@@ -207,8 +182,8 @@ main(int argc, char **argv)
 		  "this worker's name (default: the host's)", "NAME" },
 		{ "cache", 0, FAL_OPT_TEXT, &t.cache,
 		  "where data are kept between runs; none: nowhere", "DIR" },
-		{ "data", 0, FAL_OPT_TEXT, &opt.data, "a local copy of the data files",
-		  "DIR" },
+		{ "data", 0, FAL_OPT_TEXT, &opt.data_dir,
+		  "a local copy of the data files", "DIR" },
 		{ "emulate", 0, FAL_OPT_TEXT, &t.emulate,
 		  "take the time of another machine; see falcon-emulate(5)", "SPEC" },
 		{ "compress", 0, FAL_OPT_TEXT, &t.compress,
@@ -239,35 +214,33 @@ main(int argc, char **argv)
 		.min_args = 1,
 		.max_args = 2,
 	};
-	signal(SIGPIPE, SIG_IGN); /* of trainers, too */
+	signal(SIGPIPE, SIG_IGN); /* for pipes to trainers, too */
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
 	if (code < 0)
 		code = fal_cli_range(&cli, "give-up", 0, UINT32_MAX);
-	if (code < 0 && (t.eval != NULL) + (t.predict != NULL) + t.try > 1) {
-		fal_cli_err(PROG, "--eval, --predict and --try: only one of them");
-		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.eval == NULL && t.json) {
-		fal_cli_err(PROG, "--json: only with --eval");
-		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.try && t.exec == NULL) {
-		fal_cli_err(PROG, "--try: only with --exec");
-		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.predict == NULL && cli.n_args == 2) {
-		fal_cli_err(PROG, "%s: one operand too many (see --help)", cli.arg[1]);
-		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.predict != NULL && cli.n_args == 1) {
-		fal_cli_err(PROG, "--predict: SAMPLES are missing (see --help)");
-		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && t.try) {
+	if (code >= 0)
+		;
+	else if ((t.eval != NULL) + (t.predict != NULL) + t.try > 1)
+		code = fal_cli_usage(PROG,
+				     "--eval, --predict and --try: only one of them");
+	else if (t.eval == NULL && t.json)
+		code = fal_cli_usage(PROG, "--json: only with --eval");
+	else if (t.try && t.exec == NULL)
+		code = fal_cli_usage(PROG, "--try: only with --exec");
+	else if (t.predict == NULL && cli.n_args == 2)
+		code = fal_cli_usage(PROG, "%s: one operand too many (see --help)",
+				     cli.arg[1]);
+	else if (t.predict != NULL && cli.n_args == 1)
+		code = fal_cli_usage(PROG, "--predict: SAMPLES are missing (see --help)");
+	else if (t.try)
 		code = try_run(&opt, cli.arg[0], t.exec);
-	} else if (code < 0 && (t.eval != NULL || t.predict != NULL)) {
+	else if (t.eval != NULL || t.predict != NULL)
 		code = eval_run(&opt, cli.arg[0], t.eval != NULL ? t.eval : t.predict,
 				t.predict != NULL ? cli.arg[1] : NULL, t.json);
-	} else if (code < 0) {
-		code = work(&t, cli.arg[0], &opt);
-	}
+	else
+		code = run_worker(&t, cli.arg[0], &opt);
 	fal_cli_free(&cli);
 	return code;
 }

@@ -1,10 +1,12 @@
-/* Tools of a job file: judging a model, in the tasks and the order of adding that workers
- * judge it in, so that the result is the coordinator's to the last bit; and trying a
- * trainer on tasks as a coordinator would grant them, each twice, in halves, and judged.
+/* The modes that take a job file.  --eval evaluates a model by the same tasks and the
+ * same order of adding as workers do, so that the result equals the coordinator's to the
+ * last bit;
+ * --predict classifies samples; --try computes tasks as a coordinator would grant them,
+ * each twice, in halves, and in evaluation.
  */
-#include "tools.h"
+#include "work.h"
 
-#include "backend_exec.h"
+#include "backend.h"
 #include "base/json.h"
 #include "base/loss.h"
 #include "base/mem.h"
@@ -13,6 +15,7 @@
 #include "cli/file.h"
 #include "cli/progress.h"
 #include "job/set.h"
+#include "job_runtime.h"
 #include "math/net.h"
 #include "model/safetensors.h"
 #include "run/job_files.h"
@@ -28,7 +31,7 @@
 enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20 }; /* bytes */
 
 static int
-nomem(struct fal_diag *diag)
+diag_nomem(struct fal_diag *diag)
 {
 	return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 }
@@ -42,71 +45,53 @@ struct eval {
 	struct fal_set set;
 	struct fal_setup setup;
 	struct fal_samples *samples;
-	struct maker *maker;
+	struct backend *backend;
 	float *params;
 };
 
-struct judged {
+struct eval_sums {
 	uint64_t right, total;
-	bool unknown; /* the loss of a task */
-	int64_t loss; /* Σ, as base/loss.h has it */
+	bool loss_unknown; /* in a task */
+	int64_t loss;      /* Σ, as base/loss.h has it */
 };
 
+/* Makes the setup.  The set stands for the training data, too, which are not read. */
 static int
-load_job(struct eval *e, const char *file, struct fal_diag *diag)
-{
-	int err = fal_cli_read(file, TEXT_MAX, &e->job_text, diag);
-	if (err == FAL_OK)
-		err = fal_job_parse(file, (char *)e->job_text.p, e->job_text.n, &e->job,
-				    diag);
-	if (err == FAL_OK && e->job.model == NULL)
-		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
-				   file);
-	return err;
-}
-
-/* The set and its copy by chunks; a file's bytes and the parameters that are in it; a
- * desk, and, to predict, another one. */
-static int
-eval_afford(struct eval *e, bool predicts, struct fal_diag *diag)
-{
-	const struct maker_need is = e->maker->ops->need(e->maker, 0);
-	const struct need need = { e->opt->program + is.kernels +
-					   fal_setup_bytes(&e->setup) +
-					   is.lanes * (predicts ? 2 : 1) +
-					   2 * e->setup.model->params * sizeof(float) +
-					   HEADER_MAX,
-				   is.space };
-	return need_judge(e->opt, e->job.name, "needs", need, 0, diag);
-}
-
-/* The set stands for the training data, too: they are not read. */
-static int
-load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
+eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
 {
 	char *path = fal_job_path(file, e->job.model);
 	int err = fal_cli_read(path, TEXT_MAX, &e->model_text, diag);
 	const struct fal_setup_text job = { file, e->job_text.p, e->job_text.n };
 	const struct fal_setup_text model = { path, e->model_text.p, e->model_text.n };
 	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	if (err == FAL_OK)
 		err = fal_setup_make(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
-		err = maker_net_new(&e->setup, 1, &e->maker, diag);
-	if (err == FAL_OK)
-		err = eval_afford(e, predicts, diag);
-	if (err == FAL_OK && e->maker->ops->start(e->maker) < 0)
-		err = nomem(diag);
+		err = backend_native_new(&e->setup, 1, &e->backend, diag);
+	if (err == FAL_OK) {
+		const struct backend_memory m = e->backend->ops->memory(e->backend, 0);
+		/* The set and its copy by chunks; a file's bytes and the parameters in
+		 * it; a task runner, and, to predict, another net's memory. */
+		const struct memory_need need = {
+			e->opt->program_bytes + m.kernels + fal_setup_bytes(&e->setup) +
+				m.lanes * (predicts ? 2 : 1) +
+				2 * e->setup.model->params * sizeof(float) + HEADER_MAX,
+			m.address_space
+		};
+		err = memory_need_check(e->opt, e->job.name, "needs", need, 0, diag);
+	}
+	if (err == FAL_OK && e->backend->ops->start(e->backend) < 0)
+		err = diag_nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
 			      fal_samples_put_set(e->samples, &e->set) < 0))
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	free(path);
 	return err;
 }
 
 static int
-load_params(struct eval *e, const char *path, struct fal_diag *diag)
+eval_load_params(struct eval *e, const char *path, struct fal_diag *diag)
 {
 	const struct fal_model *m = e->setup.model;
 	struct fal_buf bytes = { 0 };
@@ -115,20 +100,27 @@ load_params(struct eval *e, const char *path, struct fal_diag *diag)
 	const struct fal_safetensors file = fal_job_tensors(&e->job, path, &bytes);
 	e->params = fal_calloc_aligned(m->params, sizeof(float));
 	if (err == FAL_OK && e->params == NULL)
-		err = nomem(diag);
+		err = diag_nomem(diag);
 	if (err == FAL_OK)
 		err = fal_safetensors_get(&file, m, e->params, diag);
 	fal_buf_free(&bytes);
 	return err;
 }
 
-/* The samples are of a file without labels, or, NULL, the job's test set. */
+/* Loads the job, the samples (a file without labels, or, NULL, the job's test set) and
+ * the model. */
 static int
 eval_load(struct eval *e, const char *job, const char *samples, const char *model,
 	  struct fal_diag *diag)
 {
 	const struct fal_load files = { .job = &e->job, .job_file = job, .test = true };
-	int err = load_job(e, job, diag);
+	int err = fal_cli_read(job, TEXT_MAX, &e->job_text, diag);
+	if (err == FAL_OK)
+		err = fal_job_parse(job, (char *)e->job_text.p, e->job_text.n, &e->job,
+				    diag);
+	if (err == FAL_OK && e->job.model == NULL)
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
+				   job);
 	if (err == FAL_OK && samples != NULL)
 		err = fal_set_load_unlabelled(samples, &e->set, diag);
 	else if (err == FAL_OK && !fal_job_has_test(&e->job))
@@ -136,12 +128,12 @@ eval_load(struct eval *e, const char *job, const char *samples, const char *mode
 	else if (err == FAL_OK)
 		err = fal_load_set(&files, &e->set, diag);
 	if (err == FAL_OK)
-		err = load_setup(e, job, samples != NULL, diag);
-	return err < 0 ? err : load_params(e, model, diag);
+		err = eval_load_setup(e, job, samples != NULL, diag);
+	return err < 0 ? err : eval_load_params(e, model, diag);
 }
 
 static int
-judge(struct eval *e, struct judged *out, struct fal_diag *diag)
+eval_compute(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 {
 	const struct fal_setup *s = &e->setup;
 	int err = FAL_OK;
@@ -158,27 +150,28 @@ judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 		struct fal_ran ran = { 0 };
 		if (p.count == 0)
 			break;
-		err = e->maker->ops->run(e->maker, 0, &job, &ran);
+		err = e->backend->ops->run(e->backend, 0, &job, &ran);
 		out->right += ran.right;
 		out->total += ran.samples;
 		out->loss += ran.loss;
-		out->unknown |= !fal_loss_known(ran.loss, ran.samples);
+		out->loss_unknown |= !fal_loss_known(ran.loss, ran.samples);
 		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
 	}
 	fal_progress_end();
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
+/* Prints the result; returns an exit code. */
 static int
-print(const struct judged *j, bool json)
+eval_print(const struct eval_sums *j, bool json)
 {
 	const double accuracy = (double)j->right / (double)j->total;
 	const double loss =
-		j->unknown ? (double)NAN : fal_loss_is(j->loss) / (double)j->total;
+		j->loss_unknown ? (double)NAN : fal_loss_is(j->loss) / (double)j->total;
 	if (!json) {
 		printf("%" PRIu64 " %" PRIu64 " %.6f ", j->right, j->total, accuracy);
-		printf(j->unknown ? "-\n" : "%.6f\n", loss);
-		return fal_cli_finish(PROG, FAL_EXIT_DONE);
+		printf(j->loss_unknown ? "-\n" : "%.6f\n", loss);
+		return FAL_EXIT_DONE;
 	}
 	struct fal_buf out = { 0 };
 	fal_json_open(&out, '{');
@@ -194,28 +187,14 @@ print(const struct judged *j, bool json)
 		fwrite(out.p, 1, out.n, stdout);
 	int code = out.err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
 	fal_buf_free(&out);
-	return fal_cli_finish(PROG, code);
-}
-
-static void
-eval_unload(struct eval *e)
-{
-	free(e->params);
-	fal_samples_free(e->samples);
-	if (e->maker != NULL)
-		e->maker->ops->free(e->maker);
-	fal_setup_free(&e->setup);
-	fal_set_free(&e->set);
-	fal_job_free(&e->job);
-	fal_buf_free(&e->job_text);
-	fal_buf_free(&e->model_text);
+	return code;
 }
 
 /* --- --predict ---------------------------------------------------------------------- */
 
-/* The class of the first largest logit, and its probability by softmax. */
+/* Prints the class of the first largest logit, and its probability by softmax. */
 static void
-print_best(const float *z, uint32_t classes)
+print_prediction(const float *z, uint32_t classes)
 {
 	uint32_t best = 0;
 	double sum = 0;
@@ -227,7 +206,7 @@ print_best(const float *z, uint32_t classes)
 }
 
 static int
-predict(struct eval *e, struct fal_diag *diag)
+eval_predict(struct eval *e, struct fal_diag *diag)
 {
 	const struct fal_setup *s = &e->setup;
 	const struct fal_model *m = s->model;
@@ -249,7 +228,7 @@ predict(struct eval *e, struct fal_diag *diag)
 			break;
 		const float *z = fal_net_forward(net, arena, e->params, &t);
 		for (uint32_t i = 0; i < p.count; i++)
-			print_best(z + (size_t)i * m->classes, m->classes);
+			print_prediction(z + (size_t)i * m->classes, m->classes);
 	}
 	fal_arena_free(arena);
 	fal_net_free(net);
@@ -263,19 +242,28 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 	 const char *samples, bool json)
 {
 	struct eval e = { .opt = opt };
-	struct judged j = { 0 };
+	struct eval_sums sums = { 0 };
 	struct fal_diag diag = { "" };
 	int err = eval_load(&e, job, samples, model, &diag);
-	/* An error so far is an error of the files. */
+	/* An error so far is a fault of the files. */
 	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 	if (err == FAL_OK)
-		err = samples != NULL ? predict(&e, &diag) : judge(&e, &j, &diag);
+		err = samples != NULL ? eval_predict(&e, &diag)
+				      : eval_compute(&e, &sums, &diag);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", diag.text);
 	else
-		code = samples != NULL ? fal_cli_finish(PROG, FAL_EXIT_DONE)
-				       : print(&j, json);
-	eval_unload(&e);
+		code = fal_cli_finish(PROG, samples != NULL ? FAL_EXIT_DONE
+							    : eval_print(&sums, json));
+	free(e.params);
+	fal_samples_free(e.samples);
+	if (e.backend != NULL)
+		e.backend->ops->free(e.backend);
+	fal_setup_free(&e.setup);
+	fal_set_free(&e.set);
+	fal_job_free(&e.job);
+	fal_buf_free(&e.job_text);
+	fal_buf_free(&e.model_text);
 	return code;
 }
 
@@ -283,38 +271,21 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 
 enum { TASKS = 3, VECTORS = 3 };
 
-struct
-try {
+struct trial {
 	struct fal_files files;
 	struct fal_setup setup;
 	struct fal_samples *samples[2];
 	struct fal_epoch *epoch;
-	struct exec *exec;
-	struct trainer_job told;
+	struct trainer_pool *pool;
+	struct trainer_job job;
 	float *params, *grad[VECTORS];
 	uint32_t *index, *label;
 	uint64_t ids;
-	bool redrawn; /* tasks have another seed than they would have */
-	bool bad;     /* something is to be changed */
+	bool found_faults; /* something has to be changed */
 };
 
-/* --- the job ------------------------------------------------------------------------ */
-
-/* The memory of a try at its peak.  The data are there as they were read, and as samples.
- */
 static int
-try_afford(const struct try *t, const struct work_opt *opt, struct fal_diag *diag)
-{
-	const struct fal_setup *s = &t->setup;
-	const uint64_t vector = s->model->params * sizeof(float);
-	/* Parameters of the job's file, and of the trainer; gradients. */
-	const struct need need = { .bytes = opt->program + 2 * fal_setup_bytes(s) +
-					    (2 + VECTORS + 2) * vector };
-	return need_judge(opt, s->job.name, "needs", need, 0, diag);
-}
-
-static int
-make_samples(struct try *t, bool test)
+trial_make_samples(struct trial *t, bool test)
 {
 	const struct fal_set *set = test ? &t->files.test : &t->files.train;
 	const struct fal_manifest *m = &t->setup.manifest;
@@ -325,8 +296,8 @@ make_samples(struct try *t, bool test)
 }
 
 static int
-try_load(struct try *t, const struct work_opt *opt, const char *file,
-	 struct fal_diag *diag)
+trial_load(struct trial *t, const struct work_opt *opt, const char *file,
+	   struct fal_diag *diag)
 {
 	struct fal_setup *s = &t->setup;
 	struct fal_buf text = { 0 };
@@ -336,31 +307,38 @@ try_load(struct try *t, const struct work_opt *opt, const char *file,
 	fal_buf_free(&text);
 	if (err == FAL_OK)
 		err = fal_files_setup(&t->files, s, diag);
-	if (err == FAL_OK)
-		err = try_afford(t, opt, diag);
+	if (err < 0)
+		return err;
+	/* The data are there twice: as read, and as samples.  Parameters of the job's
+	 * file and of the trainer; gradients. */
+	const struct memory_need need = {
+		.bytes = opt->program_bytes + 2 * fal_setup_bytes(s) +
+			 (2 + VECTORS + 2) * s->model->params * sizeof(float)
+	};
+	err = memory_need_check(opt, s->job.name, "needs", need, 0, diag);
 	if (err < 0)
 		return err;
 	t->epoch = fal_setup_epoch(s, 0);
 	t->params = fal_xcalloc_aligned(s->model->params, sizeof(float));
 	for (int i = 0; i < VECTORS; i++)
 		t->grad[i] = fal_xcalloc_aligned(s->model->values, sizeof(float));
-	if (make_samples(t, false) < 0 || make_samples(t, true) < 0)
-		return nomem(diag);
+	if (trial_make_samples(t, false) < 0 || trial_make_samples(t, true) < 0)
+		return diag_nomem(diag);
 	t->index = fal_xcalloc(s->job.task, sizeof(*t->index));
 	t->label = fal_xcalloc(s->job.task, sizeof(*t->label));
-	exec_job_make(&t->told, s);
+	trainer_job_make(&t->job, s);
 	if (t->files.init != NULL)
 		memcpy(t->params, t->files.init, s->model->params * sizeof(float));
 	else
-		exec_job_params(s, t->params);
+		trainer_job_fill_params(s, t->params);
 	return FAL_OK;
 }
 
 static void
-try_unload(struct try *t)
+trial_unload(struct trial *t)
 {
-	exec_close(t->exec);
-	exec_job_free(&t->told);
+	trainer_pool_close(t->pool);
+	trainer_job_free(&t->job);
 	fal_epoch_drop(t->epoch);
 	fal_samples_free(t->samples[0]);
 	fal_samples_free(t->samples[1]);
@@ -373,10 +351,9 @@ try_unload(struct try *t)
 	free(t->label);
 }
 
-/* --- tasks -------------------------------------------------------------------------- */
-
+/* Prints a fault of the trainer. */
 static void __attribute__((format(printf, 2, 3)))
-no(struct try *t, const char *fmt, ...)
+print_fault(struct trial *t, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -384,25 +361,27 @@ no(struct try *t, const char *fmt, ...)
 	vprintf(fmt, ap);
 	putchar('\n');
 	va_end(ap);
-	t->bad = true;
+	t->found_faults = true;
 }
 
-/* The samples at `count` places from `first`; false: it was not made, which was said. */
+/* Has the trainer compute a task on the samples at `count` places from `first`: a
+ * gradient (NULL: evaluation).  `redraw`: with another seed than the task's.  False,
+ * after a message: the task was not computed. */
 static bool
-try_make(struct try *t, uint32_t first, uint32_t count, float *grad,
-	 struct trainer_made *made)
+trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, float *grad,
+	      struct trainer_result *result)
 {
 	const struct fal_setup *s = &t->setup;
 	const bool eval = grad == NULL;
 	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
-	struct trainer *trainer = t->exec->trainer[0];
+	struct trainer *trainer = t->pool->trainer[0];
 	const struct fal_run_job job = { .batch = { t->samples[eval], order, &s->norm },
 					 .first = first,
 					 .count = count };
 	const struct trainer_task task = {
 		.line = { .id = ++t->ids,
 			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task) ^
-				  t->redrawn,
+				  redraw,
 			  .task = first / s->job.task,
 			  .count = count,
 			  .index = t->index,
@@ -413,12 +392,12 @@ try_make(struct try *t, uint32_t first, uint32_t count, float *grad,
 	bool done = false;
 	for (uint32_t i = 0; i < count; i++)
 		t->index[i] = fal_order_at(order, first + i);
-	if (trainer_start(trainer, t->ids) != 0) {
+	if (trainer_prepare(trainer, t->ids) != 0) {
 		void *samples = trainer_samples(trainer);
 		if (samples == NULL ||
-		    exec_job_fill(s, &job, t->label, samples) == FAL_OK) {
-			trainer_do(trainer, &task, made);
-			done = made->end == TRAINER_MADE;
+		    trainer_job_fill_samples(s, &job, t->label, samples) == FAL_OK) {
+			trainer_compute(trainer, &task, result);
+			done = result->end == TRAINER_DONE;
 		}
 	}
 	if (done && !eval)
@@ -426,30 +405,29 @@ try_make(struct try *t, uint32_t first, uint32_t count, float *grad,
 	if (done)
 		return true;
 	fflush(stdout);
-	no(t, "a task of %u sample%s was not computed: see what it said above", count,
-	   fal_text_s(count));
+	print_fault(t, "a task of %u sample%s was not computed: see what it said above",
+		    count, fal_text_s(count));
 	return false;
 }
 
 /* The largest magnitude in a gradient; infinity where a value is not finite. */
 static float
-largest(const struct try *t, const float *v)
+trial_largest(const struct trial *t, const float *v)
 {
 	const uint64_t n = t->setup.model->values;
 	float most = 0;
 	for (uint64_t i = 0; i < n; i += FAL_BLOCK) {
 		const uint64_t left = n - i;
-		const float of =
-			fal_max_abs(v + i, left < FAL_BLOCK ? (uint32_t)left : FAL_BLOCK);
-		most = fmaxf(most, of);
+		const uint32_t k = left < FAL_BLOCK ? (uint32_t)left : FAL_BLOCK;
+		most = fmaxf(most, fal_max_abs(v + i, k));
 	}
 	return most;
 }
 
-/* Whether a run has room for gradients of up to `most` on these parameters, of which no
- * exponent is another's. */
+/* Has a run room for gradients of up to `most` on these parameters, which all have the
+ * first exponent?  Prints a fault if not. */
 static bool
-judge_size(struct try *t, float most)
+trial_check_room(struct trial *t, float most)
 {
 	const struct fal_grid grid =
 		fal_job_grid(&t->setup.job, t->setup.manifest.train.n);
@@ -459,25 +437,14 @@ judge_size(struct try *t, float most)
 	if (most < room)
 		return true;
 	fal_run_say_large(most, room, &what);
-	no(t, "a %s", what.text);
+	print_fault(t, "a %s", what.text);
 	return false;
 }
 
-/* The same, with another seed. */
-static bool
-make_redrawn(struct try *t, uint32_t first, uint32_t count, float *grad,
-	     struct trainer_made *made)
-{
-	t->redrawn = true;
-	const bool ok = try_make(t, first, count, grad, made);
-	t->redrawn = false;
-	return ok;
-}
-
-/* How long a times the first gradient, b times the second, c times the third is, all
- * together, by the length of the third. */
+/* The length of a times the first gradient, plus b times the second, plus c times the
+ * third, relative to the length of the third. */
 static double
-length(const struct try *t, double a, double b, double c)
+relative_length(const struct trial *t, double a, double b, double c)
 {
 	double off = 0, all = 0;
 	for (uint64_t i = 0; i < t->setup.model->values; i++) {
@@ -490,9 +457,9 @@ length(const struct try *t, double a, double b, double c)
 	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
 }
 
-/* A few tasks, each twice; false: no more can be tried. */
+/* Computes a few tasks, each twice.  False: no more can be tried. */
 static bool
-try_twice(struct try *t, double *ms)
+try_twice(struct trial *t, double *ms)
 {
 	const size_t bytes = t->setup.model->values * sizeof(float);
 	uint32_t n = 0;
@@ -501,25 +468,27 @@ try_twice(struct try *t, double *ms)
 	*ms = INFINITY;
 	for (; n < TASKS; n++) {
 		const struct fal_places p = fal_setup_places(&t->setup, 0, n);
-		struct trainer_made made[2];
+		struct trainer_result result[2];
 		if (p.count == 0)
 			break;
 		for (int i = 0; i < 2; i++)
-			if (!try_make(t, p.first, p.count, t->grad[i], &made[i]))
+			if (!trial_compute(t, p.first, p.count, false, t->grad[i],
+					   &result[i]))
 				return false;
 		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
-		most = fmaxf(most, largest(t, t->grad[0]));
-		null = null || isnan(made[0].loss);
-		*ms = fmin(*ms, (double)made[1].ns * 1e-6);
+		most = fmaxf(most, trial_largest(t, t->grad[0]));
+		null = null || isnan(result[0].loss);
+		*ms = fmin(*ms, (double)result[1].ns * 1e-6);
 	}
-	if (!same && !t->exec->hello.impure)
-		no(t, "the same task gives other bits the second time: take all "
-		      "randomness from the task's seed, carry nothing from task to task, "
-		      "and ask the library for deterministic kernels");
-	const bool finite = isfinite(most), fits = !finite || judge_size(t, most);
+	if (!same && !t->pool->hello.impure)
+		print_fault(t,
+			    "the same task gives other bits the second time: take all "
+			    "randomness from the task's seed, carry nothing from task to "
+			    "task, and ask the library for deterministic kernels");
+	const bool finite = isfinite(most), fits = !finite || trial_check_room(t, most);
 	if (!finite)
-		no(t, "gradients are not finite on the job's first parameters");
-	if ((same || t->exec->hello.impure) && finite && fits)
+		print_fault(t, "gradients are not finite on the job's first parameters");
+	if ((same || t->pool->hello.impure) && finite && fits)
 		printf("ok %u tasks, each twice: %s; %.3g ms a task; finite\n", n,
 		       same ? "same bits" : "other bits, as it says itself", *ms);
 	if (null)
@@ -527,35 +496,38 @@ try_twice(struct try *t, double *ms)
 	return finite;
 }
 
-/* Two halves and a whole, the first `half` of `count`: are the gradients sums?  A trainer
- * that adds in another order is off by little, and by less than a trainer that has one
- * sample less; unless that sample is one of many, and 16 bits are computed with.  Values
- * drawn from seeds, of which each half has another one, are not the whole's: they differ
- * by as much as the whole with another seed, but neither is longer.  False: no more can
- * be tried. */
+/* Compares the gradients of two half tasks, the first of `half` of `count` samples, with
+ * the whole task's: are gradients sums?  A trainer that adds in another order is off by
+ * little, and by less than a trainer that leaves out a sample; unless that sample is one
+ * of many, and the trainer computes with 16 bits.  Where the trainer draws values from
+ * the seed, each half has other values than the whole: the gradients differ by as much as
+ * the whole with another seed, but no gradient is longer.  False: no more can be tried.
+ */
 static bool
-try_sum(struct try *t, uint32_t half, uint32_t count)
+try_sum(struct trial *t, uint32_t half, uint32_t count)
 {
 	static const char whole[] = "the sum of two half tasks is the whole task";
 	const double most = 1e-3, most_of_16_bits = 2e-2, part = (double)half / count;
-	const double sum = length(t, 1, 1, -1);
-	const bool mean = length(t, 1, 1, 0) > sqrt(2);
-	const double off = mean ? length(t, part, 1 - part, -1) : sum;
+	const double sum = relative_length(t, 1, 1, -1);
+	const bool mean = relative_length(t, 1, 1, 0) > sqrt(2);
+	const double off = mean ? relative_length(t, part, 1 - part, -1) : sum;
 	double drawn = 0;
 	if (off >= most) {
-		struct trainer_made made;
-		if (!make_redrawn(t, 0, count, t->grad[0], &made))
+		struct trainer_result result;
+		if (!trial_compute(t, 0, count, true, t->grad[0], &result))
 			return false;
-		drawn = length(t, 1, 0, -1);
+		drawn = relative_length(t, 1, 0, -1);
 	}
 	if (off >= most_of_16_bits && off > 3 * drawn)
-		no(t,
-		   "the sum of two half tasks is not the whole task, off by %.2g of it: "
-		   "statistics of a batch do so; else samples are left out or weighted",
-		   sum);
+		print_fault(
+			t,
+			"the sum of two half tasks is not the whole task, off by %.2g of "
+			"it: statistics of a batch do so; else samples are left out or "
+			"weighted",
+			sum);
 	else if (mean)
-		no(t, "the gradient is a MEAN over the task's samples: it is to be their "
-		      "SUM; with PyTorch: reduction=\"sum\"");
+		print_fault(t, "the gradient is a MEAN over the task's samples: it is to "
+			       "be their SUM; with PyTorch: reduction=\"sum\"");
 	else if (off < most)
 		printf("ok %s (to %.0e): a SUM, not a mean\n", whole, fmax(sum, 1e-9));
 	else if (off <= 3 * drawn)
@@ -569,9 +541,10 @@ try_sum(struct try *t, uint32_t half, uint32_t count)
 	return true;
 }
 
+/* Prints how much of a task's time does not depend on its size. */
 static void
-say_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
-	 double half_ms)
+print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
+	   double half_ms)
 {
 	static const double much = 1.0 / 3;
 	const double each = (ms - half_ms) / (count - half);
@@ -592,42 +565,44 @@ say_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 }
 
 static bool
-try_halves(struct try *t, double ms)
+try_halves(struct trial *t, double ms)
 {
 	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
-	struct trainer_made a, b;
+	struct trainer_result a, b;
 	if (half == 0)
 		return true;
-	if (!try_make(t, 0, half, t->grad[0], &a) ||
-	    !make_redrawn(t, half, count - half, t->grad[1], &b) ||
-	    !try_make(t, 0, count, t->grad[2], &b))
+	if (!trial_compute(t, 0, half, false, t->grad[0], &a) ||
+	    !trial_compute(t, half, count - half, true, t->grad[1], &b) ||
+	    !trial_compute(t, 0, count, false, t->grad[2], &b))
 		return false;
 	if (t->setup.job.buffers != NULL)
 		printf("ok two half tasks are not compared with the whole: statistics of "
 		       "a batch (model.buffers) make them differ\n");
 	else if (!try_sum(t, half, count))
 		return false;
-	/* The second time, as of the whole. */
-	if (!try_make(t, 0, half, t->grad[0], &a))
+	/* The time of the second run, as for the whole task. */
+	if (!trial_compute(t, 0, half, false, t->grad[0], &a))
 		return false;
-	say_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
+	print_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
 	return true;
 }
 
 static void
-try_eval(struct try *t)
+try_eval(struct trial *t)
 {
 	const uint32_t count = fal_setup_test_places(&t->setup, 0).count;
-	struct trainer_made made;
-	if (!fal_job_has_test(&t->setup.job) || !try_make(t, 0, count, NULL, &made))
+	struct trainer_result r;
+	if (!fal_job_has_test(&t->setup.job) ||
+	    !trial_compute(t, 0, count, false, NULL, &r))
 		return;
-	if (made.right > count)
-		no(t, "judging: %u of %u right, loss %g", made.right, count, made.loss);
-	else if (isnan(made.loss)) /* as of null; no number in JSON is infinite */
-		printf("ok judging: %u of %u right, loss not known\n", made.right, count);
+	if (r.right > count)
+		print_fault(t, "judging: %u of %u right, loss %g", r.right, count,
+			    r.loss);
+	else if (isnan(r.loss)) /* null in JSON, which has no infinite numbers */
+		printf("ok judging: %u of %u right, loss not known\n", r.right, count);
 	else
-		printf("ok judging: %u of %u right, loss %.4g a sample\n", made.right,
-		       count, made.loss / count);
+		printf("ok judging: %u of %u right, loss %.4g a sample\n", r.right, count,
+		       r.loss / count);
 }
 
 int
@@ -635,29 +610,29 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 {
 	const struct trainer_conf conf = { .command = command, .worker = "try" };
 	struct fal_diag diag = { "" };
-	struct try t = { 0 };
+	struct trial t = { 0 };
 	char params[32];
 	double ms;
-	int err = try_load(&t, opt, file, &diag);
+	int err = trial_load(&t, opt, file, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
-		try_unload(&t);
+		trial_unload(&t);
 		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 	}
-	if (exec_open(&conf, 1, &t.exec, &diag) < 0) {
-		no(&t, "no hello: %s", diag.text);
-	} else if (exec_job_agrees(&t.setup, &t.exec->hello, &diag) < 0) {
-		no(&t, "%s", diag.text);
+	if (trainer_pool_open(&conf, 1, &t.pool, &diag) < 0) {
+		print_fault(&t, "no hello: %s", diag.text);
+	} else if (trainer_job_check_data(&t.setup, &t.pool->hello, &diag) < 0) {
+		print_fault(&t, "%s", diag.text);
 	} else {
-		const char *about = t.exec->hello.about;
+		const char *about = t.pool->hello.about;
 		const struct fal_model *m = t.setup.model;
 		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
 		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
 		       fal_text_group(m->values, params), fal_text_s(m->values));
-		trainer_begin(t.exec->trainer[0], &t.told);
+		trainer_set_job(t.pool->trainer[0], &t.job);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);
 	}
-	try_unload(&t);
-	return fal_cli_finish(PROG, t.bad ? FAL_EXIT_NO : FAL_EXIT_DONE);
+	trial_unload(&t);
+	return fal_cli_finish(PROG, t.found_faults ? FAL_EXIT_NO : FAL_EXIT_DONE);
 }

@@ -1,5 +1,5 @@
-/* A trainer's process, the memory that is shared with it, and what is said between it and
- * its lane. */
+/* A trainer's process, the memory shared with the process, and the messages between the
+ * process and its lane. */
 #include "trainer.h"
 
 #include "base/fault.h"
@@ -35,41 +35,41 @@
 #define MS UINT64_C(1000000)
 #define S (1000 * MS)
 
-static const uint64_t hello_ns = 120 * S,
-		      say_ns = 10 * S;      /* for a hello; till a warning */
-static const uint64_t unknown_ns = 300 * S; /* allowed for the first task of a kind */
-static const uint64_t least_ns = 1 * S;     /* allowed for any task */
+static const uint64_t hello_ns = 120 * S; /* for a hello; then the start has failed */
+static const uint64_t warn_ns = 10 * S;   /* for a hello; then a warning is logged */
+static const uint64_t first_limit_ns = 300 * S; /* limit of the first task of a kind */
+static const uint64_t least_limit_ns = 1 * S;   /* limit of any task */
 static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
 static const uint64_t exit_ns = 2 * S;
-static const uint64_t any_id = UINT64_MAX; /* no task has it */
+static const uint64_t any_id = UINT64_MAX; /* no task has this id */
 
 enum { HISTORY = 16 };
-enum { STDERR_LINE = 900 }; /* bytes; more are another line */
-enum { MOST_FAILS = 2 };    /* as after an error of a GPU, which only a start mends */
-enum { MOST_READS = 16 };   /* after the end: the rest may be endless */
-enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
+enum { STDERR_LINE = 900 }; /* bytes; a longer line is logged as several */
+enum { MOST_FAILS = 2 };    /* tasks in a row: only a new start mends an error of a GPU */
+enum { MOST_READS = 16 };   /* after the end: the rest of the output may be endless */
+enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* exit statuses of POSIX shells */
 
-/* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  Each start has a
- * set of its own, so that a process left running by a former start writes where nobody
- * reads. */
+/* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  Each start has
+ * areas of its own, so that a process left over from a former start writes where nothing
+ * is read.
+ */
 enum { AREA_PARAMS, AREA_GRADS, AREA_SAMPLES, AREAS };
 
-/* A memfd that is a safetensors file. */
+/* A memfd with the contents of a safetensors file. */
 struct area {
-	int fd; /* -1: there is none */
+	int fd; /* -1: none */
 	struct fal_grad_area shape;
-	uint8_t *map; /* NULL: not mapped yet */
+	uint8_t *map; /* NULL: not mapped */
 };
 
-/* The descriptors of the trainer, from the standard ones on; behind the errors its
- * memory. */
+/* The trainer's descriptors: standard input, output and error, its memory, its pipes. */
 enum { FD_IN, FD_OUT, FD_ERR, FD_AREAS, FD_PARAMS = FD_AREAS + AREAS, FD_GRADS, FDS };
 
-/* The pipes: our ends, which do not block. */
+/* The pipes.  Our ends do not block. */
 enum { PIPE_IN, PIPE_OUT, PIPE_ERR, PIPE_PARAMS, PIPE_GRADS, PIPES };
 
 struct process {
-	pid_t pid; /* also its group's; 0: none */
+	pid_t pid; /* also its group's id; 0: no process */
 	int end[PIPES];
 };
 
@@ -81,62 +81,77 @@ struct outgoing {
 	size_t sent;
 };
 
-/* How far a start has come.  ENDED: there is no process. */
-enum stage { ENDED, STARTED, GREETED, TOLD };
+/* How far a start has come. */
+enum stage {
+	ENDED, /* there is no process */
+	STARTED,
+	GREETED, /* the process has said hello */
+	HAS_JOB
+};
+
+/* The thread that starts the process, logs its standard error, and kills it: Linux kills
+ * a child process with the thread that started it (PR_SET_PDEATHSIG). */
+struct keeper {
+	pthread_t thread;
+	int stop_fd;   /* eventfd: trainer_end_process wakes the thread */
+	sem_t started; /* the thread has set `error` and `process` */
+	int error;     /* errno: the process could not be started; 0: it runs */
+	struct process process;
+	struct fal_buf err;        /* standard error after the last complete line */
+	struct fal_diag last_line; /* in this start */
+};
+
+/* State of one start. */
+struct start {
+	bool warned; /* about a late hello */
+	bool did_task;
+	const char *closed;       /* the stream that has ended */
+	unsigned fails;           /* tasks in a row that the trainer answered by fail */
+	struct fal_diag fail;     /* its last such answer; "": the last task succeeded */
+	uint64_t serial, edition; /* identify the parameters in memory */
+	uint8_t head[8];          /* length of the frame on the gradients' pipe */
+	uint64_t frame, frame_size; /* bytes of the frame: received, in all */
+};
 
 struct trainer {
 	struct trainer_conf conf;
-	int wake; /* eventfd: trainer_cancel and trainer_quit wake the owner */
+	int wake_fd; /* eventfd: trainer_cancel and trainer_quit wake the owner */
 
 	/* Any thread reads and writes these. */
-	_Atomic uint64_t unwanted; /* the id of the task that was cancelled last */
+	_Atomic uint64_t cancelled_id; /* the task cancelled last */
 	_Atomic uint64_t answers;
-	_Atomic pid_t pid; /* 0: there is no process */
-	atomic_bool quit, failed;
+	_Atomic pid_t pid; /* 0: no process */
+	atomic_bool quits, is_given_up;
 	pthread_mutex_t mutex;
-	struct fal_diag trouble; /* under the mutex: what went wrong last */
+	struct fal_diag last_error; /* under the mutex */
 
-	/* Answers and CPU time, as trainer_steps saw them last. */
-	uint64_t seen, ticks;
+	/* Answers and CPU time at the last call of trainer_progress. */
+	uint64_t seen_answers, ticks;
 
-	/* A thread of its own starts the process, passes on what it says on standard
-	 * error, and kills it: Linux kills a process with the thread that started it. */
-	pthread_t keeper;
-	int stop;    /* eventfd: end() wakes the keeper */
-	sem_t begun; /* the keeper has set `error` and `proc` */
-	int error;   /* errno, where the process could not be started */
-	struct process proc;
-	struct fal_buf err;   /* the beginning of a line */
-	struct fal_diag last; /* the last line of this start */
+	struct keeper keeper;
 
 	/* The owner alone reads and writes all below. */
-	struct fal_diag why; /* why it has failed */
-	struct fal_grad_hello hello;
-	bool greeted;                  /* `hello` is that of the first start */
+	struct fal_diag end_reason;  /* why the trainer was given up */
+	struct fal_grad_hello hello; /* the first hello */
+	bool has_hello;
 	const struct trainer_job *job; /* NULL: none */
-	uint64_t starts, started;      /* how many starts, when the last one was */
-	uint64_t restart, pause;       /* when the next one is due; ns */
-	unsigned mute;                 /* starts in a row without a hello */
-	uint64_t history[TRAINER_KINDS][HISTORY], known[TRAINER_KINDS];
+	uint64_t starts, started_at;   /* number of starts, time of the last one */
+	uint64_t restart_at, pause; /* time of the next start, and the pause before; ns */
+	unsigned silent_starts;     /* in a row, without a hello */
+	uint64_t history[TRAINER_KINDS][HISTORY], known[TRAINER_KINDS]; /* ns of tasks */
 
-	/* State of this start. */
+	/* The process of this start. */
 	enum stage stage;
 	int pidfd;
 	uint64_t kill_at; /* once its standard input is closed */
 	struct area area[AREAS];
 	struct outgoing lines, params;
-	struct fal_buf in;          /* output that is not parsed yet */
-	bool late;                  /* "no hello yet" was said */
-	bool useful;                /* it has done a task */
-	bool gone;                  /* the process, or a stream of it, has ended */
-	const char *closed;         /* which stream that was */
-	unsigned fails;             /* tasks in a row that it answered by fail */
-	struct fal_diag why_failed; /* the last of these; "": the last task was none */
-	bool blamed, hopeless;      /* end_blamed() is to end it; for good */
+	struct fal_buf in; /* output that is not parsed yet */
+	bool has_ended;    /* the process or one of its streams */
+	bool is_blamed;    /* the first error, for trainer_end_blamed */
+	bool is_hopeless;  /* no further start would help */
 	struct fal_diag blame;
-	uint64_t serial, edition; /* of the parameters in memory */
-	uint8_t head[8];          /* length of the frame on the gradients' pipe */
-	uint64_t frame, frames;   /* bytes of the frame that have come, and all */
+	struct start start;
 };
 
 /* --- shared memory ------------------------------------------------------------------ */
@@ -148,18 +163,18 @@ area_data(const struct area *a)
 }
 
 /* Gives the memfd room for a safetensors header without its length, and for so many bytes
- * of data, and maps it.  Nobody can change the size from then on.  FAL_EIO: or it was
- * tampered with; FAL_ENOMEM. */
+ * of data, and maps it.  The size is final from then on.  FAL_EIO, also where the memfd
+ * was tampered with; FAL_ENOMEM. */
 static int
 area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_only)
 {
 	enum { ALIGN = 64 };
 	a->shape.data = (8 + header->n + ALIGN - 1) / ALIGN * ALIGN;
 	a->shape.bytes = a->shape.data + data;
-	/* A page that the system comes to lack would kill whoever writes there first, */
+	/* A page for which the system has no memory would kill the first writer; */
 	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->shape.bytes)) < 0)
 		return FAL_ENOMEM;
-	/* … and shrunk by whom it is shared with, it would kill us. */
+	/* a file that the trainer shrinks would kill us. */
 	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
 	void *map = FAL_TRY(MALLOC, MAP_FAILED,
@@ -173,28 +188,19 @@ area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_
 		a->map[k] = (uint8_t)(n >> k * 8);
 	memcpy(a->map + 8, header->p, header->n);
 	memset(a->map + 8 + header->n, ' ', n - header->n);
-	/* Kernels that do not know it leave the trainer to its manners. */
+	/* On kernels without this seal nothing but its manners keeps the trainer from
+	 * writing. */
 	if (read_only)
 		(void)fcntl(a->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 	return fcntl(a->fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ? FAL_EIO : FAL_OK;
 }
 
-static void
-area_close(struct area *a)
-{
-	if (a->map != NULL)
-		munmap(a->map, a->shape.bytes);
-	if (a->fd >= 0)
-		close(a->fd);
-	*a = (struct area){ .fd = -1 };
-}
-
 /* --- the process -------------------------------------------------------------------- */
 
-/* Whether a variable is one that it is not to have: where our keys are, or of a trainer
- * above us. */
+/* Is this variable withheld from the trainer: the place of our keys, or a variable of a
+ * trainer above us? */
 static bool
-is_ours(const char *var, const char *key)
+is_withheld(const char *var, const char *key)
 {
 	static const char *const names[] = {
 		"FALCON_KEY=",        "CREDENTIALS_DIRECTORY=", "NOTIFY_SOCKET=",
@@ -208,7 +214,7 @@ is_ours(const char *var, const char *key)
 	return key != NULL && value != NULL && strcmp(value + 1, key) == 0;
 }
 
-/* Ends with NULL; free with free_environment. */
+/* The environment of the trainer; ends with NULL. */
 static char **
 make_environment(const struct trainer_conf *conf)
 {
@@ -227,22 +233,14 @@ make_environment(const struct trainer_conf *conf)
 		n++;
 	char **v = fal_xcalloc(n + m + 1, sizeof(*v)), **at = v;
 	for (size_t i = 0; i < n; i++)
-		if (!is_ours(environ[i], conf->key))
+		if (!is_withheld(environ[i], conf->key))
 			*at++ = fal_xstrdup(environ[i]);
 	for (size_t i = 0; i < m; i++)
 		*at++ = fal_xprintf("FALCON_%s=%u", more[i].name, more[i].value);
 	return v;
 }
 
-static void
-free_environment(char **v)
-{
-	for (char **at = v; *at != NULL; at++)
-		free(*at);
-	free(v);
-}
-
-/* In the child: nothing but system calls from here on. */
+/* In the child: only system calls from here on. */
 static void
 process_become(const char *command, char **env, int fd[static FDS], pid_t parent)
 {
@@ -256,7 +254,7 @@ process_become(const char *command, char **env, int fd[static FDS], pid_t parent
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	/* First they go above all those that they become. */
+	/* First all descriptors go above the numbers that they are to have. */
 	for (int i = 0; i < FDS; i++)
 		if ((fd[i] = fcntl(fd[i], F_DUPFD, FDS)) < 0)
 			_exit(127);
@@ -278,7 +276,7 @@ close_all(const int *fd, int n)
 			close(fd[i]);
 }
 
-/* Closes our ends. */
+/* Closes our ends of the pipes. */
 static void
 process_close(struct process *s)
 {
@@ -286,8 +284,8 @@ process_close(struct process *s)
 	*s = no_process;
 }
 
-/* Starts it in a group of its own; it is killed when the calling thread ends.  FAL_EIO
- * (errno). */
+/* Starts the process in a group of its own; it is killed when the calling thread ends.
+ * FAL_EIO (errno). */
 static int
 process_start(const struct trainer *t, struct process *out)
 {
@@ -322,8 +320,10 @@ process_start(const struct trainer *t, struct process *out)
 			process_become(t->conf.command, env, fd, parent);
 		err = s.pid < 0 ? FAL_EIO : FAL_OK;
 		if (err == FAL_OK)
-			setpgid(s.pid, s.pid); /* whoever comes first */
-		free_environment(env);
+			setpgid(s.pid, s.pid); /* parent or child, whichever is first */
+		for (char **at = env; *at != NULL; at++)
+			free(*at);
+		free(env);
 	}
 	const int why = errno;
 	close_all(theirs, PIPES);
@@ -334,108 +334,71 @@ process_start(const struct trainer *t, struct process *out)
 	return err;
 }
 
-/* Whether it has ended by itself; then `status` is as of waitpid, and it is still to be
- * killed, as is whoever it left in its group. */
-static bool
-process_ended(const struct process *s, int *status)
-{
-	siginfo_t info = { 0 };
-	if (waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-	    info.si_pid == 0)
-		return false;
-	*status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
-	return true;
-}
-
-/* Kills the group, and reaps the process. */
-static void
-process_kill(const struct process *s)
-{
-	/* Before it is reaped, so that the number is still its group's. */
-	kill(-s->pid, SIGKILL);
-	while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-}
-
-/* CPU time of it, in hundredths of a second; 0: not known. */
-static uint64_t
-process_ticks(pid_t pid)
-{
-	clockid_t clock;
-	struct timespec t;
-	if (pid == 0 || clock_getcpuclockid(pid, &clock) != 0 ||
-	    clock_gettime(clock, &t) < 0)
-		return 0;
-	return (uint64_t)t.tv_sec * 100 + (uint64_t)t.tv_nsec / 10000000;
-}
-
 /* --- blame -------------------------------------------------------------------------- */
 
-/* Notes the first error of this start, for end_blamed; hopeless: the trainer is not to
- * start again. */
+/* Notes the first error of this start, for trainer_end_blamed; is_hopeless: the trainer
+ * is not started again. */
 static void __attribute__((format(printf, 3, 4)))
-blame(struct trainer *t, bool hopeless, const char *fmt, ...)
+trainer_blame(struct trainer *t, bool hopeless, const char *fmt, ...)
 {
 	va_list ap;
-	if (t->blamed)
+	if (t->is_blamed)
 		return;
-	t->blamed = true;
-	t->hopeless = hopeless;
+	t->is_blamed = true;
+	t->is_hopeless = hopeless;
 	va_start(ap, fmt);
 	vsnprintf(t->blame.text, sizeof(t->blame.text), fmt, ap);
 	va_end(ap);
 }
 
-/* The trainer wrote this to standard output: often a banner, which is for standard error.
- */
+/* Blames the trainer for a text on standard output: often a banner, which belongs on
+ * standard error. */
 static void
 blame_output(struct trainer *t, const char *why, const char *p, size_t n)
 {
 	const size_t most = 60;
 	struct fal_diag said;
 	fal_diag_set(&said, 0, "%.*s", (int)(n > most ? fal_text_cut(p, most) : n), p);
-	blame(t, false, "on its standard output: %s: '%s'", why, said.text);
+	trainer_blame(t, false, "on its standard output: %s: '%s'", why, said.text);
 }
 
-static const char *
-before_hello(const struct trainer *t)
-{
-	return t->stage >= GREETED ? "" : " before it said hello";
-}
-
-/* The process ended by itself.  A command that the shell cannot start now will not start
- * the next time. */
+/* Blames a process that ended by itself.  A command that the shell cannot start now would
+ * not start the next time either. */
 static void
 blame_end(struct trainer *t)
 {
-	int status;
-	if (!process_ended(&t->proc, &status))
-		blame(t, false, "it closed %s%s", t->closed, before_hello(t));
-	else if (t->starts == 1 && t->stage < GREETED && WIFEXITED(status) &&
-		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
-		  WEXITSTATUS(status) == SH_NOT_RUN))
-		blame(t, true, "it cannot be started: the shell exited with status %d",
-		      WEXITSTATUS(status));
-	else if (WIFSIGNALED(status))
-		blame(t, false, "it was ended by signal %d%s", WTERMSIG(status),
-		      before_hello(t));
+	const char *when = t->stage >= GREETED ? "" : " before it said hello";
+	const id_t pid = (id_t)t->keeper.process.pid;
+	siginfo_t info = { 0 };
+	/* WNOWAIT: the group, which may have other members, is still to be killed. */
+	const bool ended = waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+			   info.si_pid != 0;
+	const int status = info.si_status;
+	if (!ended)
+		trainer_blame(t, false, "it closed %s%s", t->start.closed, when);
+	else if (info.si_code != CLD_EXITED)
+		trainer_blame(t, false, "it was ended by signal %d%s", status, when);
+	else if (t->starts == 1 && t->stage < GREETED &&
+		 (status == SH_NOT_FOUND || status == SH_NOT_RUN))
+		trainer_blame(t, true,
+			      "it cannot be started: the shell exited with status %d",
+			      status);
 	else
-		blame(t, false, "it exited with status %d%s", WEXITSTATUS(status),
-		      before_hello(t));
+		trainer_blame(t, false, "it exited with status %d%s", status, when);
 }
 
 static void
-set_trouble(struct trainer *t, const char *what, const char *last)
+set_last_error(struct trainer *t, const char *what, const char *last)
 {
 	pthread_mutex_lock(&t->mutex);
-	fal_diag_set(&t->trouble, 0, "%.300s%s%.180s", what,
+	fal_diag_set(&t->last_error, 0, "%.300s%s%.180s", what,
 		     last[0] != '\0' ? "; it said last: " : "", last);
 	pthread_mutex_unlock(&t->mutex);
 }
 
 /* --- standard error, in the keeper's thread ----------------------------------------- */
 
-/* Appends to `b` up to 64 KiB that the descriptor has.  0: end of file; -1: nothing. */
+/* Appends to `b` up to 64 KiB from the descriptor.  0: end of file; -1: no bytes. */
 static ssize_t
 read_some(int fd, struct fal_buf *b)
 {
@@ -447,7 +410,7 @@ read_some(int fd, struct fal_buf *b)
 }
 
 static void
-log_line(struct trainer *t, const char *p, size_t n)
+stderr_log_line(struct trainer *t, const char *p, size_t n)
 {
 	char line[STDERR_LINE + 1];
 	memcpy(line, p, n);
@@ -455,21 +418,21 @@ log_line(struct trainer *t, const char *p, size_t n)
 	fal_text_plain(line, sizeof(line), line);
 	fal_cli_err(PROG, "trainer %u: %s", t->conf.number, line);
 	if (line[strspn(line, " ")] != '\0')
-		fal_diag_set(&t->last, 0, "%.180s", line);
+		fal_diag_set(&t->keeper.last_line, 0, "%.180s", line);
 }
 
-/* Logs the lines of standard error; `rest`: the last one, too, though it has no end. */
+/* Logs the lines of standard error; `rest`: also a last line without an end. */
 static void
-log_lines(struct trainer *t, bool rest)
+stderr_log(struct trainer *t, bool rest)
 {
 	size_t at = 0;
-	/* A NUL would end a text: it becomes what other controls do. */
-	for (size_t i = 0; i < t->err.n; i++)
-		if (t->err.p[i] == '\0')
-			t->err.p[i] = '?';
-	while (at < t->err.n) {
-		const char *p = (const char *)t->err.p + at;
-		const size_t left = t->err.n - at;
+	/* A NUL would end a text: '?' replaces it, as it replaces other controls. */
+	for (size_t i = 0; i < t->keeper.err.n; i++)
+		if (t->keeper.err.p[i] == '\0')
+			t->keeper.err.p[i] = '?';
+	while (at < t->keeper.err.n) {
+		const char *p = (const char *)t->keeper.err.p + at;
+		const size_t left = t->keeper.err.n - at;
 		const size_t most = left <= STDERR_LINE ? left : STDERR_LINE + 1;
 		const char *nl = memchr(p, '\n', most);
 		const char *cr = memchr(p, '\r', nl != NULL ? (size_t)(nl - p) : most);
@@ -480,44 +443,48 @@ log_lines(struct trainer *t, bool rest)
 		size_t n = left;
 		if (nl != NULL)
 			n = (size_t)(nl - p);
-		else if (left > STDERR_LINE) /* it looks one byte behind */
+		else if (left > STDERR_LINE) /* fal_text_cut reads one byte beyond */
 			n = fal_text_cut(p, STDERR_LINE);
-		log_line(t, p, n);
+		stderr_log_line(t, p, n);
 		at += n + (nl != NULL) +
 		      (nl == cr && nl != NULL && n + 1 < left && nl[1] == '\n');
 	}
 	if (at > 0)
-		memmove(t->err.p, t->err.p + at, t->err.n - at);
-	t->err.n -= at;
+		memmove(t->keeper.err.p, t->keeper.err.p + at, t->keeper.err.n - at);
+	t->keeper.err.n -= at;
 }
 
 static void *
 keeper_main(void *arg)
 {
 	struct trainer *t = arg;
-	t->error = process_start(t, &t->proc) < 0 ? errno : 0;
-	const bool runs = t->error == 0;
-	struct pollfd p[] = { { t->proc.end[PIPE_ERR], POLLIN, 0 },
-			      { t->stop, POLLIN, 0 } };
+	struct keeper *k = &t->keeper;
+	k->error = process_start(t, &k->process) < 0 ? errno : 0;
+	const bool runs = k->error == 0;
+	const pid_t pid = k->process.pid;
+	struct pollfd p[] = { { k->process.end[PIPE_ERR], POLLIN, 0 },
+			      { k->stop_fd, POLLIN, 0 } };
 	uint64_t stops;
-	sem_post(&t->begun);
+	sem_post(&k->started);
 	while (runs && p[1].revents == 0) {
 		if (poll(p, 2, -1) <= 0 || p[0].revents == 0)
 			continue;
 		/* A trainer may close standard error, or redirect it, and live on. */
-		if (read_some(p[0].fd, &t->err) == 0)
+		if (read_some(p[0].fd, &k->err) == 0)
 			p[0].fd = -1;
-		log_lines(t, p[0].fd < 0);
+		stderr_log(t, p[0].fd < 0);
 	}
 	if (!runs)
 		return NULL;
-	(void)!read(t->stop, &stops, sizeof(stops));
-	process_kill(&t->proc);
-	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && read_some(p[0].fd, &t->err) > 0;
+	(void)!read(k->stop_fd, &stops, sizeof(stops));
+	kill(-pid, SIGKILL); /* before it is reaped, while the id is still its group's */
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && read_some(p[0].fd, &k->err) > 0;
 	     i++)
-		log_lines(t, false);
-	log_lines(t, true);
-	process_close(&t->proc);
+		stderr_log(t, false);
+	stderr_log(t, true);
+	process_close(&k->process);
 	return NULL;
 }
 
@@ -525,133 +492,140 @@ keeper_main(void *arg)
 
 /* Kills the process group, and frees the memory. */
 static void
-end(struct trainer *t)
+trainer_end_process(struct trainer *t)
 {
 	const uint64_t one = 1;
 	if (t->stage != ENDED) {
-		(void)!write(t->stop, &one, sizeof(one));
-		pthread_join(t->keeper, NULL);
+		(void)!write(t->keeper.stop_fd, &one, sizeof(one));
+		pthread_join(t->keeper.thread, NULL);
 	}
 	t->pid = 0;
 	if (t->pidfd >= 0)
 		close(t->pidfd);
 	t->pidfd = -1;
-	for (int i = 0; i < AREAS; i++)
-		area_close(&t->area[i]);
+	for (int i = 0; i < AREAS; i++) {
+		struct area *a = &t->area[i];
+		if (a->map != NULL)
+			munmap(a->map, a->shape.bytes);
+		if (a->fd >= 0)
+			close(a->fd);
+		*a = (struct area){ .fd = -1 };
+	}
 	fal_buf_clear(&t->lines.b);
 	fal_buf_clear(&t->params.b);
 	fal_buf_clear(&t->in);
-	fal_buf_clear(&t->err);
+	fal_buf_clear(&t->keeper.err);
 	t->lines.sent = t->params.sent = 0;
 	t->stage = ENDED;
-	t->gone = false;
+	t->has_ended = false;
 }
 
 static void
-start(struct trainer *t)
+trainer_start_process(struct trainer *t)
 {
 	static const char *const name[] = { "falcon-params", "falcon-grads",
 					    "falcon-samples" };
+	struct keeper *k = &t->keeper;
 	t->starts++;
-	t->started = uv_hrtime();
-	t->late = t->useful = false;
-	t->closed = "its standard output";
-	t->fails = 0;
-	t->serial = t->edition = t->frame = t->frames = 0;
-	t->last.text[0] = t->why_failed.text[0] = '\0';
+	t->started_at = uv_hrtime();
+	t->start = (struct start){ .closed = "its standard output" };
+	k->last_line.text[0] = '\0';
 	for (int i = 0; i < AREAS; i++) {
 		t->area[i].fd = memfd_create(name[i], MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		if (t->area[i].fd < 0) {
-			blame(t, false, "memory to share: %s", strerror(errno));
+			trainer_blame(t, false, "memory to share: %s", strerror(errno));
 			return;
 		}
 	}
-	int why = pthread_create(&t->keeper, NULL, keeper_main, t);
+	int why = pthread_create(&k->thread, NULL, keeper_main, t);
 	if (why == 0) {
-		while (sem_wait(&t->begun) < 0)
+		while (sem_wait(&k->started) < 0)
 			;
-		why = t->error;
+		why = k->error;
 		if (why != 0)
-			pthread_join(t->keeper, NULL);
+			pthread_join(k->thread, NULL);
 	}
 	if (why != 0) {
-		blame(t, false, "it cannot be started: %s", strerror(why));
+		trainer_blame(t, false, "it cannot be started: %s", strerror(why));
 		return;
 	}
 	t->stage = STARTED;
-	t->pid = t->proc.pid;
-	t->pidfd = (int)syscall(SYS_pidfd_open, t->proc.pid, 0);
+	t->pid = k->process.pid;
+	t->pidfd = (int)syscall(SYS_pidfd_open, k->process.pid, 0);
 	fal_grad_put_hello(&t->lines.b, t->conf.worker, t->conf.number);
 }
 
 static void
-give_up(struct trainer *t, const char *why)
+trainer_give_up(struct trainer *t, const char *why)
 {
-	fal_diag_set(&t->why, FAL_EPERM, "%s: %s", t->conf.command, why);
-	if (t->greeted)
+	fal_diag_set(&t->end_reason, FAL_EPERM, "%s: %s", t->conf.command, why);
+	if (t->has_hello)
 		fal_cli_err(PROG, "trainer %u: %s; it is given up", t->conf.number, why);
-	t->failed = true;
+	t->is_given_up = true;
 }
 
-/* Ends a blamed process.  The trainer starts again after a pause, or is given up. */
+/* Ends a blamed process.  The trainer is started again after a pause, or given up. */
 static void
-end_blamed(struct trainer *t)
+trainer_end_blamed(struct trainer *t)
 {
 	const struct fal_diag why = t->blame;
-	const bool heard = t->stage >= GREETED;
+	const bool said_hello = t->stage >= GREETED;
+	const unsigned most = t->conf.max_silent_starts;
 	struct fal_diag all;
-	end(t); /* its last line on standard error may say the reason */
-	set_trouble(t, why.text,
-		    t->why_failed.text[0] != '\0' ? t->why_failed.text : t->last.text);
-	t->blamed = false;
-	t->mute = heard ? 0 : t->mute + 1;
-	if (t->hopeless || t->conf.mute == 0) {
-		give_up(t, why.text);
-	} else if (t->mute >= t->conf.mute) {
+	trainer_end_process(t); /* its last line on standard error may say the reason */
+	set_last_error(t, why.text,
+		       t->start.fail.text[0] != '\0' ? t->start.fail.text
+						     : t->keeper.last_line.text);
+	t->is_blamed = false;
+	t->silent_starts = said_hello ? 0 : t->silent_starts + 1;
+	if (t->is_hopeless || most == 0) {
+		trainer_give_up(t, why.text);
+	} else if (t->silent_starts >= most) {
 		fal_diag_set(&all, FAL_EPERM, "%s; %u starts in a row without a hello",
-			     why.text, t->mute);
-		give_up(t, all.text);
+			     why.text, t->silent_starts);
+		trainer_give_up(t, all.text);
 	} else {
 		fal_cli_err(PROG, "trainer %u: %s; it starts again", t->conf.number,
 			    why.text);
-		t->pause = t->useful                   ? least_pause
+		t->pause = t->start.did_task           ? least_pause
 			   : 2 * t->pause < most_pause ? 2 * t->pause
 						       : most_pause;
-		t->restart = uv_hrtime() + t->pause;
+		t->restart_at = uv_hrtime() + t->pause;
 	}
 }
 
 /* --- bytes -------------------------------------------------------------------------- */
 
 static bool
-waits(const struct outgoing *o)
+has_bytes(const struct outgoing *o)
 {
 	return o->sent < o->b.n;
 }
 
-/* Writes as much as the pipe takes; poll_events finds a trainer that closed its end. */
+/* Writes as much as the pipe takes; trainer_poll finds a trainer that closed its end. */
 static void
-push(struct outgoing *o, int fd)
+outgoing_write(struct outgoing *o, int fd)
 {
-	if (!waits(o) || fd < 0)
+	if (!has_bytes(o) || fd < 0)
 		return;
 	const ssize_t n = write(fd, o->b.p + o->sent, o->b.n - o->sent);
 	if (n > 0)
 		o->sent += (size_t)n;
-	if (!waits(o)) {
+	if (!has_bytes(o)) {
 		fal_buf_clear(&o->b);
 		o->sent = 0;
 	}
 }
 
-/* Reads from standard output: once, or, of a process that has `ended`, the rest.  True:
- * end of file. */
+/* Reads from standard output: once, or, if the process `has_ended`, the rest.  True: end
+ * of file. */
 static bool
-read_output(struct trainer *t, bool ended)
+read_output(struct trainer *t, bool has_ended)
 {
-	ssize_t n = read_some(t->proc.end[PIPE_OUT], &t->in);
-	for (int i = 0; i < MOST_READS && ended && n > 0; i++)
-		n = read_some(t->proc.end[PIPE_OUT], &t->in);
+	const int fd = t->keeper.process.end[PIPE_OUT];
+	ssize_t n = read_some(fd, &t->in);
+	for (int i = 0; i < MOST_READS && has_ended && n > 0; i++)
+		n = read_some(fd, &t->in);
 	return n == 0;
 }
 
@@ -659,24 +633,25 @@ read_output(struct trainer *t, bool ended)
 static bool
 read_gradient(struct trainer *t)
 {
-	const size_t head = sizeof(t->head);
-	uint8_t *to = t->head + t->frame;
-	uint64_t want = head - t->frame;
-	if (t->frame >= head) {
-		to = (uint8_t *)area_data(&t->area[AREA_GRADS]) + t->frame - head;
-		want = t->frames - t->frame;
+	struct start *s = &t->start;
+	const size_t head = sizeof(s->head);
+	uint8_t *to = s->head + s->frame;
+	uint64_t want = head - s->frame;
+	if (s->frame >= head) {
+		to = (uint8_t *)area_data(&t->area[AREA_GRADS]) + s->frame - head;
+		want = s->frame_size - s->frame;
 	}
-	const ssize_t n = read(t->proc.end[PIPE_GRADS], to, want);
+	const ssize_t n = read(t->keeper.process.end[PIPE_GRADS], to, want);
 	if (n <= 0)
 		return n == 0;
-	t->frame += (uint64_t)n;
-	if (t->frame == head) {
-		struct fal_rd r = fal_rd_init(t->head, head);
-		const uint64_t said = fal_get_u64(&r), bytes = t->frames - head;
+	s->frame += (uint64_t)n;
+	if (s->frame == head) {
+		struct fal_rd r = fal_rd_init(s->head, head);
+		const uint64_t said = fal_get_u64(&r), bytes = s->frame_size - head;
 		if (said != bytes)
-			blame(t, false,
-			      "its gradient has %" PRIu64 " bytes, not %" PRIu64, said,
-			      bytes);
+			trainer_blame(t, false,
+				      "its gradient has %" PRIu64 " bytes, not %" PRIu64,
+				      said, bytes);
 	}
 	return false;
 }
@@ -693,66 +668,68 @@ timeout_ms(uint64_t until)
 
 enum { ON_WAKE, ON_END, ON_OUT, ON_GRADS, ON_IN, ON_PARAMS, EVENTS };
 
-/* Waits for bytes, the end of the process or another thread's wake-up, and reads and
- * writes.  False: none of these came before `until` (uv_hrtime). */
+/* Waits for bytes, the end of the process or another thread's wake-up; then reads and
+ * writes. False: the time `until` (uv_hrtime) came first. */
 static bool
-poll_events(struct trainer *t, uint64_t until)
+trainer_poll(struct trainer *t, uint64_t until)
 {
-	const int *end = t->proc.end;
+	const int *end = t->keeper.process.end;
+	const bool reads_gradient = t->start.frame < t->start.frame_size;
 	struct pollfd p[EVENTS] = {
-		[ON_WAKE] = { t->wake, POLLIN, 0 },
+		[ON_WAKE] = { t->wake_fd, POLLIN, 0 },
 		[ON_END] = { t->pidfd, POLLIN, 0 },
 		[ON_OUT] = { end[PIPE_OUT], POLLIN, 0 },
-		[ON_GRADS] = { t->frame < t->frames ? end[PIPE_GRADS] : -1, POLLIN, 0 },
-		[ON_IN] = { waits(&t->lines) ? end[PIPE_IN] : -1, POLLOUT, 0 },
-		[ON_PARAMS] = { waits(&t->params) ? end[PIPE_PARAMS] : -1, POLLOUT, 0 },
+		[ON_GRADS] = { reads_gradient ? end[PIPE_GRADS] : -1, POLLIN, 0 },
+		[ON_IN] = { has_bytes(&t->lines) ? end[PIPE_IN] : -1, POLLOUT, 0 },
+		[ON_PARAMS] = { has_bytes(&t->params) ? end[PIPE_PARAMS] : -1, POLLOUT,
+				0 },
 	};
 	uint64_t wakes;
 	bool eof = false;
 	const int n = poll(p, EVENTS, timeout_ms(until));
 	if (p[ON_WAKE].revents != 0)
-		(void)!read(t->wake, &wakes, sizeof(wakes));
+		(void)!read(t->wake_fd, &wakes, sizeof(wakes));
 	if (p[ON_GRADS].revents != 0 && read_gradient(t))
-		t->closed = "the pipe of its gradients", eof = true;
-	/* The trainer has closed its end. */
+		t->start.closed = "the pipe of its gradients", eof = true;
+	/* POLLERR: the trainer has closed its end. */
 	if ((p[ON_IN].revents & POLLERR) != 0)
-		t->closed = "its standard input", eof = true;
+		t->start.closed = "its standard input", eof = true;
 	if ((p[ON_PARAMS].revents & POLLERR) != 0)
-		t->closed = "the pipe of its parameters", eof = true;
+		t->start.closed = "the pipe of its parameters", eof = true;
 	if ((p[ON_OUT].revents | p[ON_END].revents) != 0)
 		eof = read_output(t, p[ON_END].revents != 0) || eof;
-	push(&t->lines, end[PIPE_IN]);
-	push(&t->params, end[PIPE_PARAMS]);
+	outgoing_write(&t->lines, end[PIPE_IN]);
+	outgoing_write(&t->params, end[PIPE_PARAMS]);
 	if (eof && p[ON_END].revents == 0) {
-		(void)poll(&p[ON_END], 1, 200); /* a moment for its status */
-		(void)read_output(t, true);     /* its last word */
+		(void)poll(&p[ON_END], 1, 200); /* ms for its exit status to come */
+		(void)read_output(t, true);     /* its last messages */
 	}
-	t->gone = eof || p[ON_END].revents != 0;
+	t->has_ended = eof || p[ON_END].revents != 0;
 	return n != 0 || uv_hrtime() < until;
 }
 
-/* --- words -------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------- */
 
-/* Was the task of this id cancelled, or are all refused? */
+/* Was the task of this id cancelled, or are all tasks refused? */
 static bool
 is_unwanted(const struct trainer *t, uint64_t id)
 {
-	return t->quit || t->failed || t->unwanted == id;
+	return t->quits || t->is_given_up || t->cancelled_id == id;
 }
 
-/* Sleeps until uv_hrtime() is `until`; false: the task of this id is not wanted. */
-static bool
-sleep_until(struct trainer *t, uint64_t until, uint64_t id)
+bool
+trainer_pause(struct trainer *t, uint64_t id, uint64_t until)
 {
-	struct pollfd p = { t->wake, POLLIN, 0 };
+	struct pollfd p = { t->wake_fd, POLLIN, 0 };
 	uint64_t wakes;
 	while (!is_unwanted(t, id) && uv_hrtime() < until)
 		if (poll(&p, 1, timeout_ms(until)) > 0)
-			(void)!read(t->wake, &wakes, sizeof(wakes));
+			(void)!read(t->wake_fd, &wakes, sizeof(wakes));
 	return !is_unwanted(t, id);
 }
 
-/* Takes the next word from `in`.  False: there is none, or the trainer is blamed for it.
+/* Takes the next message from `in`.  False: there is none, or the trainer is blamed for
+ * it.
  */
 static bool
 next_word(struct trainer *t, struct fal_grad_word *w)
@@ -762,72 +739,73 @@ next_word(struct trainer *t, struct fal_grad_word *w)
 	struct fal_diag why;
 	if (nl == NULL && t->in.n > FAL_GRAD_LINE_MAX)
 		blame_output(t, "a line of more than 65536 bytes", p, t->in.n);
-	if (nl == NULL || t->blamed)
+	if (nl == NULL || t->is_blamed)
 		return false;
 	const size_t n = (size_t)(nl - p);
 	const int err = fal_grad_get(p, n, w, &why);
 	if (err == FAL_EVERSION)
-		blame(t, true, "its hello: %s", why.text);
+		trainer_blame(t, true, "its hello: %s", why.text);
 	else if (err < 0)
 		blame_output(t, why.text, p, n);
 	else if (w->op == FAL_GRAD_REFUSE)
-		blame(t, true, "it refuses: %s", w->why);
+		trainer_blame(t, true, "it refuses: %s", w->why);
 	memmove(t->in.p, t->in.p + n + 1, t->in.n - n - 1);
 	t->in.n -= n + 1;
-	return !t->blamed;
+	return !t->is_blamed;
 }
 
-/* Waits for the next word.  False: the trainer is blamed, the task of this id is not
- * wanted, or none came before `until`. */
+/* Waits for the next message.  False: the trainer is blamed, the task of this id is not
+ * wanted, or the time `until` came first. */
 static bool
 await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w)
 {
 	while (!next_word(t, w)) {
-		if (!t->blamed && t->gone)
+		if (!t->is_blamed && t->has_ended)
 			blame_end(t);
-		if (t->blamed || is_unwanted(t, id) || !poll_events(t, until))
+		if (t->is_blamed || is_unwanted(t, id) || !trainer_poll(t, until))
 			return false;
 	}
 	return true;
 }
 
-/* The word answers nothing that the trainer was asked. */
+/* Blames the trainer for a message that answers no request. */
 static void
 blame_word(struct trainer *t, const struct fal_grad_word *w)
 {
 	if (w->op == FAL_GRAD_HELLO)
-		blame(t, false, "it says hello again");
+		trainer_blame(t, false, "it says hello again");
 	else
-		blame(t, false, "it answers task %" PRIu64 ", which it does not have",
-		      w->id);
+		trainer_blame(t, false,
+			      "it answers task %" PRIu64 ", which it does not have",
+			      w->id);
 }
 
 static void
 await_hello(struct trainer *t, uint64_t id)
 {
 	struct fal_grad_word w;
-	const bool said =
-		await_word(t, id, t->started + (t->late ? hello_ns : say_ns), &w);
+	const uint64_t limit = t->start.warned ? hello_ns : warn_ns;
+	const bool said = await_word(t, id, t->started_at + limit, &w);
 	if (said && w.op != FAL_GRAD_HELLO) {
-		blame(t, false, "it answers before it was asked");
-	} else if (said && t->greeted && !fal_grad_alike(&t->hello, &w.hello)) {
-		blame(t, true, "its hello is not that of its first start");
+		trainer_blame(t, false, "it answers before it was asked");
+	} else if (said && t->has_hello && !fal_grad_alike(&t->hello, &w.hello)) {
+		trainer_blame(t, true, "its hello is not that of its first start");
 	} else if (said) {
 		t->hello = w.hello;
-		t->greeted = true;
+		t->has_hello = true;
 		t->stage = GREETED;
-	} else if (t->blamed || is_unwanted(t, id)) {
+	} else if (t->is_blamed || is_unwanted(t, id)) {
 		return;
-	} else if (t->late) {
-		blame(t, false, "no hello within %d s", (int)(hello_ns / S));
+	} else if (t->start.warned) {
+		trainer_blame(t, false, "no hello within %d s", (int)(hello_ns / S));
 	} else {
-		t->late = true;
+		t->start.warned = true;
 		fal_cli_err(PROG, "trainer %u: no hello yet", t->conf.number);
 	}
 }
 
 static void
-tell_job(struct trainer *t)
+send_job(struct trainer *t)
 {
 	const struct trainer_job *j = t->job;
 	struct fal_grad_job line = j->job;
@@ -838,37 +816,37 @@ tell_job(struct trainer *t)
 		err = area_map(&t->area[AREA_SAMPLES], &j->samples, j->samples_bytes,
 			       true);
 	if (err < 0) {
-		blame(t, false, "memory to share: %s", fal_strerror(err));
+		trainer_blame(t, false, "memory to share: %s", fal_strerror(err));
 		return;
 	}
 	line.params = t->area[AREA_PARAMS].shape;
 	line.grads = t->area[AREA_GRADS].shape;
 	line.samples = t->area[AREA_SAMPLES].shape;
 	fal_grad_put_job(&t->lines.b, &line);
-	t->stage = TOLD;
+	t->stage = HAS_JOB;
 }
 
-/* Brings the trainer to this stage, GREETED or TOLD.  False: the task of this id is not
- * wanted, or the trainer was given up. */
+/* Brings the trainer to this stage, GREETED or HAS_JOB.  False: the task of this id is
+ * not wanted, or the trainer was given up. */
 static bool
-make_ready(struct trainer *t, uint64_t id, enum stage stage)
+trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 {
 	struct fal_grad_word w;
 	while (!is_unwanted(t, id)) {
-		if (t->blamed) {
-			end_blamed(t);
+		if (t->is_blamed) {
+			trainer_end_blamed(t);
 		} else if (t->stage == ENDED) {
-			if (sleep_until(t, t->restart, id))
-				start(t);
+			if (trainer_pause(t, id, t->restart_at))
+				trainer_start_process(t);
 		} else if (t->stage == STARTED) {
 			await_hello(t, id);
 		} else if (stage == GREETED) {
 			return true;
 		} else if (t->stage == GREETED) {
-			tell_job(t);
-		} else if (await_word(t, id, 0, &w)) { /* it may have ended meanwhile */
+			send_job(t);
+		} else if (await_word(t, id, 0, &w)) { /* notes an end meanwhile */
 			blame_word(t, &w);
-		} else if (!t->blamed) {
+		} else if (!t->is_blamed) {
 			return !is_unwanted(t, id);
 		}
 	}
@@ -877,20 +855,20 @@ make_ready(struct trainer *t, uint64_t id, enum stage stage)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* How long a task of this kind may take: much longer than any of the last ones. */
+/* The time limit of a task of this kind: much longer than any of the last tasks took. */
 static uint64_t
-allowed(const struct trainer *t, unsigned kind)
+task_limit_ns(const struct trainer *t, unsigned kind)
 {
 	uint64_t longest = 0;
 	for (int i = 0; i < HISTORY; i++)
 		if (t->history[kind][i] > longest)
 			longest = t->history[kind][i];
-	return t->known[kind] == 0 ? unknown_ns : least_ns + 8 * longest;
+	return t->known[kind] == 0 ? first_limit_ns : least_limit_ns + 8 * longest;
 }
 
-/* Puts the area's file, behind its length, into the pipe of parameters. */
+/* Puts the area's file, after its length, into the pipe of parameters. */
 static void
-put_file(struct trainer *t, const struct area *a)
+put_area_file(struct trainer *t, const struct area *a)
 {
 	fal_put_u64(&t->params.b, a->shape.bytes);
 	fal_put_bytes(&t->params.b, a->map, a->shape.bytes);
@@ -899,31 +877,32 @@ put_file(struct trainer *t, const struct area *a)
 static void
 send_task(struct trainer *t, const struct trainer_task *task)
 {
+	struct start *s = &t->start;
 	const bool pipes = t->hello.pipes;
 	const struct area *params = &t->area[AREA_PARAMS],
 			  *samples = &t->area[AREA_SAMPLES];
 	struct fal_grad_task line = task->line;
-	if (t->serial != task->serial) {
+	if (s->serial != task->serial) {
 		fal_model_pack(t->job->model, task->params, area_data(params));
-		t->serial = task->serial;
-		t->edition++;
+		s->serial = task->serial;
+		s->edition++;
 		if (pipes) {
 			fal_grad_put_params(&t->lines.b, line.version);
-			put_file(t, params);
+			put_area_file(t, params);
 		}
 	}
-	line.edition = t->edition;
+	line.edition = s->edition;
 	line.params = params->shape.data;
 	line.grads = t->area[AREA_GRADS].shape.data;
 	line.samples = samples->shape.data;
 	fal_grad_put_task(&t->lines.b, &line);
 	if (pipes && t->hello.samples)
-		put_file(t, samples);
-	t->frame = 0;
-	t->frames = pipes && !line.eval ? sizeof(t->head) + t->job->params_bytes : 0;
-	t->why_failed.text[0] = '\0';
-	push(&t->lines, t->proc.end[PIPE_IN]);
-	push(&t->params, t->proc.end[PIPE_PARAMS]);
+		put_area_file(t, samples);
+	s->frame = 0;
+	s->frame_size = pipes && !line.eval ? sizeof(s->head) + t->job->params_bytes : 0;
+	s->fail.text[0] = '\0';
+	outgoing_write(&t->lines, t->keeper.process.end[PIPE_IN]);
+	outgoing_write(&t->params, t->keeper.process.end[PIPE_PARAMS]);
 }
 
 /* Waits for the answer to the task; `*cancels`: the trainer was told to cancel the task.
@@ -932,13 +911,14 @@ static bool
 await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w,
 	     bool *cancels)
 {
+	const struct start *s = &t->start;
 	bool said = false;
-	while (!said && !t->blamed && !t->quit) {
+	while (!said && !t->is_blamed && !t->quits) {
 		said = await_word(t, *cancels ? any_id : id, until, w);
-		if (said || t->blamed || t->quit)
+		if (said || t->is_blamed || t->quits)
 			continue;
 		if (*cancels || !is_unwanted(t, id)) {
-			blame(t, false, "no answer in time");
+			trainer_blame(t, false, "no answer in time");
 		} else {
 			*cancels = true;
 			fal_grad_put_cancel(&t->lines.b, id);
@@ -947,53 +927,55 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_wor
 	if (said && (w->op == FAL_GRAD_HELLO || w->id != id))
 		blame_word(t, w);
 	else if (said && w->op == FAL_GRAD_CANCELLED && !*cancels)
-		blame(t, false, "it cancelled task %" PRIu64 " by itself", id);
-	else if (said && w->op != FAL_GRAD_DONE && t->frame > 0)
-		blame(t, false, "it sent a gradient for a task that has none");
+		trainer_blame(t, false, "it cancelled task %" PRIu64 " by itself", id);
+	else if (said && w->op != FAL_GRAD_DONE && s->frame > 0)
+		trainer_blame(t, false, "it sent a gradient for a task that has none");
 	/* The gradient may still be coming by a pipe. */
-	while (said && w->op == FAL_GRAD_DONE && !t->blamed && t->frame < t->frames) {
-		if (t->quit)
+	while (said && w->op == FAL_GRAD_DONE && !t->is_blamed &&
+	       s->frame < s->frame_size) {
+		if (t->quits)
 			return false;
-		if (t->gone)
+		if (t->has_ended)
 			blame_end(t);
-		else if (!poll_events(t, until))
-			blame(t, false, "no answer in time");
+		else if (!trainer_poll(t, until))
+			trainer_blame(t, false, "no answer in time");
 	}
-	return said && !t->blamed;
+	return said && !t->is_blamed;
 }
 
 uint64_t
-trainer_start(struct trainer *t, uint64_t id)
+trainer_prepare(struct trainer *t, uint64_t id)
 {
-	return make_ready(t, id, TOLD) ? t->starts : 0;
+	return trainer_reach(t, id, HAS_JOB) ? t->starts : 0;
 }
 
 void *
 trainer_samples(const struct trainer *t)
 {
-	assert(t->stage == TOLD);
+	assert(t->stage == HAS_JOB);
 	return t->hello.samples ? area_data(&t->area[AREA_SAMPLES]) : NULL;
 }
 
 const float *
 trainer_grads(const struct trainer *t)
 {
-	assert(t->stage == TOLD);
+	assert(t->stage == HAS_JOB);
 	return area_data(&t->area[AREA_GRADS]);
 }
 
 void
-trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_made *out)
+trainer_compute(struct trainer *t, const struct trainer_task *task,
+		struct trainer_result *out)
 {
 	const uint64_t id = task->line.id;
 	struct fal_grad_word w;
 	bool cancels = false;
-	*out = (struct trainer_made){ .end = TRAINER_CANCELLED };
-	assert(t->stage == TOLD);
+	*out = (struct trainer_result){ .end = TRAINER_CANCELLED };
+	assert(t->stage == HAS_JOB);
 	if (is_unwanted(t, id))
 		return;
 	send_task(t, task);
-	const uint64_t begun = uv_hrtime(), until = begun + allowed(t, task->kind);
+	const uint64_t begun = uv_hrtime(), until = begun + task_limit_ns(t, task->kind);
 	const bool answered = await_answer(t, id, until, &w, &cancels);
 	out->ns = uv_hrtime() - begun;
 	if (answered) {
@@ -1003,110 +985,113 @@ trainer_do(struct trainer *t, const struct trainer_task *task, struct trainer_ma
 	}
 	if (answered && w.op == FAL_GRAD_DONE) {
 		t->history[task->kind][t->known[task->kind]++ % HISTORY] = out->ns;
-		t->useful = true;
+		t->start.did_task = true;
 	}
 	if (answered && !cancels && w.op == FAL_GRAD_DONE) {
-		t->fails = 0;
+		t->start.fails = 0;
 	} else if (answered && !cancels) {
 		fal_cli_err(PROG, "trainer %u: a task failed: %s", t->conf.number, w.why);
-		set_trouble(t, w.why, "");
-		fal_diag_set(&t->why_failed, 0, "%s", w.why);
-		if (++t->fails == MOST_FAILS)
-			blame(t, false, "it failed at %d tasks in a row", MOST_FAILS);
+		set_last_error(t, w.why, "");
+		fal_diag_set(&t->start.fail, 0, "%s", w.why);
+		if (++t->start.fails == MOST_FAILS)
+			trainer_blame(t, false, "it failed at %d tasks in a row",
+				      MOST_FAILS);
 	}
-	out->end = cancels || t->quit      ? TRAINER_CANCELLED
+	out->end = cancels || t->quits     ? TRAINER_CANCELLED
 		   : !answered             ? TRAINER_LOST
 		   : w.op == FAL_GRAD_FAIL ? TRAINER_FAILED
-					   : TRAINER_MADE;
-	if (t->blamed)
-		end_blamed(t);
-}
-
-bool
-trainer_pause(struct trainer *t, uint64_t id, uint64_t ns)
-{
-	return sleep_until(t, uv_hrtime() + ns, id);
+					   : TRAINER_DONE;
+	if (t->is_blamed)
+		trainer_end_blamed(t);
 }
 
 void
-trainer_fault(struct trainer *t, const char *why)
+trainer_restart(struct trainer *t, const char *why)
 {
-	blame(t, false, "%s", why);
-	end_blamed(t);
+	trainer_blame(t, false, "%s", why);
+	trainer_end_blamed(t);
 }
 
 void
-trainer_begin(struct trainer *t, const struct trainer_job *job)
+trainer_set_job(struct trainer *t, const struct trainer_job *job)
 {
 	t->job = job;
 }
 
 void
-trainer_forget(struct trainer *t)
+trainer_clear_job(struct trainer *t)
 {
 	t->job = NULL;
-	if (t->stage == TOLD && !t->quit)
-		end(t);
+	if (t->stage == HAS_JOB && !t->quits)
+		trainer_end_process(t);
 }
 
 int
-trainer_greet(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag)
+trainer_wait_hello(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag)
 {
-	const bool ready = make_ready(t, any_id, GREETED);
+	const bool ready = trainer_reach(t, any_id, GREETED);
 	*out = t->hello;
 	if (!ready)
-		*diag = t->why;
+		*diag = t->end_reason;
 	return ready ? FAL_OK : FAL_EPERM;
 }
 
 /* --- from other threads ------------------------------------------------------------- */
 
 static void
-wake(struct trainer *t)
+wake_owner(struct trainer *t)
 {
 	const uint64_t one = 1;
-	(void)!write(t->wake, &one, sizeof(one));
+	(void)!write(t->wake_fd, &one, sizeof(one));
 }
 
 void
 trainer_cancel(struct trainer *t, uint64_t id)
 {
-	t->unwanted = id;
-	wake(t);
+	t->cancelled_id = id;
+	wake_owner(t);
 }
 
 void
 trainer_quit(struct trainer *t)
 {
-	t->quit = true;
-	wake(t);
+	t->quits = true;
+	wake_owner(t);
 }
 
 bool
-trainer_failed(const struct trainer *t)
+trainer_is_given_up(const struct trainer *t)
 {
-	return t->failed;
+	return t->is_given_up;
 }
 
 void
-trainer_trouble(struct trainer *t, struct fal_diag *out)
+trainer_last_error(struct trainer *t, struct fal_diag *out)
 {
 	pthread_mutex_lock(&t->mutex);
-	*out = t->trouble;
+	*out = t->last_error;
 	pthread_mutex_unlock(&t->mutex);
 }
 
 uint64_t
-trainer_steps(struct trainer *t)
+trainer_progress(struct trainer *t)
 {
 	const uint64_t answers = t->answers;
-	if (answers == t->seen) /* answers tell as well that it works */
-		t->ticks = process_ticks(t->pid);
-	t->seen = answers;
+	const pid_t pid = t->pid;
+	clockid_t clock;
+	struct timespec cpu;
+	if (answers == t->seen_answers) { /* else the answers show that it works */
+		const bool known = pid != 0 && clock_getcpuclockid(pid, &clock) == 0 &&
+				   clock_gettime(clock, &cpu) == 0;
+		t->ticks = known ? (uint64_t)cpu.tv_sec * 100 +
+					   (uint64_t)cpu.tv_nsec / 10000000
+				 : 0;
+	}
+	t->seen_answers = answers;
 	return answers + t->ticks;
 }
 
-/* --- its beginning and its end ------------------------------------------------------ */
+/* --- creation and end ------------------------------------------------------ */
 
 int
 trainer_new(const struct trainer_conf *conf, struct trainer **out)
@@ -1117,16 +1102,16 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 	t->pause = least_pause / 2;
 	for (int i = 0; i < AREAS; i++)
 		t->area[i].fd = -1;
-	t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	t->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->keeper.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&t->mutex, NULL);
-	sem_init(&t->begun, 0, 0);
-	if (t->wake < 0 || t->stop < 0) {
+	sem_init(&t->keeper.started, 0, 0);
+	if (t->wake_fd < 0 || t->keeper.stop_fd < 0) {
 		trainer_free(t);
 		return FAL_EIO;
 	}
-	start(t);
-	push(&t->lines, t->proc.end[PIPE_IN]);
+	trainer_start_process(t);
+	outgoing_write(&t->lines, t->keeper.process.end[PIPE_IN]);
 	*out = t;
 	return FAL_OK;
 }
@@ -1134,7 +1119,7 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 void
 trainer_close_input(struct trainer *t)
 {
-	int *input = &t->proc.end[PIPE_IN];
+	int *input = &t->keeper.process.end[PIPE_IN];
 	if (t->stage == ENDED || *input < 0)
 		return;
 	close(*input);
@@ -1148,18 +1133,18 @@ trainer_free(struct trainer *t)
 	if (t == NULL)
 		return;
 	trainer_close_input(t);
-	while (t->stage != ENDED && !t->gone && poll_events(t, t->kill_at))
-		fal_buf_clear(&t->in); /* nobody hears it any more */
-	end(t);
-	if (t->wake >= 0)
-		close(t->wake);
-	if (t->stop >= 0)
-		close(t->stop);
-	sem_destroy(&t->begun);
+	while (t->stage != ENDED && !t->has_ended && trainer_poll(t, t->kill_at))
+		fal_buf_clear(&t->in); /* no longer wanted */
+	trainer_end_process(t);
+	if (t->wake_fd >= 0)
+		close(t->wake_fd);
+	if (t->keeper.stop_fd >= 0)
+		close(t->keeper.stop_fd);
+	sem_destroy(&t->keeper.started);
 	pthread_mutex_destroy(&t->mutex);
 	fal_buf_free(&t->lines.b);
 	fal_buf_free(&t->params.b);
 	fal_buf_free(&t->in);
-	fal_buf_free(&t->err);
+	fal_buf_free(&t->keeper.err);
 	free(t);
 }

@@ -17,97 +17,100 @@ struct trainer_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number;
-	unsigned mute; /* starts in a row without a hello, after which it is given up; 0:
-			after any error */
+	/* Starts in a row without a hello, after which the trainer is given up; 0: any
+	 * error is the last. */
+	unsigned max_silent_starts;
 };
 
-/* Starts the process, and does not wait for it.  FAL_EIO. */
+/* Starts the process without waiting for it.  FAL_EIO. */
 int trainer_new(const struct trainer_conf *conf, struct trainer **out);
 
-/* For any thread: ends a task that is under way, as cancelled, and refuses all later
- * ones. The trainer's standard input stays open. */
+/* For any thread: cancels the task under way, and refuses all later tasks.  The trainer's
+ * standard input stays open. */
 void trainer_quit(struct trainer *t);
 
-/* Closes the trainer's standard input: the process has two seconds to end.  Before
+/* Closes the trainer's standard input: the process has two seconds to end.  Called before
  * trainer_free, so that several trainers end at the same time. */
 void trainer_close_input(struct trainer *t);
 
-/* Closes the standard input, and kills the process once its two seconds are over.  NULL:
- * nothing. */
+/* Closes the standard input, and kills the process once its two seconds are over.  Does
+ * nothing with NULL. */
 void trainer_free(struct trainer *t);
 
-/* Waits for the first hello.  FAL_EPERM: the trainer was given up, with `diag`. */
-int trainer_greet(struct trainer *t, struct fal_grad_hello *out, struct fal_diag *diag);
+/* Waits for the first hello.  FAL_EPERM, with `diag`: the trainer was given up. */
+int trainer_wait_hello(struct trainer *t, struct fal_grad_hello *out,
+		       struct fal_diag *diag);
 
-/* A job, kept until trainer_forget; its headers lay out the shared memory. */
+/* A job.  Its headers lay out the shared memory. */
 struct trainer_job {
 	struct fal_grad_job job;
-	struct fal_buf params, samples; /* headers, of safetensors, without lengths */
-	const struct fal_model *model;  /* where tensors lie in a flat vector */
+	struct fal_buf params, samples; /* safetensors headers without their lengths */
+	const struct fal_model *model;  /* the layout of tensors in a flat vector */
 	uint64_t params_bytes, samples_bytes;
-	const char **buffer; /* of `job` */
+	const char **buffer; /* array of `job` */
 };
 
-/* Sets the job.  The trainer was told of none since trainer_new or trainer_forget. */
-void trainer_begin(struct trainer *t, const struct trainer_job *job);
+/* Sets the job, kept until trainer_clear_job.  No job may be set. */
+void trainer_set_job(struct trainer *t, const struct trainer_job *job);
 
-/* Clears the job.  A process that was told of the job is ended; the next task starts
- * another one. */
-void trainer_forget(struct trainer *t);
+/* Clears the job.  A process that was sent the job is ended; the next task starts another
+ * process. */
+void trainer_clear_job(struct trainer *t);
 
-/* TRAINER_FAILED: the trainer said so; TRAINER_LOST: the process was ended, or ended by
- * itself. */
-enum trainer_end { TRAINER_MADE, TRAINER_CANCELLED, TRAINER_FAILED, TRAINER_LOST };
+/* TRAINER_FAILED: the trainer answered with an error; TRAINER_LOST: the process was
+ * ended, or ended by itself. */
+enum trainer_end { TRAINER_DONE, TRAINER_CANCELLED, TRAINER_FAILED, TRAINER_LOST };
 
-struct trainer_made {
+struct trainer_result {
 	enum trainer_end end;
-	double loss; /* of TRAINER_MADE, as the two below */
-	uint32_t right;
-	uint64_t ns; /* since it could begin */
+	double loss;    /* for TRAINER_DONE */
+	uint32_t right; /* for TRAINER_DONE */
+	uint64_t ns;    /* from sending the task to its end */
 };
 
 enum { TRAINER_KINDS = 4 };
 
 struct trainer_task {
-	struct fal_grad_task line; /* all but edition and where data begin */
+	struct fal_grad_task line; /* all but edition and data offsets */
 	const float *params;
-	uint64_t serial; /* another one for other parameters; not 0 */
-	unsigned kind;   /* below TRAINER_KINDS: those of a kind take about as long */
+	uint64_t serial; /* identifies the parameters; not 0 */
+	unsigned kind;   /* below TRAINER_KINDS: tasks of a kind take about as long */
 };
 
 /* Waits until the process has started and knows the job.  Returns the number of starts so
  * far, or 0: the task of this id was cancelled, or the trainer was given up. */
-uint64_t trainer_start(struct trainer *t, uint64_t id);
+uint64_t trainer_prepare(struct trainer *t, uint64_t id);
 
-/* The memory for the samples of the next task, between trainer_start and trainer_do;
- * NULL: the trainer wants none. */
+/* The memory for the samples of the next task, between trainer_prepare and
+ * trainer_compute; NULL: the trainer wants no samples. */
 void *trainer_samples(const struct trainer *t);
 
-/* Has a task done by the process that trainer_start waited for. */
-void trainer_do(struct trainer *t, const struct trainer_task *task,
-		struct trainer_made *out);
+/* Has the process that trainer_prepare waited for compute a task. */
+void trainer_compute(struct trainer *t, const struct trainer_task *task,
+		     struct trainer_result *out);
 
-/* The tensors of the gradient that was made last, until the next of these calls.  A
- * trainer that breaks the rules may write there meanwhile. */
+/* The tensors of the last gradient, valid until the next of these calls.  A trainer that
+ * breaks the rules may write there meanwhile. */
 const float *trainer_grads(const struct trainer *t);
 
 /* For any thread: cancels the task of this id, under way or still to come. */
 void trainer_cancel(struct trainer *t, uint64_t id);
 
-/* Waits for a while, as before another try of the task; false: the task was cancelled. */
-bool trainer_pause(struct trainer *t, uint64_t id, uint64_t ns);
+/* Waits until uv_hrtime() is `until`, as before a retry of the task.  False: the task was
+ * cancelled, or the trainer was given up. */
+bool trainer_pause(struct trainer *t, uint64_t id, uint64_t until);
 
-/* The trainer did something wrong: ends the process, which is to start again. */
-void trainer_fault(struct trainer *t, const char *why);
+/* The trainer made the error `why`: ends the process, which starts again later. */
+void trainer_restart(struct trainer *t, const char *why);
 
 /* For any thread: was the trainer given up?  The reason was logged, if the trainer has
  * ever said hello. */
-bool trainer_failed(const struct trainer *t);
+bool trainer_is_given_up(const struct trainer *t);
 
-/* For any thread: the last error, and the trainer's last words about it. */
-void trainer_trouble(struct trainer *t, struct fal_diag *out);
+/* For any thread: the last error, and the trainer's last line about it. */
+void trainer_last_error(struct trainer *t, struct fal_diag *out);
 
-/* A number that grows while the trainer works; for one thread, whichever that is. */
-uint64_t trainer_steps(struct trainer *t);
+/* A number that grows while the trainer works; for one thread at a time, any thread. */
+uint64_t trainer_progress(struct trainer *t);
 
 #endif

@@ -1,4 +1,5 @@
-/* The options of the command line, and the check of a job against them. */
+/* The options of the command line, and the modes of falcon-work that they select.  Each
+ * mode returns an exit code. */
 #ifndef WORK_WORK_H
 #define WORK_WORK_H
 
@@ -10,34 +11,40 @@
 
 #define PROG "falcon-work"
 
-struct exec;
+struct trainer_pool;
 
 struct work_opt {
-	struct fal_addr addr[FAL_ADDRS_MAX]; /* tried one after the other */
+	struct fal_addr addr[FAL_ADDRS_MAX]; /* the coordinator's; tried in turn */
 	size_t addrs;
 	const struct fal_client_key *key;
-	const char *name;  /* of this worker */
-	const char *cache; /* NULL: none */
-	const char *data;  /* directory of a local copy; NULL: none */
+	const char *name;      /* this worker's */
+	const char *cache_dir; /* NULL: no cache */
+	const char *data_dir;  /* a local copy of the data; NULL: none */
 	uint32_t lanes_min, lanes_max, cores;
-	struct fal_emul *emulate; /* NULL: none */
+	struct fal_emul *emulate; /* NULL: no emulation */
 	enum fal_compress compress;
-	uint64_t program;    /* bytes of it */
-	uint64_t max_memory; /* bytes; 0: any */
-	uint64_t give_up;    /* seconds without a coordinator; 0: never */
-	struct exec *exec;   /* NULL: the net of this process computes */
+	uint64_t program_bytes;        /* memory of the program without a job */
+	uint64_t max_memory;           /* bytes; 0: no limit */
+	uint64_t give_up;              /* seconds without a coordinator; 0: never */
+	struct trainer_pool *trainers; /* NULL: the net of this process computes */
 	bool verbose;
 };
 
-/* Memory of a job: resident bytes at the peak, and address space beside them that is
- * hardly used. */
-struct need {
-	uint64_t bytes, space;
-};
+/* The worker's life with its coordinator: connects, receives the job, computes tasks,
+ * reconnects, leaves.  Returns when the job is done, a signal has ended the worker, or
+ * nothing can be done; the reason is on stderr. */
+int session_run(const struct work_opt *opt);
 
-/* Logs that the job "needs", or "now needs", so many MiB, unless `said` bytes are as
- * many.  FAL_ENOMEM, with `diag`: the need is beyond --max-memory. */
-int need_judge(const struct work_opt *opt, const char *job, const char *needs,
-	       struct need need, uint64_t said, struct fal_diag *diag);
+/* --eval and --predict, which need no coordinator and no key: evaluates the parameters of
+ * `model` on the test set of the job file `job` and prints right, total, accuracy and
+ * loss, as far as opt->max_memory allows.  With a file of `samples`: prints for each
+ * sample the most probable class and its probability. */
+int eval_run(const struct work_opt *opt, const char *job, const char *model,
+	     const char *samples, bool json);
+
+/* --try, the check of a trainer, which needs no coordinator and no key: has `command`
+ * compute a few tasks of the job file `job`, and prints what the trainer does well and
+ * what has to be changed.  FAL_EXIT_NO: something has to be changed. */
+int try_run(const struct work_opt *opt, const char *job, const char *command);
 
 #endif

@@ -1,14 +1,14 @@
-/* The numbers of versions.  The model of the job has versions 0, 1, 2, …: they are of
- * line 0.  A group that steps a model of its own between its pushes (groups, mode=delta)
- * has its own line, 1, 2, …; the number of its versions begins with that of the line, so
- * that no number stands for two.  Numbers are ordered within a line only.
+/* The numbers of versions.  The versions 0, 1, 2, … of the job's model are of line 0.  A
+ * group that steps a model of its own between its pushes (groups, mode=delta) has a line
+ * of its own, 1, 2, …; the upper bits of its version numbers are the line, so that no two
+ * versions have one number.  Numbers are ordered within a line only.
  */
 #ifndef FAL_BASE_BRANCH_H
 #define FAL_BASE_BRANCH_H
 
 #include <stdint.h>
 
-enum { FAL_BRANCH_BITS = 40 }; /* of a version's number within its line */
+enum { FAL_BRANCH_BITS = 40 }; /* bits of a version's number within its line */
 
 /* The line of version `version`. */
 static inline uint32_t

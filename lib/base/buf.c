@@ -28,7 +28,7 @@ fal_buf_room(struct fal_buf *b, size_t n)
 {
 	if (b->err != 0)
 		return NULL;
-	/* At least 1, so that no room in an empty buffer has an address, too. */
+	/* At least 1, so that an empty room has an address, too. */
 	if (n > SIZE_MAX - b->n ||
 	    FAL_GROW(b->p, b->cap, b->n + n != 0 ? b->n + n : 1) < 0) {
 		b->err = FAL_ENOMEM;
@@ -94,20 +94,20 @@ fal_put_str(struct fal_buf *b, const char *s)
 void
 fal_put_fmt(struct fal_buf *b, const char *fmt, ...)
 {
-	/* Mostly what there is of room is enough. */
+	/* Mostly the room at hand is enough. */
 	const size_t had = b->err == 0 ? b->cap - b->n : 0;
-	va_list ap, again;
+	va_list ap, copy;
 	va_start(ap, fmt);
-	va_copy(again, ap);
+	va_copy(copy, ap);
 	int n = vsnprintf(had > 0 ? (char *)b->p + b->n : NULL, had, fmt, ap);
 	va_end(ap);
 	uint8_t *room = n < 0 ? NULL : fal_buf_room(b, (size_t)n + 1);
 	if (room != NULL) {
 		if ((size_t)n >= had)
-			vsnprintf((char *)room, (size_t)n + 1, fmt, again);
+			vsnprintf((char *)room, (size_t)n + 1, fmt, copy);
 		b->n--;
 	}
-	va_end(again);
+	va_end(copy);
 }
 
 const uint8_t *

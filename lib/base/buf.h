@@ -1,7 +1,7 @@
 /* Bytes out (struct fal_buf) and bytes in (struct fal_rd), little-endian.
  *
- * Both carry a sticky error: a chain of puts or gets is written without tests between,
- * and judged once at its end (fal_buf_err, fal_rd_end).
+ * Both keep the first error: a chain of puts or gets has no checks between, and one at
+ * its end (b->err, fal_rd_end).
  */
 #ifndef FAL_BASE_BUF_H
 #define FAL_BASE_BUF_H
@@ -20,8 +20,8 @@ struct fal_buf {
 
 void fal_buf_free(struct fal_buf *b);  /* frees; `b` is empty again */
 void fal_buf_clear(struct fal_buf *b); /* n = 0, err = 0; keeps the memory */
-/* Returns room for n more bytes and counts them as used, or NULL (sticky error); never
- * NULL without an error, also for n = 0. */
+/* Returns room for n more bytes and counts them as used.  NULL: an error, which is kept;
+ * never NULL without an error, also for n = 0. */
 uint8_t *fal_buf_room(struct fal_buf *b, size_t n);
 void fal_put_bytes(struct fal_buf *b, const void *p, size_t n);
 void fal_put_u8(struct fal_buf *b, uint8_t v);
@@ -30,7 +30,7 @@ void fal_put_u32(struct fal_buf *b, uint32_t v);
 void fal_put_u64(struct fal_buf *b, uint64_t v);
 /* A string as u16 length and bytes, without NUL; longer than 65535: FAL_ELIMIT. */
 void fal_put_str(struct fal_buf *b, const char *s);
-/* printf without the NUL. */
+/* Formats as printf, without the NUL. */
 void fal_put_fmt(struct fal_buf *b, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -52,13 +52,13 @@ uint8_t fal_get_u8(struct fal_rd *r);
 uint16_t fal_get_u16(struct fal_rd *r);
 uint32_t fal_get_u32(struct fal_rd *r);
 uint64_t fal_get_u64(struct fal_rd *r);
-/* n bytes in place, borrowed from the input; NULL when they are not there. */
+/* n bytes in place, borrowed from the input; NULL: the input is shorter. */
 const uint8_t *fal_get_bytes(struct fal_rd *r, size_t n);
-/* A string of at most cap-1 bytes, NUL-terminated into `out`; a longer one or one with
- * a control character is FAL_EFORMAT. */
+/* Reads a string of at most cap-1 bytes to `out`, with a NUL; FAL_EFORMAT for a longer
+ * string or one with a control character. */
 void fal_get_str(struct fal_rd *r, char *out, size_t cap);
-/* The verdict: 0 when every get succeeded and nothing is left, else the error
- * (FAL_EFORMAT for trailing bytes). */
+/* Returns 0 if every get succeeded and no byte is left, else the error (FAL_EFORMAT for
+ * bytes left). */
 int fal_rd_end(const struct fal_rd *r);
 
 #endif

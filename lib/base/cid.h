@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Worker id (from 1) and that worker's own count (from 1), or, with this bit, the
- * coordinator's: it was claimed when it was granted.  {0, 0} names none. */
+/* A worker's id (from 1) and a number (from 1): the worker's own count, or, with the bit
+ * FAL_PRECLAIMED, the coordinator's for a task that was claimed when it was granted.  {0,
+ * 0} names no contribution. */
 struct fal_cid {
 	uint32_t worker;
 	uint32_t seq;

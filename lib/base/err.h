@@ -1,8 +1,8 @@
 /* Error codes and one-line diagnoses.
  *
- * Every fallible function of the library returns 0 or a negative enum fal_err and
- * sets its results only on success.  The library never prints and never exits, but for
- * a lack of memory that nobody outside can bring about (fal_out_of_memory, base/mem.h).
+ * Every fallible function of the library returns 0 or a negative enum fal_err and sets
+ * its results only on success.  The library never prints and never exits, but for a lack
+ * of memory that no peer can cause (fal_out_of_memory, base/mem.h).
  */
 #ifndef FAL_BASE_ERR_H
 #define FAL_BASE_ERR_H
@@ -20,12 +20,12 @@ enum fal_err {
 	FAL_ELIMIT = -5,     /* larger than the limit that the receiver chose */
 	FAL_EAUTH = -6,      /* does not authenticate */
 	FAL_EPERM = -7,      /* the role may not do this */
-	FAL_EVERSION = -8,   /* protocol version not spoken here */
+	FAL_EVERSION = -8,   /* protocol version not supported */
 	FAL_ESTATE = -9,     /* right message, wrong moment */
 	FAL_EFENCED = -10,   /* contribution was fenced */
-	FAL_ENOENT = -11,    /* no such thing */
-	FAL_EIO = -12,       /* the operating system refused; errno says more */
-	FAL_EEXIST = -13,    /* is there already */
+	FAL_ENOENT = -11,    /* not found */
+	FAL_EIO = -12,       /* the operating system refused; see errno */
+	FAL_EEXIST = -13,    /* already exists */
 	FAL_ENONFINITE = -14 /* NaN, infinity, or beyond the range of exact sums */
 };
 
@@ -38,8 +38,8 @@ struct fal_diag {
 };
 
 /* Formats into `diag` (may be NULL) and returns `err`, so that a failing function can
- * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  The result is as
- * fal_text_plain makes it, as it may quote a stranger's bytes. */
+ * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  The text passes through
+ * fal_text_plain, as it may quote a peer's bytes. */
 int fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,4 +1,4 @@
-/* What a file is, by its first bytes: one table for all readers. */
+/* The type of a file by its first bytes: one table for all readers. */
 #ifndef FAL_BASE_FILETYPE_H
 #define FAL_BASE_FILETYPE_H
 
@@ -6,30 +6,30 @@
 
 #include <stddef.h>
 
-enum { FAL_FILETYPE_HEAD = 512 }; /* so many first bytes tell all kinds */
+enum { FAL_FILETYPE_HEAD = 512 }; /* first bytes that tell all types */
 
 struct fal_filetype {
 	enum fal_filetype_is {
 		FAL_FILETYPE_NONE,
 		FAL_FILETYPE_PACKED, /* no reader takes such a file */
-		FAL_FILETYPE_TEXT,   /* a text that only the format `text` takes */
+		FAL_FILETYPE_TEXT,   /* only the format `text` takes such a text */
 		FAL_FILETYPE_NPY,
 		FAL_FILETYPE_IDX,
 		FAL_FILETYPE_SAFETENSORS
 	} is;
-	unsigned at;       /* where `magic` stands */
-	const char *magic; /* of so many bytes: */
+	unsigned at;       /* offset of `magic` */
+	const char *magic; /* n bytes */
 	size_t n;
-	const char *within; /* is among the first bytes, too; NULL: nothing more */
+	const char *within; /* is among the first bytes, too; NULL: no condition */
 	const char *name;   /* "a zip archive: unpack it"; for "FILE: is %s" */
 };
 
-/* The kind of a file that begins with the `n` bytes at `head`; NULL: none of the table.
+/* The type of a file that begins with the `n` bytes at `head`; NULL: not in the table.
  * Static. */
 const struct fal_filetype *fal_filetype_of(const void *head, size_t n);
 
-/* FAL_EFORMAT, with a line that says what the file `name` is, if it is of another known
- * kind than the reader's own; else 0. */
+/* FAL_EFORMAT, with a line about the file `name`: the file is of another type than the
+ * reader's own; else 0. */
 int fal_filetype_refuse(const char *name, const void *head, size_t n,
 			enum fal_filetype_is own, struct fal_diag *diag);
 

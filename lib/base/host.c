@@ -1,4 +1,4 @@
-/* What Falcon runs on: all of it counts on this. */
+/* The properties of machines that all of Falcon relies on. */
 #include <float.h>
 
 _Static_assert(sizeof(void *) == 8,

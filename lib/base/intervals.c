@@ -1,4 +1,4 @@
-/* Sorted runs of numbers; runs that touch are one. */
+/* Sorted intervals of numbers; intervals that touch are merged. */
 #include "base/intervals.h"
 
 #include "base/err.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first run that does not end before `at`. */
+/* The index of the first interval that does not end before `at`. */
 static size_t
-place(const struct fal_intervals *s, uint64_t at)
+interval_index(const struct fal_intervals *s, uint64_t at)
 {
 	return s->n == 0 ? 0 : fal_sorted_place64(&s->v->end, s->n, sizeof(*s->v), at);
 }
 
 static int
-insert(struct fal_intervals *s, size_t at, uint64_t begin, uint64_t end)
+interval_insert(struct fal_intervals *s, size_t at, uint64_t begin, uint64_t end)
 {
 	if (s->n == FAL_INTERVALS_MAX)
 		return FAL_ELIMIT;
@@ -31,13 +31,13 @@ insert(struct fal_intervals *s, size_t at, uint64_t begin, uint64_t end)
 int
 fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end, uint64_t *twice)
 {
-	size_t at = place(s, begin), last = at;
+	size_t at = interval_index(s, begin), last = at;
 	int overlap = 0;
 	if (begin >= end)
 		return 0;
 	if (at == s->n || s->v[at].begin > end)
-		return insert(s, at, begin, end);
-	/* Runs at … last-1 touch the new one, and become one with it. */
+		return interval_insert(s, at, begin, end);
+	/* The intervals at … last-1 touch the new one, and are merged with it. */
 	for (; last < s->n && s->v[last].begin <= end; last++) {
 		const struct fal_interval *v = &s->v[last];
 		if (overlap == 0 && v->begin < end && v->end > begin) {
@@ -56,7 +56,7 @@ fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end, uint64_
 bool
 fal_intervals_has(const struct fal_intervals *s, uint64_t number)
 {
-	const size_t at = place(s, number + 1);
+	const size_t at = interval_index(s, number + 1);
 	return at < s->n && s->v[at].begin <= number;
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static void
-comma(struct fal_buf *b)
+put_comma(struct fal_buf *b)
 {
 	/* A string always ends in a quote, so these bytes are never inside one. */
 	if (b->n > 0 && strchr("{[:\n", b->p[b->n - 1]) == NULL)
@@ -20,7 +20,7 @@ comma(struct fal_buf *b)
 void
 fal_json_open(struct fal_buf *b, char kind)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_u8(b, (uint8_t)kind);
 }
 
@@ -28,16 +28,6 @@ void
 fal_json_close(struct fal_buf *b, char kind)
 {
 	fal_put_u8(b, (uint8_t)kind);
-}
-
-/* How many bytes from here on stand for themselves. */
-static size_t
-plain(const char *s)
-{
-	size_t n = 0;
-	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\')
-		n++;
-	return n;
 }
 
 static void
@@ -48,9 +38,10 @@ put_quoted(struct fal_buf *b, const char *s)
 
 	fal_put_u8(b, '"');
 	while (s < end) {
-		const size_t as_is = plain(s);
-		fal_put_bytes(b, s, as_is);
-		s += as_is;
+		const char *from = s; /* bytes that need no escape */
+		while (*s >= 0x20 && *s < 0x7f && *s != '"' && *s != '\\')
+			s++;
+		fal_put_bytes(b, from, (size_t)(s - from));
 		if (s == end)
 			break;
 		const size_t n = fal_text_char(s, (size_t)(end - s), &c);
@@ -70,7 +61,7 @@ put_quoted(struct fal_buf *b, const char *s)
 void
 fal_json_key(struct fal_buf *b, const char *key)
 {
-	comma(b);
+	put_comma(b);
 	put_quoted(b, key);
 	fal_put_u8(b, ':');
 }
@@ -78,7 +69,7 @@ fal_json_key(struct fal_buf *b, const char *key)
 void
 fal_json_str(struct fal_buf *b, const char *s)
 {
-	comma(b);
+	put_comma(b);
 	put_quoted(b, s);
 }
 
@@ -87,7 +78,7 @@ fal_json_u64(struct fal_buf *b, uint64_t v)
 {
 	char digits[20];
 	size_t at = sizeof(digits);
-	comma(b);
+	put_comma(b);
 	do
 		digits[--at] = (char)('0' + v % 10);
 	while ((v /= 10) != 0);
@@ -118,21 +109,21 @@ fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n)
 void
 fal_json_i64(struct fal_buf *b, int64_t v)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_fmt(b, "%" PRId64, v);
 }
 
 void
 fal_json_bool(struct fal_buf *b, bool v)
 {
-	comma(b);
+	put_comma(b);
 	fal_put_fmt(b, "%s", v ? "true" : "false");
 }
 
 void
 fal_json_num(struct fal_buf *b, double v)
 {
-	comma(b);
+	put_comma(b);
 	if (!isfinite(v)) {
 		fal_put_fmt(b, "null");
 		return;
@@ -147,9 +138,9 @@ fal_json_num(struct fal_buf *b, double v)
 	fal_put_fmt(b, "%s", text);
 }
 
-/* Puts what "%.6f" prints of it, several times as fast; false: v is none of those that a
- * trace is full of, from 0 to some years in seconds.  v·10^6 is the sum of two doubles,
- * so that it is rounded as printf does, to the even one of two that are as near. */
+/* Writes the text of "%.6f", several times as fast.  False: v is not between 0 and some
+ * years in seconds, the numbers that traces are full of.  v·10^6 is the sum of two
+ * doubles, so that it is rounded as printf does, to even where two are as near. */
 static bool
 put_micros(struct fal_buf *b, double v)
 {
@@ -174,7 +165,7 @@ put_micros(struct fal_buf *b, double v)
 void
 fal_json_fixed(struct fal_buf *b, double v, int decimals)
 {
-	comma(b);
+	put_comma(b);
 	if (decimals == 6 && put_micros(b, v))
 		return;
 	if (isfinite(v))

@@ -1,7 +1,7 @@
-/* Reads JSON with jansson, and holds nothing against the text that was for want of
- * memory: jansson may go on without what an allocation was for (2.14 drops a byte of a
- * string, or a member of a copy), or say that a member is missing.  So all of Falcon's
- * goes through here, where each of its allocations is watched.
+/* Reads JSON with jansson, without mistaking a lack of memory for a fault of the text:
+ * after a failed allocation jansson may go on with a byte of a string or a member of a
+ * copy less (2.14), or report a missing member.  So all JSON is read here, where each of
+ * its allocations is watched.
  */
 #ifndef FAL_BASE_JSON_LOAD_H
 #define FAL_BASE_JSON_LOAD_H
@@ -9,11 +9,11 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* json_loadb.  NULL: it is none, and why->text says what it is not; or we are out of
- * memory, and the text is empty. */
+/* As json_loadb.  NULL: the text is no JSON, for the reason why->text; or there is no
+ * memory, and why->text is empty. */
 json_t *fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why);
 
-/* json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` (NULL: none, too) is not so;
+/* As json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` is not so, or NULL;
  * FAL_ENOMEM. */
 int fal_json_unpack(json_t *o, json_error_t *why, size_t flags, const char *fmt, ...);
 

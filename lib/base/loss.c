@@ -1,10 +1,10 @@
-/* Losses as they travel. */
+/* Losses in messages. */
 #include "base/loss.h"
 
 #include <math.h>
 
 static int64_t
-most(uint32_t samples)
+loss_bound(uint32_t samples)
 {
 	return (int64_t)samples * FAL_LOSS_MAX << FAL_LOSS_BITS;
 }
@@ -13,20 +13,20 @@ int64_t
 fal_loss_said(double loss, uint32_t samples)
 {
 	const double bound = (double)samples * FAL_LOSS_MAX;
-	const double is = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
-	return llrint(ldexp(is, FAL_LOSS_BITS));
+	const double bounded = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
+	return llrint(ldexp(bounded, FAL_LOSS_BITS));
 }
 
 bool
 fal_loss_fits(int64_t loss, uint32_t samples)
 {
-	return loss >= -most(samples) && loss <= most(samples);
+	return loss >= -loss_bound(samples) && loss <= loss_bound(samples);
 }
 
 bool
 fal_loss_known(int64_t loss, uint32_t samples)
 {
-	return loss > -most(samples) && loss < most(samples);
+	return loss > -loss_bound(samples) && loss < loss_bound(samples);
 }
 
 double

@@ -1,4 +1,4 @@
-/* A loss as it travels: falcon-protocol(7), the types of its fields. */
+/* A loss in messages: falcon-protocol(7), the types of its fields. */
 #ifndef FAL_BASE_LOSS_H
 #define FAL_BASE_LOSS_H
 
@@ -6,22 +6,21 @@
 #include <stdint.h>
 
 enum {
-	FAL_LOSS_MAX =
-		65536,     /* of a sample, either way; what is beyond is said as that */
-	FAL_LOSS_BITS = 20 /* losses travel as llrint(loss · 2^20) */
+	FAL_LOSS_MAX = 65536, /* bound of a sample's loss, either way */
+	FAL_LOSS_BITS = 20    /* losses travel as llrint(loss · 2^20) */
 };
 
-/* Σ loss of so many samples, as it travels; NAN, which is not known, as the bound: not as
- * a good one. */
+/* The sum of so many samples' losses as it travels; NAN, not known, becomes the upper
+ * bound, so that it never looks good. */
 int64_t fal_loss_said(double loss, uint32_t samples);
 
-/* May so many samples have it? */
+/* Is such a sum possible for so many samples? */
 bool fal_loss_fits(int64_t loss, uint32_t samples);
 
-/* Does it stand off its bounds?  What was beyond, or none, is not known. */
+/* Is the sum within its bounds?  At a bound the loss is not known. */
 bool fal_loss_known(int64_t loss, uint32_t samples);
 
-/* What was said, or a sum of that. */
+/* The loss, or a sum of losses, that travelled so. */
 double fal_loss_is(int64_t loss);
 
 #endif

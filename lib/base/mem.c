@@ -33,7 +33,7 @@ fal_realloc(void *p, size_t n, size_t size)
 	return FAL_TRY(MALLOC, NULL, realloc(p, bytes != 0 ? bytes : 1));
 }
 
-/* At least n·size bytes, a multiple of `unit`, in *bytes. */
+/* Allocates at least n·size bytes, a multiple of `unit`; *bytes: their number. */
 static void *
 alloc_aligned(size_t n, size_t size, size_t unit, size_t *bytes)
 {
@@ -132,10 +132,7 @@ fal_xcalloc(size_t n, size_t size)
 void *
 fal_xcalloc_aligned(size_t n, size_t size)
 {
-	void *p = fal_calloc_aligned(n, size);
-	if (p == NULL)
-		fal_out_of_memory();
-	return p;
+	return fal_must(fal_calloc_aligned(n, size));
 }
 
 char *

@@ -1,8 +1,8 @@
 /* Checked allocation: products of sizes are tested for overflow.
  *
- * The functions fal_x… are for what the program itself sizes and counts: they never fail,
- * as a lack of memory ends the program (fal_out_of_memory).  What a peer, a job or a file
- * sizes or counts goes through the others, and a lack ends only what asked for it.
+ * The functions fal_x… are for sizes and counts of the program's own: they never fail, as
+ * a lack of memory ends the program (fal_out_of_memory).  The others are for sizes and
+ * counts of a peer, a job or a file: a lack of memory fails only the request.
  */
 #ifndef FAL_BASE_MEM_H
 #define FAL_BASE_MEM_H
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* n·size zeroed bytes, or NULL.  n or size may be 0: a unique pointer comes back.
- * Free with free(). */
+/* n·size zeroed bytes, or NULL.  n or size may be 0: the result is a unique pointer. Free
+ * with free(). */
 void *fal_calloc(size_t n, size_t size);
 
 /* Resizes `p` (NULL: allocates) to n·size bytes; NULL leaves `p` as it was. */
@@ -20,13 +20,13 @@ void *fal_realloc(void *p, size_t n, size_t size);
 /* n·size zeroed bytes aligned to 64, for vector code, or NULL.  Free with free(). */
 void *fal_calloc_aligned(size_t n, size_t size);
 
-/* n·size bytes that begin a page, a large one where they fill it, as they come, or NULL:
- * what of many is never written takes no memory.  Free with free(). */
+/* n·size bytes, not zeroed, that begin a page, a large page if they fill one, or NULL.
+ * Bytes that are never written take no memory.  Free with free(). */
 void *fal_alloc_pages(size_t n, size_t size);
 
-/* What is to be read and written as a whole, often: asks for large pages where they are
- * within these bytes, as looking up small ones costs as much as the rest of it.  A hint:
- * they may stay small. */
+/* Asks for large pages within these bytes, which are read and written as a whole and
+ * often: the look-up of small pages costs as much as the work.  A hint: pages may stay
+ * small. */
 void fal_large_pages(void *p, size_t bytes);
 
 /* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
@@ -48,20 +48,19 @@ char *fal_strdup(const char *s);
 
 enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
 
-/* Could n bytes be had for a peer, with 1 MiB left for the program itself?  What a
- * session causes in small pieces is asked for once, before the session begins, and then
- * is not checked.  By a mapping: malloc(3) may have n bytes where nothing more can be
+/* Are n bytes free for a peer, with 1 MiB left for the program itself?  For a session,
+ * whose many small allocations are not checked, the question is asked once, before it
+ * begins.  The answer is by a mapping: malloc(3) may have n bytes where no more can be
  * mapped. */
 bool fal_memory_left(size_t n);
 
 /* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);
 
-/* `p`, an allocation of other functions: NULL ends the program. */
+/* Returns `p`, an allocation by other functions; NULL ends the program. */
 void *fal_must(void *p);
 
-/* The same as fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never
- * NULL. */
+/* As fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
 void *fal_xcalloc(size_t n, size_t size);
 void *fal_xcalloc_aligned(size_t n, size_t size);
 char *fal_xstrdup(const char *s);

@@ -1,4 +1,4 @@
-/* The lesser and the greater of two numbers, neither of which is NAN: one instruction,
+/* The minimum and the maximum of two numbers, neither of which is NAN: one instruction,
  * where fmin() and fmax() are calls. */
 #ifndef FAL_BASE_MINMAX_H
 #define FAL_BASE_MINMAX_H

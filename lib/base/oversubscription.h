@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* How many times slower a lane is at `lanes` lanes on `cores` > 0 cores than alone: lanes
- * beyond the cores share them. */
+/* The factor by which `lanes` lanes on `cores` > 0 cores are slower than one lane alone:
+ * lanes beyond the cores share them. */
 static inline double
 fal_oversubscription(uint32_t lanes, uint32_t cores)
 {

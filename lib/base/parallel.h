@@ -1,7 +1,7 @@
-/* Work in parts, which whoever has threads may do several of at a time.
+/* Work in parts, several of which an owner of threads may do at a time.
  *
- * A pure room that has such work is given one of these; it owns no threads itself.  What
- * comes of the work must be the same in whatever order its parts are done.
+ * A pure room with such work is given a struct fal_parallel; it owns no threads itself.
+ * The result must not depend on the order of the parts.
  */
 #ifndef FAL_BASE_PARALLEL_H
 #define FAL_BASE_PARALLEL_H
@@ -9,28 +9,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Does part `part` of `of`, on thread `thread`, which does one at a time: memory that is
+/* Does part `part` of `work` on thread `thread`, which does one part at a time: so memory
  * kept by thread is this part's meanwhile. */
-typedef void fal_part_fn(void *of, uint32_t part, uint32_t thread);
+typedef void fal_part_fn(void *work, uint32_t part, uint32_t thread);
 
 struct fal_parallel {
-	uint32_t threads; /* they have the numbers below this, the caller's has 0 */
+	uint32_t threads; /* numbered from 0, the caller's */
 	/* Does all parts, and returns when they are done. */
-	void (*each)(void *arg, uint32_t parts, fal_part_fn *part, void *of);
+	void (*each)(void *arg, uint32_t parts, fal_part_fn *part, void *work);
 	void *arg;
 };
 
-/* NULL: one part after the other.  No part may come to this again. */
+/* Does all parts; with NULL one after the other.  A part may not call this again. */
 static inline void
 fal_parallel_each(const struct fal_parallel *p, uint32_t parts, fal_part_fn *part,
-		  void *of)
+		  void *work)
 {
 	if (p != NULL && p->threads > 1 && parts > 1) {
-		p->each(p->arg, parts, part, of);
+		p->each(p->arg, parts, part, work);
 		return;
 	}
 	for (uint32_t i = 0; i < parts; i++)
-		part(of, i, 0);
+		part(work, i, 0);
 }
 
 static inline uint32_t

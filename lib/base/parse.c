@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits of `s` up to `*end`; FAL_EFORMAT when there is none. */
+/* Parses the digits of `s` up to `*end`; FAL_EFORMAT: there are none. */
 static int
 parse_digits(const char *s, const char **end, uint64_t *out)
 {

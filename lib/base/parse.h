@@ -1,5 +1,5 @@
-/* Strict parsing of numbers: the whole text must be the number, no spaces, no sign
- * where none makes sense, within bounds.  Results are set only on success. */
+/* Strict parsing of numbers: the whole text must be the number, without spaces or a
+ * needless sign, and within bounds.  Results are set only on success. */
 #ifndef FAL_BASE_PARSE_H
 #define FAL_BASE_PARSE_H
 
@@ -18,7 +18,7 @@ int fal_parse_size(const char *s, uint64_t *out);
 /* Lower-case hex of n bytes; `out` has room for 2n + 1. */
 void fal_hex(const uint8_t *p, size_t n, char *out);
 
-/* Exactly n bytes of such, FAL_EFORMAT. */
+/* Parses exactly n bytes of such hex; FAL_EFORMAT. */
 int fal_unhex(const char *s, size_t n, uint8_t *out);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static int
-by_value(const void *a, const void *b)
+compare_doubles(const void *a, const void *b)
 {
 	const double *x = a, *y = b;
 	return (*x > *y) - (*x < *y);
@@ -39,7 +39,7 @@ fal_nth_least(double *v, size_t n, size_t nth)
 double
 fal_quantile(double *v, size_t n, double q)
 {
-	enum { FEW = 256 }; /* of more, from wherever they are, no order may cost n * n */
+	enum { FEW = 256 }; /* more numbers, of any origin, must not take n * n */
 	if (n == 0)
 		return (double)NAN;
 	const double at = q * (double)(n - 1);
@@ -47,7 +47,7 @@ fal_quantile(double *v, size_t n, double q)
 	if (n <= FEW)
 		fal_nth_least(v, n, low);
 	else
-		qsort(v, n, sizeof(*v), by_value);
+		qsort(v, n, sizeof(*v), compare_doubles);
 	double next = low + 1 < n ? v[low + 1] : v[low];
 	for (size_t i = low + 1; i < n; i++)
 		next = v[i] < next ? v[i] : next;

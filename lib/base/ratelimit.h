@@ -1,6 +1,5 @@
-/* The one rule for what is said again and again, in logs and in the trace: the first time
- * at once, then after pauses that double, each time with how often it was not said.  Time
- * is an argument.
+/* The rule for repeated messages, in logs and in the trace: the first one at once, then
+ * after pauses that double, each with the number left out.  Time is an argument.
  */
 #ifndef FAL_BASE_RATELIMIT_H
 #define FAL_BASE_RATELIMIT_H
@@ -8,18 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FAL_RATELIMIT_S 10       /* seconds of the first pause, */
-#define FAL_RATELIMIT_MAX_S 3600 /* … and of the longest */
+#define FAL_RATELIMIT_S 10       /* seconds of the first pause */
+#define FAL_RATELIMIT_MAX_S 3600 /* seconds of the longest pause */
 
-/* {0}: it was never said. */
+/* {0}: no message yet. */
 struct fal_ratelimit {
 	double next, pause;
-	uint64_t left_out; /* since it was said last */
+	uint64_t left_out; /* since the last message */
 };
 
-/* It happens at `now`, in seconds above 0: whether it is to be said.  If so, `*left_out`
- * is how often it was not since the last time, and a pause begins, which is a short one
- * if it has not happened for a whole pause. */
+/* An event at `now`, in seconds above 0.  True: it is to be reported, with the number
+ * `*left_out` of events left out since the last report, and a pause begins: a short one
+ * if there was no event for a whole pause. */
 static inline bool
 fal_ratelimit(struct fal_ratelimit *s, double now, uint64_t *left_out)
 {

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a stream is for.  Numbers are part of falcon-protocol(7): never renumber. */
+/* The purposes of streams.  falcon-protocol(7) has these numbers: never renumber. */
 enum fal_purpose {
 	FAL_RNG_INIT = 1,     /* initial weights; epoch = tensor number */
 	FAL_RNG_ORDER = 2,    /* order of samples; epoch = epoch */
@@ -17,7 +17,7 @@ enum fal_purpose {
 	FAL_RNG_TEST = 5,     /* tests and the simulator */
 	FAL_RNG_DEAL = 6,     /* dealing samples to partitions; epoch = 0 */
 	FAL_RNG_PROJ = 7,     /* machines that falcon-proj draws; epoch = 0 */
-	FAL_RNG_DRAW = 8,     /* what falcon-ps draws for itself; epoch = 0 */
+	FAL_RNG_DRAW = 8,     /* falcon-ps's own random choices; epoch = 0 */
 	FAL_RNG_TASK = 9,     /* a task's own seed: block = clock, epoch = task */
 	FAL_RNG_ROUND = 10    /* rounding to few bits; see wire/bfp.h */
 };
@@ -26,7 +26,7 @@ struct fal_rng {
 	uint32_t key[2];
 	uint32_t ctr[4];
 	uint32_t out[4];
-	unsigned left; /* numbers of `out` not handed out yet */
+	unsigned left; /* unused numbers of `out` */
 };
 
 /* One Philox4x32-10 block. */
@@ -37,7 +37,7 @@ void fal_philox(const uint32_t ctr[static 4], const uint32_t key[static 2],
  * (i low, i high, epoch, purpose) for block i = 0, 1, … */
 struct fal_rng fal_rng_init(uint64_t seed, enum fal_purpose purpose, uint32_t epoch);
 
-/* The seed of a task: the same for whoever computes it. */
+/* The seed of a task: the same on all workers. */
 uint64_t fal_rng_task(uint64_t job_seed, uint64_t clock, uint32_t task);
 
 uint32_t fal_rng_u32(struct fal_rng *r);

@@ -1,4 +1,4 @@
-/* Arrays of structs that begin with an id and stand in its order. */
+/* Arrays of structs that begin with an id and are sorted by it. */
 #ifndef FAL_BASE_SORTED_H
 #define FAL_BASE_SORTED_H
 
@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Returns the place of the element with `id`, an integer of `id_bytes` bytes, among the n
- * elements of `size` bytes at `v`, or the place where it belongs: the first one whose id
- * is not below `id`. */
+/* The index of the element with `id`, an integer of `id_bytes` bytes, among the n
+ * elements of `size` bytes at `v`; or the index where it belongs: the first whose id is
+ * not below `id`. */
 static inline size_t
 fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint64_t id)
 {
@@ -25,7 +25,7 @@ fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint6
 	return low;
 }
 
-/* Ids that are uint32_t, and uint64_t. */
+/* For ids of uint32_t, and of uint64_t. */
 static inline size_t
 fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
 {

@@ -1,13 +1,13 @@
-/* Texts for a person. */
+/* UTF-8 texts of unknown origin, and their display. */
 #include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Whether the byte goes on with a character that began before it. */
+/* Does the byte continue a character? */
 static bool
-goes_on(char c)
+is_continuation(char c)
 {
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
@@ -19,7 +19,7 @@ fal_text_cut(const char *s, size_t max)
 	/* A character has four bytes at most. */
 	if (n == max)
 		for (size_t i = 0; i < 4 && i <= n; i++)
-			if (!goes_on(s[n - i]))
+			if (!is_continuation(s[n - i]))
 				return n - i;
 	return n;
 }
@@ -29,7 +29,7 @@ fal_text_width(const char *s)
 {
 	size_t n = 0;
 	for (; *s != '\0'; s++)
-		n += !goes_on(*s);
+		n += !is_continuation(*s);
 	return n;
 }
 
@@ -64,7 +64,7 @@ fal_text_char(const char *s, size_t n, uint32_t *out)
 	if (size == 0 || size > n || c > 0xf4)
 		return 0;
 	for (size_t i = 1; i < size; i++) {
-		if (!goes_on(s[i]))
+		if (!is_continuation(s[i]))
 			return 0;
 		v = v << 6 | ((uint8_t)s[i] & 0x3f);
 	}
@@ -89,9 +89,9 @@ fal_text_is_utf8(const char *s)
 	return k > 0;
 }
 
-/* Controls, marks that turn the direction of what follows, what is not seen. */
+/* Is the character a control, a mark that turns the writing direction, or invisible? */
 static bool
-does_harm(uint32_t c)
+is_harmful(uint32_t c)
 {
 	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x061c ||
 	       (c >= 0x200b && c < 0x2010) || (c >= 0x2028 && c < 0x202f) ||
@@ -107,7 +107,7 @@ fal_text_plain(char *out, size_t cap, const char *s)
 	uint32_t c;
 	for (size_t i = 0, size; i < n; i += size) {
 		size = fal_text_char(s + i, n - i, &c);
-		const bool plain = size > 0 && !does_harm(c);
+		const bool plain = size > 0 && !is_harmful(c);
 		size = size > 0 ? size : 1;
 		if (plain)
 			memmove(out + to, s + i, size);
@@ -127,8 +127,8 @@ is_base64(uint8_t c)
 	       (c >= '0' && c <= '9') || c == '+' || c == '/';
 }
 
-/* A run of 16 of these characters in which both cases occur: of words, paths and numbers
- * hardly any, of the pieces of keys all but one in a thousand. */
+/* Does the text hold a run of 16 characters of base64 with both cases?  Hardly a word,
+ * path or number does, and all but one in a thousand pieces of keys. */
 static bool
 may_be_key(const char *s)
 {
@@ -164,10 +164,10 @@ fal_text_unless_key(const char *s)
 	return may_be_key(s) ? "it cannot be read" : s;
 }
 
-enum { KEY_RUN = 43 }; /* characters of 32 bytes, before the '=' */
+enum { KEY_RUN = 43 }; /* characters before the '=' of 32 bytes */
 
-/* Are both cases among the last characters of a key's text?  They are but in one of a
- * thousand million keys; in paths, which may be as long, seldom. */
+/* Have the last characters before `end` both cases?  All but one in a thousand million
+ * keys have, and few paths of such a length. */
 static bool
 has_both_cases(const char *end)
 {
@@ -179,8 +179,8 @@ has_both_cases(const char *end)
 	return upper && lower;
 }
 
-/* Where the first text of a key in the n bytes ends, behind its '='; 0: there is none.
- * `glued`: of a longer run its end may be one. */
+/* The offset after the '=' of the first text of a key in the n bytes; 0: there is none.
+ * `glued`: the end of a longer run counts, too. */
 static size_t
 key_end(const char *s, size_t n, bool glued)
 {
@@ -209,5 +209,67 @@ fal_text_hide_keys(char *s)
 		memcpy(to, "...", 3);
 		memmove(to + 3, s + end, strlen(s + end) + 1);
 		s = to + 3;
+	}
+}
+
+/* --- folding ------------------------------------------------------------------------ */
+
+/* The bytes before the break of a line of n bytes: up to the last blank within `width`
+ * characters, or to the end of a longer first word. */
+static size_t
+bytes_before_break(const char *s, size_t n, size_t width)
+{
+	size_t chars = 0, last = 0, i = 0;
+	while (i < n && s[i] == ' ') /* the indent */
+		i++;
+	for (chars = i; i < n; i++) {
+		if (s[i] == ' ' && i > 0 && s[i - 1] != ' ') {
+			if (chars > width && last > 0)
+				return last;
+			last = i;
+		}
+		chars += ((unsigned char)s[i] & 0xc0) != 0x80;
+	}
+	return chars > width && last > 0 ? last : n;
+}
+
+static void
+fold_line(const char *s, size_t n, size_t width, struct fal_buf *out)
+{
+	static const char indent[] = "  ";
+	size_t room = width;
+	for (;;) {
+		const size_t part = bytes_before_break(s, n, room);
+		fal_put_bytes(out, s, part);
+		if (part == n)
+			return;
+		s += part;
+		n -= part;
+		while (n > 0 && *s == ' ') {
+			s++;
+			n--;
+		}
+		if (n == 0)
+			return;
+		fal_put_fmt(out, "\n%s", indent);
+		room = width > sizeof(indent) ? width - (sizeof(indent) - 1) : 1;
+	}
+}
+
+void
+fal_text_wrap(const char *s, size_t n, size_t width, struct fal_buf *out)
+{
+	const char *end = s + n;
+	if (width == 0) {
+		fal_put_bytes(out, s, n);
+		return;
+	}
+	while (s < end) {
+		const char *nl = memchr(s, '\n', (size_t)(end - s));
+		const char *to = nl != NULL ? nl : end;
+		fold_line(s, (size_t)(to - s), width, out);
+		if (nl != NULL)
+			fal_put_u8(out, '\n');
+		s = nl != NULL ? nl + 1 : end;
 	}
 }

@@ -1,57 +1,64 @@
-/* Strangers' texts, in UTF-8, for a person: cut between characters, without what could
- * move a terminal's cursor. */
+/* UTF-8 texts of unknown origin, for display: cut between characters, without bytes that
+ * move a terminal's cursor, folded. */
 #ifndef FAL_BASE_TEXT_H
 #define FAL_BASE_TEXT_H
+
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many bytes of `s`, at most `max`, end between characters; bytes that are no UTF-8
- * are not looked for. */
+/* The largest number of bytes of `s`, up to `max`, that ends between characters.  `s`
+ * need not be valid UTF-8. */
 size_t fal_text_cut(const char *s, size_t max);
 
-/* Characters of `s`, by code points: combined and wide ones count as one each. */
+/* Characters of `s`, by code points: combining and wide ones count as one each. */
 size_t fal_text_width(const char *s);
 
-/* What a word takes where it stands for n: "s", or "" if n is 1. */
+/* The plural ending for n: "s", or "" if n is 1. */
 const char *fal_text_s(uint64_t n);
 
 /* 7500 → "7,500", in `out`, which is returned. */
 const char *fal_text_group(uint64_t n, char out[static 32]);
 
-/* The bytes of the character of UTF-8 that the n > 0 bytes begin with, and its number; 0:
- * none does (RFC 3629). */
+/* The bytes of the UTF-8 character at the start of n > 0 bytes, and its number; 0: there
+ * is none (RFC 3629). */
 size_t fal_text_char(const char *s, size_t n, uint32_t *out);
 
-/* How many of the `n` bytes of a text are the byte order mark that it begins with. */
+/* The bytes of the byte order mark at the start of a text; 0: there is none. */
 size_t fal_text_bom(const void *text, size_t n);
 
-/* Whether all of `s` is made of such characters. */
+/* Is all of `s` valid UTF-8? */
 bool fal_text_is_utf8(const char *s);
 
-/* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
- * `out`, which may be `s`; what is no character, controls, and what turns or hides others
- * become '?'.  Returns `out`. */
+/* Copies as much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, to
+ * `out`, which may be `s`.  Invalid bytes, controls, and characters that turn or hide
+ * others become '?'.  Returns `out`. */
 const char *fal_text_plain(char *out, size_t cap, const char *s);
 
-/* What a message shows of what it could not read, which may be a key in the wrong place:
- * at most 40 bytes, then "...", and nothing but "..." of what holds a run of base64 that
- * could be a piece of a key.  All parsers quote through it.  Returns `out`. */
+/* Quotes a text that could not be parsed, which may be a key in the wrong place: at most
+ * 40 bytes, then "..."; only "..." if the text holds a run of base64 that could be a
+ * piece of a key.  All parsers quote so.  Returns `out`. */
 #define FAL_QUOTE_BYTES 48
 const char *fal_text_quote(char out[static FAL_QUOTE_BYTES], const char *s);
-/* The same, alive to the end of the block that it stands in. */
+/* As fal_text_quote, in memory of the enclosing block. */
 #define FAL_QUOTE(s) fal_text_quote((char[FAL_QUOTE_BYTES]){ 0 }, (s))
 
-/* `s`, a library's complaint about a text, or a plain one where it quotes such a run. */
+/* A library's complaint `s` about a text, or a neutral one if `s` quotes such a run. */
 const char *fal_text_unless_key(const char *s);
 
-/* Whether `n` bytes of a file hold the text of a key, as keyrings and key files do: 44
- * characters of base64 that end in one '='. */
+/* Do the `n` bytes of a file hold the text of a key, in the form of keyrings and key
+ * files: 44 characters of base64 that end in one '='? */
 bool fal_text_has_key(const void *p, size_t n);
 
-/* Makes "..." of each such text in `s`, also of one that ends something longer, as a
+/* Replaces each such text in `s` by "...", also at the end of something longer, such as a
  * path. */
 void fal_text_hide_keys(char *s);
+
+/* Appends n bytes of text to `out`; a line of more than `width` characters is broken
+ * between words, and continued with an indent of two.  A longer word stays whole.  width
+ * 0: no folding. */
+void fal_text_wrap(const char *s, size_t n, size_t width, struct fal_buf *out);
 
 #endif

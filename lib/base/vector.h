@@ -1,10 +1,10 @@
-/* FAL_VECTOR before a function: loops made fast without changing a bit.
+/* FAL_VECTOR before a function: faster loops with the same bits.
  *
- * Compiles the function for three widths of vectors; the program picks one when it is
- * loaded.  Such a function is exact, or does the same operations on each element in the
- * same order at every width; products and sums are never contracted
- * (-ffp-contract=off), so all three give the same bits, and so does plain C.  Nothing may
- * go from float to int and back, of which -fno-trapping-math may make a mere rounding.
+ * Compiles the function for three widths of vectors; the loader picks one.  Such a
+ * function is exact, or does the same operations on each element in the same order at
+ * every width; products and sums are never contracted (-ffp-contract=off), so all three
+ * give the same bits as plain C.  No value may go from float to int and back, as
+ * -fno-trapping-math may turn that into a mere rounding.
  */
 #ifndef FAL_BASE_VECTOR_H
 #define FAL_BASE_VECTOR_H

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "base/wrap.h"
 #include "cli/progress.h"
 
 #include <assert.h>
@@ -26,52 +25,52 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 1, OPT_VERSION, OPT_FIRST }; /* popt's val of each option */
+enum { OPT_HELP = 1, OPT_VERSION, OPT_FIRST }; /* values for popt */
 
 struct fal_cli_state {
 	poptContext popt;
 	struct poptOption *table;
-	bool *given;   /* of each option */
-	size_t *cap;   /* of each list */
-	char **values; /* what popt allocated */
+	bool *given;   /* by option */
+	size_t *cap;   /* by option, of its list */
+	char **values; /* allocated by popt */
 	size_t n_values, cap_values;
 	char *usage; /* "[OPTION...] ARGS" */
 };
 
-/* Does stderr take a line more?  Whoever reads it, a pager or a log that is stuck, may
- * not; then it is not waited for longer than a second once, or till a signal, and what is
- * not said is counted: *lost, when it is to be told. */
+/* Does stderr take another line?  Its reader, a pager or a log, may be stuck: then one
+ * line waits for a second, or until a signal, and further lines are counted without
+ * waiting. *lost: the number of lines dropped before this one. */
 static bool
-is_read(unsigned *lost)
+stderr_takes_line(unsigned *lost)
 {
-	static atomic_uint unsaid;
+	static atomic_uint dropped;
 	struct pollfd err = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (poll(&err, 1, unsaid > 0 ? 0 : 1000) <= 0) {
-		unsaid++;
+	if (poll(&err, 1, dropped > 0 ? 0 : 1000) <= 0) {
+		dropped++;
 		return false;
 	}
-	*lost = atomic_exchange(&unsaid, 0);
+	*lost = atomic_exchange(&dropped, 0);
 	return true;
 }
 
 __attribute__((format(printf, 2, 0))) static void
-say(const char *prog, const char *fmt, va_list ap)
+print_error(const char *prog, const char *fmt, va_list ap)
 {
 	char text[1024];
 	unsigned lost;
-	if (!is_read(&lost))
+	if (!stderr_takes_line(&lost))
 		return;
 	vsnprintf(text, sizeof(text), fmt, ap);
 	fal_text_plain(text, sizeof(text), text);
-	fal_text_hide_keys(text); /* given where a name belongs */
+	fal_text_hide_keys(text); /* a key may be given in place of a name */
 	struct fal_buf line = { 0 }, folded = { 0 };
 	if (lost > 0)
 		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
-	fal_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
+	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	fal_progress_end();
-	/* One call, so that lines of several processes do not mix. */
+	/* A single call, so that lines of several processes are not mixed. */
 	if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);
 	else
@@ -85,7 +84,7 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	say(prog, fmt, ap);
+	print_error(prog, fmt, ap);
 	va_end(ap);
 }
 
@@ -94,7 +93,7 @@ fal_cli_usage(const char *prog, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	say(prog, fmt, ap);
+	print_error(prog, fmt, ap);
 	va_end(ap);
 	return FAL_EXIT_USAGE;
 }
@@ -103,7 +102,7 @@ void
 fal_cli_print(const struct fal_buf *text)
 {
 	struct fal_buf folded = { 0 };
-	fal_wrap((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
+	fal_text_wrap((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
 	const struct fal_buf *out = folded.err == 0 ? &folded : text;
 	fwrite(out->p, 1, out->n, stdout);
 	fal_buf_free(&folded);
@@ -124,14 +123,15 @@ popt_option(const struct fal_opt *o, int val)
 
 /* Builds popt's table and context. */
 static void
-setup(struct fal_cli *cli, int argc, char **argv)
+make_context(struct fal_cli *cli, int argc, char **argv)
 {
 	static const struct fal_opt common[] = {
 		{ "help", '?', FAL_OPT_FLAG, NULL, "Show this help and exit", NULL },
 		{ "version", 'V', FAL_OPT_FLAG, NULL, "Show the version and exit", NULL },
 	};
 	struct fal_cli_state *s = cli->state = fal_xcalloc(1, sizeof(*s));
-	s->table = fal_xcalloc(cli->n_opts + 3, sizeof(*s->table)); /* last one: end */
+	s->table =
+		fal_xcalloc(cli->n_opts + 3, sizeof(*s->table)); /* the last is the end */
 	s->given = fal_xcalloc(cli->n_opts, sizeof(*s->given));
 	s->cap = fal_xcalloc(cli->n_opts, sizeof(*s->cap));
 	s->usage = fal_xprintf("[OPTION...] %s", cli->args);
@@ -146,9 +146,9 @@ setup(struct fal_cli *cli, int argc, char **argv)
 	poptSetOtherOptionHelp(s->popt, s->usage);
 }
 
-/* Sets option i; 0, or an error of the value. */
+/* Sets option i; returns 0 or an error of the value. */
 static int
-set(struct fal_cli *cli, size_t i, const char *value)
+set_option(struct fal_cli *cli, size_t i, const char *value)
 {
 	const struct fal_opt *o = &cli->opts[i];
 	struct fal_opt_list *list = o->to;
@@ -170,18 +170,17 @@ set(struct fal_cli *cli, size_t i, const char *value)
 		list->v[list->n++] = value;
 		return FAL_OK;
 	}
-	assert(false && "a kind of option that is not there");
+	assert(false && "unknown kind of option");
 	return FAL_EINVAL;
 }
 
-/* One option that popt found; -1 or an exit code. */
+/* Takes an option that popt has found; -1 or an exit code. */
 static int
-take(struct fal_cli *cli, size_t i)
+take_option(struct fal_cli *cli, size_t i)
 {
 	struct fal_cli_state *s = cli->state;
 	const struct fal_opt *o = &cli->opts[i];
 	char *value = NULL;
-
 	if (o->kind != FAL_OPT_FLAG) {
 		value = poptGetOptArg(s->popt);
 		if (value == NULL)
@@ -189,12 +188,10 @@ take(struct fal_cli *cli, size_t i)
 		FAL_XGROW(s->values, s->cap_values, s->n_values + 1);
 		s->values[s->n_values++] = value;
 	}
-	if (s->given[i] && o->kind != FAL_OPT_LIST) {
-		fal_cli_err(cli->prog, "--%s: given twice", o->name);
-		return FAL_EXIT_USAGE;
-	}
+	if (s->given[i] && o->kind != FAL_OPT_LIST)
+		return fal_cli_usage(cli->prog, "--%s: given twice", o->name);
 	s->given[i] = true;
-	int err = set(cli, i, value);
+	int err = set_option(cli, i, value);
 	if (err == FAL_ELIMIT)
 		fal_cli_err(cli->prog, "--%s: '%s' is out of range", o->name, value);
 	else if (err < 0)
@@ -203,38 +200,26 @@ take(struct fal_cli *cli, size_t i)
 	return err == 0 ? -1 : fal_cli_exit(err);
 }
 
-/* The operands; -1 or an exit code. */
+/* Takes the operands; -1 or an exit code. */
 static int
-operands(struct fal_cli *cli)
+take_operands(struct fal_cli *cli)
 {
 	cli->arg = poptGetArgs(cli->state->popt);
 	while (cli->arg != NULL && cli->arg[cli->n_args] != NULL)
 		cli->n_args++;
 	if (cli->n_args > cli->max_args)
-		fal_cli_err(cli->prog, "%s: one operand too many (see --help)",
-			    cli->arg[cli->max_args]);
-	else if (cli->n_args < cli->min_args)
-		fal_cli_err(cli->prog, "usage: %s %s", cli->prog, cli->state->usage);
-	else
-		return -1;
-	return FAL_EXIT_USAGE;
+		return fal_cli_usage(cli->prog, "%s: one operand too many (see --help)",
+				     cli->arg[cli->max_args]);
+	if (cli->n_args < cli->min_args)
+		return fal_cli_usage(cli->prog, "usage: %s %s", cli->prog,
+				     cli->state->usage);
+	return -1;
 }
 
-/* Standard descriptors that are closed are opened, so that no file of ours gets their
- * numbers, but not for what they are used for: that fails as on a closed one. */
-static void
-hold_standard(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0)
-			(void)!open("/dev/null",
-				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
-/* Are there as many descriptors as any of our loops takes, if need be up to the hard
- * limit?  libuv ends a program that has fewer. */
+/* Raises the limit of descriptors, up to the hard limit, to the number that our loops
+ * need: libuv ends a program that has fewer. */
 static bool
-has_descriptors(const struct fal_cli *cli)
+has_enough_descriptors(const struct fal_cli *cli)
 {
 	const unsigned least =
 		cli->descriptors > 0 ? cli->descriptors : FAL_CLI_DESCRIPTORS;
@@ -252,11 +237,17 @@ has_descriptors(const struct fal_cli *cli)
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
-	hold_standard();
-	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
+	/* Closed standard descriptors are opened, so that no file of ours gets their
+	 * numbers, but in the wrong direction: their use fails as on a closed descriptor.
+	 */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null",
+				    fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+	signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error: EFBIG */
 	cli->arg = NULL;
 	cli->n_args = 0;
-	setup(cli, argc, argv);
+	make_context(cli, argc, argv);
 	poptContext popt = cli->state->popt;
 	for (int val; (val = poptGetNextOpt(popt)) != -1;) {
 		if (val == OPT_HELP) {
@@ -270,22 +261,20 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			putchar('\n');
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
-		if (val < 0) {
-			fal_cli_err(cli->prog, "%s: %s",
-				    poptBadOption(popt, POPT_BADOPTION_NOALIAS),
-				    poptStrerror(val));
-			return FAL_EXIT_USAGE;
-		}
-		int code = take(cli, (size_t)(val - OPT_FIRST));
+		if (val < 0)
+			return fal_cli_usage(cli->prog, "%s: %s",
+					     poptBadOption(popt, POPT_BADOPTION_NOALIAS),
+					     poptStrerror(val));
+		int code = take_option(cli, (size_t)(val - OPT_FIRST));
 		if (code >= 0)
 			return code;
 	}
-	const int code = operands(cli);
-	return code < 0 && !has_descriptors(cli) ? FAL_EXIT_NO : code;
+	const int code = take_operands(cli);
+	return code < 0 && !has_enough_descriptors(cli) ? FAL_EXIT_NO : code;
 }
 
 static size_t
-option(const struct fal_cli *cli, const char *name)
+option_index(const struct fal_cli *cli, const char *name)
 {
 	size_t i = 0;
 	while (i < cli->n_opts && strcmp(cli->opts[i].name, name) != 0)
@@ -297,18 +286,18 @@ option(const struct fal_cli *cli, const char *name)
 bool
 fal_cli_given(const struct fal_cli *cli, const char *name)
 {
-	return cli->state->given[option(cli, name)];
+	return cli->state->given[option_index(cli, name)];
 }
 
 int
 fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min, uint64_t max)
 {
-	const size_t i = option(cli, name);
+	const size_t i = option_index(cli, name);
 	const uint64_t value = *(const uint64_t *)cli->opts[i].to;
 	if (!cli->state->given[i] || (value >= min && value <= max))
 		return -1;
-	fal_cli_err(cli->prog, "--%s: '%" PRIu64 "' is out of range", name, value);
-	return FAL_EXIT_USAGE;
+	return fal_cli_usage(cli->prog, "--%s: '%" PRIu64 "' is out of range", name,
+			     value);
 }
 
 void
@@ -368,7 +357,7 @@ fal_cli_exit_file(int err)
 void
 fal_cli_hide_memory(void)
 {
-	/* Neither can fail: both give up what the process has. */
+	/* Neither call can fail: both give up rights of the process. */
 	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
@@ -378,16 +367,8 @@ fal_cli_finish(const char *prog, int code)
 {
 	if (FAL_TRY(WRITE, EOF, fflush(stdout)) == 0 && !ferror(stdout))
 		return code;
-	if (errno == EPIPE) /* whoever reads has read enough, as head does */
+	if (errno == EPIPE) /* the reader, such as head, has read enough */
 		return code;
 	fal_cli_err(prog, "standard output: %m");
 	return FAL_EXIT_NO;
-}
-
-bool
-fal_cli_colour(FILE *f)
-{
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-	return isatty(fileno(f)) && (no == NULL || *no == '\0') && term != NULL &&
-	       strcmp(term, "dumb") != 0;
 }

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SETS 8 /* of 1024 processors each: more than Linux is built for */
+#define SETS 8 /* 1024 processors each: more than Linux supports */
 
-/* Reads the first line of folder/file; false when there is none. */
+/* Reads the first line of folder/file.  False: there is none. */
 static bool
 first_line(const char *folder, const char *file, char *line, int cap)
 {
@@ -30,10 +30,10 @@ first_line(const char *folder, const char *file, char *line, int cap)
 	return got;
 }
 
-/* What one group sets; UINT64_MAX for nothing. */
+/* The limit that one group sets; UINT64_MAX: none. */
 typedef uint64_t group_fn(const char *folder, bool v2);
 
-/* The quota, in whole cores rounded up. */
+/* The group's quota, in whole cores rounded up. */
 static uint64_t
 group_quota(const char *folder, bool v2)
 {
@@ -56,7 +56,7 @@ group_quota(const char *folder, bool v2)
 	return cores > 0 ? cores : 1;
 }
 
-/* The bytes of memory. */
+/* The group's memory limit in bytes. */
 static uint64_t
 group_memory(const char *folder, bool v2)
 {
@@ -69,10 +69,10 @@ group_memory(const char *folder, bool v2)
 		       : UINT64_MAX;
 }
 
-/* The least of the group and those above it.  In a container the path may be that of the
- * host and not be there: then only what does exist counts, the root at last. */
+/* The least limit of the group and its ancestors.  In a container the path may be the
+ * host's and not exist: then only existing groups count, at least the root. */
 static uint64_t
-least_above(const char *mount, const char *group, bool v2, group_fn *what)
+least_of_ancestors(const char *mount, const char *group, bool v2, group_fn *what)
 {
 	char folder[PATH_MAX];
 	size_t top = strlen(mount);
@@ -91,7 +91,7 @@ least_above(const char *mount, const char *group, bool v2, group_fn *what)
 	}
 }
 
-/* Whether the controller is in the comma list. */
+/* Is the controller in the list, which has commas? */
 static bool
 has_controller(const char *list, const char *controller)
 {
@@ -102,7 +102,7 @@ has_controller(const char *list, const char *controller)
 	return false;
 }
 
-/* The least of all control groups of this process; 0 for nothing. */
+/* The least limit of all control groups of this process; 0: none. */
 static uint64_t
 least_of_groups(const char *root, const char *controller, group_fn *what)
 {
@@ -124,7 +124,7 @@ least_of_groups(const char *root, const char *controller, group_fn *what)
 		bool v2 = *controllers == '\0';
 		snprintf(mount, sizeof(mount), "%.1024s/sys/fs/cgroup%s%.1024s", root,
 			 v2 ? "" : "/", controllers);
-		uint64_t q = least_above(mount, group, v2, what);
+		uint64_t q = least_of_ancestors(mount, group, v2, what);
 		if (q < least)
 			least = q;
 	}
@@ -144,9 +144,9 @@ fal_cli_group_memory(const char *root)
 	return least_of_groups(root, "memory", group_memory);
 }
 
-/* Of the cores that this process may be on; false: nobody knows. */
+/* Sets the cores that this process may use.  False: not known. */
 static bool
-affinity(cpu_set_t set[static SETS])
+get_affinity(cpu_set_t set[static SETS])
 {
 	return sched_getaffinity(0, SETS * sizeof(*set), set) == 0;
 }
@@ -156,18 +156,19 @@ fal_cli_cores(void)
 {
 	cpu_set_t set[SETS];
 	unsigned quota = fal_cli_quota("");
-	const int n = affinity(set) ? CPU_COUNT_S(sizeof(set), set) : 1;
+	const int n = get_affinity(set) ? CPU_COUNT_S(sizeof(set), set) : 1;
 	unsigned cores = n > 0 ? (unsigned)n : 1;
 	return quota > 0 && quota < cores ? quota : cores;
 }
 
-/* Ticks that the line "cpuN USER NICE SYSTEM IDLE ..." has of a core in `set`; else 0. */
+/* Idle ticks of the line "cpuN USER NICE SYSTEM IDLE ..." if core N is in `set`; else
+ * 0. */
 static uint64_t
 idle_ticks(const char *line, const cpu_set_t set[static SETS])
 {
 	unsigned core;
 	uint64_t idle;
-	/* %u would pass over the blank of the line of all cores. */
+	/* %u would skip the blank in the line of all cores. */
 	if (line[3] < '0' || line[3] > '9' ||
 	    sscanf(line + 3, "%u %*u %*u %*u %" SCNu64, &core, &idle) != 2)
 		return 0;
@@ -180,16 +181,16 @@ fal_cli_idle_ns(const char *root)
 	char path[PATH_MAX], line[256];
 	cpu_set_t set[SETS];
 	uint64_t ticks = 0;
-	if (!affinity(set))
+	if (!get_affinity(set))
 		return 0;
 	const unsigned quota = fal_cli_quota(root);
 	if (quota > 0 && quota < (unsigned)CPU_COUNT_S(sizeof(set), set))
-		return 0; /* idle or not, they are not ours to use */
+		return 0; /* the quota keeps us from using idle cores */
 	snprintf(path, sizeof(path), "%s/proc/stat", root);
 	FILE *f = fopen(path, "re");
 	if (f == NULL)
 		return 0;
-	/* Lines of cores stand first. */
+	/* The lines of cores come first. */
 	while (fgets(line, sizeof(line), f) != NULL && strncmp(line, "cpu", 3) == 0)
 		ticks += idle_ticks(line, set);
 	fclose(f);
@@ -197,7 +198,7 @@ fal_cli_idle_ns(const char *root)
 }
 
 uint64_t
-fal_cli_own_ns(void)
+fal_cli_cpu_ns(void)
 {
 	struct timespec t;
 	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0)

@@ -20,9 +20,9 @@ fal_cli_file(const char *path)
 	return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 
-/* errno as a diagnosis about `path`; errno stays. */
+/* Sets a diagnosis of `path` by errno, which stays. */
 static int
-refuse(struct fal_diag *diag, const char *path)
+diag_errno(struct fal_diag *diag, const char *path)
 {
 	int e = errno;
 	fal_diag_set(diag, 0, "%s: %s", path, strerror(e));
@@ -35,53 +35,6 @@ refuse(struct fal_diag *diag, const char *path)
 }
 
 int
-fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_diag *diag)
-{
-	bool in = strcmp(path, "-") == 0;
-	const char *name = fal_cli_file(path);
-	int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return refuse(diag, name);
-
-	struct fal_buf got = { 0 };
-	int err = FAL_OK;
-	for (;;) {
-		uint8_t *room = fal_buf_room(&got, 65536);
-		if (room == NULL) {
-			errno = ENOMEM;
-			err = refuse(diag, name);
-			break;
-		}
-		ssize_t n = FAL_TRY(READ, -1, read(fd, room, 65536));
-		got.n -= 65536 - (size_t)(n > 0 ? n : 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			err = refuse(diag, name);
-		else if (got.n > limit)
-			err = fal_diag_set(diag, FAL_ELIMIT, "%s: more than %zu bytes",
-					   name, limit);
-		if (n <= 0 || err < 0)
-			break;
-	}
-	if (!in)
-		close(fd);
-	if (err == 0 && fal_text_has_key(got.p, got.n))
-		err = fal_diag_set(diag, FAL_EFORMAT,
-				   "%s: holds keys, which are not to be read here", name);
-	if (err == 0)
-		err = fal_filetype_refuse(name, got.p, got.n, FAL_FILETYPE_SAFETENSORS,
-					  diag);
-	if (err == 0) {
-		const size_t bom = fal_text_bom(got.p, got.n);
-		fal_put_bytes(out, got.p + bom, got.n - bom);
-		err = out->err;
-	}
-	fal_buf_free(&got);
-	return err;
-}
-
-int
 fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), void *arg,
 	     struct fal_diag *diag)
 {
@@ -90,19 +43,62 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 	const char *name = fal_cli_file(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return refuse(diag, name);
-	uint8_t *chunk = fal_xcalloc(1, CHUNK);
+		return diag_errno(diag, name);
+	uint8_t chunk[CHUNK];
 	int err = FAL_OK;
 	for (ssize_t n = 1; n != 0 && err == FAL_OK;) {
 		n = FAL_TRY(READ, -1, read(fd, chunk, CHUNK));
 		if (n > 0)
 			err = feed(arg, chunk, (size_t)n);
 		else if (n < 0 && errno != EINTR)
-			err = refuse(diag, name);
+			err = diag_errno(diag, name);
 	}
-	free(chunk);
 	if (!in)
 		close(fd);
+	return err;
+}
+
+/* The state of fal_cli_read. */
+struct reading {
+	struct fal_buf got;
+	size_t limit;
+	const char *name;
+	struct fal_diag *diag;
+};
+
+static int
+on_read(void *arg, const void *p, size_t n)
+{
+	struct reading *r = arg;
+	fal_put_bytes(&r->got, p, n);
+	if (r->got.err < 0) {
+		errno = ENOMEM;
+		return diag_errno(r->diag, r->name);
+	}
+	if (r->got.n > r->limit)
+		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %zu bytes",
+				    r->name, r->limit);
+	return FAL_OK;
+}
+
+int
+fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_diag *diag)
+{
+	const char *name = fal_cli_file(path);
+	struct reading r = { .limit = limit, .name = name, .diag = diag };
+	int err = fal_cli_feed(path, on_read, &r, diag);
+	if (err == 0 && fal_text_has_key(r.got.p, r.got.n))
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "%s: holds keys, which are not to be read here", name);
+	if (err == 0)
+		err = fal_filetype_refuse(name, r.got.p, r.got.n,
+					  FAL_FILETYPE_SAFETENSORS, diag);
+	if (err == 0) {
+		const size_t bom = fal_text_bom(r.got.p, r.got.n);
+		fal_put_bytes(out, r.got.p + bom, r.got.n - bom);
+		err = out->err;
+	}
+	fal_buf_free(&r.got);
 	return err;
 }
 
@@ -117,13 +113,13 @@ fal_cli_feed_twice(const char *path, struct fal_cli_pass first, struct fal_cli_p
 	return err == FAL_OK ? fal_cli_feed(path, then.feed, then.arg, diag) : err;
 }
 
-/* As ssh(1) judges a key: what is ours is for us alone. */
+/* Refuses a secret that others can read, by the rules of ssh(1) for keys. */
 static int
 refuse_open_secret(int fd, const char *path, struct fal_diag *diag)
 {
 	struct stat st;
 	if (fstat(fd, &st) < 0)
-		return refuse(diag, path);
+		return diag_errno(diag, path);
 	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
 	if (!S_ISREG(st.st_mode) || (st.st_mode & (group | S_IRWXO)) == 0)
 		return FAL_OK;
@@ -140,9 +136,9 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	const char *name = fal_cli_file(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return refuse(diag, name);
+		return diag_errno(diag, name);
 
-	char *p = to, more; /* one byte beyond tells that the file is too long */
+	char *p = to, more; /* one more byte: the file is too long */
 	size_t got = 0;
 	ssize_t k = 1;
 	int err = FAL_OK;
@@ -151,7 +147,7 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 			    read(fd, got < cap ? p + got : &more,
 				 got < cap ? cap - got : 1));
 		if (k < 0 && errno != EINTR) {
-			err = refuse(diag, name);
+			err = diag_errno(diag, name);
 			break;
 		}
 		got += k > 0 ? (size_t)k : 0;
@@ -199,11 +195,11 @@ open_folder_of(const char *path)
 	return fd;
 }
 
-/* A new file of a name that nobody can guess; with a mode of 0 for us alone, else with
- * what the umask, or a default list of its folder, leaves of it: mkostemp(3) knows 0600
- * only, and what the umask is cannot be asked for where there are threads. */
+/* Creates a file of a random name: with a mode of 0 for us alone, else with this mode
+ * within the umask or a default list of its folder: mkostemp(3) has only 0600, and the
+ * umask cannot be read safely in a program with threads. */
 static int
-create(char *temp, mode_t mode)
+create_temp(char *temp, mode_t mode)
 {
 	const int fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0 || mode == 0)
@@ -213,43 +209,43 @@ create(char *temp, mode_t mode)
 				: open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 }
 
-/* What a file that is replaced has. */
+/* The properties of a replaced file. */
 struct kept {
 	mode_t mode;
 	const struct stat *owner; /* NULL: us */
 };
 
-/* Writes beside `path`, and renames; the new file has what was kept of the old one, or,
- * where that is NULL, this mode but for the umask.  Unless it is somebody else's the
- * folder is to be synced, too. */
+/* Writes a file beside `path`, and renames it; the new file has the properties `kept`,
+ * or, if that is NULL, this mode within the umask.  Unless the file has another owner a
+ * failed sync of the folder is an error. */
 static int
-replace(const char *path, const void *p, size_t n, mode_t mode, const struct kept *kept,
-	struct fal_diag *diag)
+replace_file(const char *path, const void *p, size_t n, mode_t mode,
+	     const struct kept *kept, struct fal_diag *diag)
 {
 	const struct stat *owner = kept != NULL ? kept->owner : NULL;
-	/* Before the rename: behind it only the sync of the folder may fail.  A lack of
-	 * memory is told, for callers have other files to take back. */
+	/* Opened before the rename, after which only the sync of the folder may fail.  A
+	 * lack of memory is an error, as callers have other files to take back. */
 	const int folder = open_folder_of(path);
 	if (folder < 0 && owner == NULL)
-		return refuse(diag, path);
+		return diag_errno(diag, path);
 	char *temp;
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		temp = NULL;
 	int err = FAL_OK;
-	int fd = temp != NULL ? create(temp, kept != NULL ? 0 : mode) : -1;
+	int fd = temp != NULL ? create_temp(temp, kept != NULL ? 0 : mode) : -1;
 	if (fd < 0) {
-		err = refuse(diag, path);
+		err = diag_errno(diag, path);
 		goto free_temp;
 	}
 	if ((owner != NULL && fchown(fd, owner->st_uid, owner->st_gid) < 0) ||
 	    (kept != NULL && fchmod(fd, kept->mode) < 0) || fal_cli_put(fd, p, n) < 0 ||
 	    FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0) {
-		err = refuse(diag, path);
+		err = diag_errno(diag, path);
 		unlink(temp);
 	} else if ((folder < 0 || FAL_TRY(FSYNC, -1, fsync(folder)) < 0) &&
 		   owner == NULL) {
-		err = refuse(diag, path);
+		err = diag_errno(diag, path);
 	}
 	close(fd);
 free_temp:
@@ -259,21 +255,21 @@ free_temp:
 	return err;
 }
 
-/* The same where the file `is` is, which stays if it is irregular.  Of a link it is what
- * that leads to. */
+/* Replaces the existing file `old`, or a link's target; a file that is not regular
+ * stays. */
 static int
-replace_old(const char *path, const struct stat *is, const void *p, size_t n, mode_t mode,
-	    const struct stat *owner, struct fal_diag *diag)
+replace_existing(const char *path, const struct stat *old, const void *p, size_t n,
+		 mode_t mode, const struct stat *owner, struct fal_diag *diag)
 {
-	if (!S_ISREG(is->st_mode)) {
+	if (!S_ISREG(old->st_mode)) {
 		errno = EINVAL;
 		return fal_diag_set(diag, FAL_EIO, "%s: is not a regular file", path);
 	}
 	char *real = FAL_TRY(MALLOC, NULL, realpath(path, NULL));
 	if (real == NULL)
-		return refuse(diag, path);
-	const struct kept kept = { mode & is->st_mode, owner };
-	const int err = replace(real, p, n, mode, &kept, diag);
+		return diag_errno(diag, path);
+	const struct kept kept = { mode & old->st_mode, owner };
+	const int err = replace_file(real, p, n, mode, &kept, diag);
 	free(real);
 	return err;
 }
@@ -282,27 +278,28 @@ int
 fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 	      struct fal_diag *diag)
 {
-	struct stat is;
+	struct stat old;
 	if (strcmp(path, "-") == 0)
 		return fal_cli_put(STDOUT_FILENO, p, n) < 0
-			       ? refuse(diag, "standard output")
+			       ? diag_errno(diag, "standard output")
 			       : 0;
-	return stat(path, &is) < 0 ? replace(path, p, n, mode, NULL, diag)
-				   : replace_old(path, &is, p, n, mode, NULL, diag);
+	return stat(path, &old) < 0
+		       ? replace_file(path, p, n, mode, NULL, diag)
+		       : replace_existing(path, &old, p, n, mode, NULL, diag);
 }
 
 int
 fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *diag)
 {
-	struct stat is;
-	if (stat(path, &is) < 0)
-		return refuse(diag, path);
-	return replace_old(path, &is, p, n, 0777, &is, diag);
+	struct stat old;
+	if (stat(path, &old) < 0)
+		return diag_errno(diag, path);
+	return replace_existing(path, &old, p, n, 0777, &old, diag);
 }
 
-/* folder + rest if there is such a file, else NULL. */
+/* The path folder + rest if such a file exists, else NULL. */
 static char *
-existing(const char *folder, const char *rest)
+existing_path(const char *folder, const char *rest)
 {
 	char *path = fal_xprintf("%s%s", folder, rest);
 	if (access(path, F_OK) == 0)
@@ -320,9 +317,9 @@ fal_cli_key(const char *option)
 
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	char *path = NULL;
-	if (config != NULL && *config == '/') /* the standard ignores relative ones */
-		path = existing(config, "/falcon/key");
+	if (config != NULL && *config == '/') /* the standard ignores relative paths */
+		path = existing_path(config, "/falcon/key");
 	else if (home != NULL && *home != '\0')
-		path = existing(home, "/.config/falcon/key");
-	return path != NULL ? path : existing("", "/etc/falcon/key");
+		path = existing_path(home, "/.config/falcon/key");
+	return path != NULL ? path : existing_path("", "/etc/falcon/key");
 }

@@ -1,4 +1,4 @@
-/* Memory that a program has and may have. */
+/* Memory that a program has, and may have. */
 #include "cli/need.h"
 
 #include "cli/cores.h"
@@ -11,18 +11,18 @@
 #include <unistd.h>
 
 enum {
-	LARGE = 1 << 20, /* bytes of a block that goes back when it is freed */
-	/* What a program has when it begins where the system does not tell, and what all
-	 * of them take besides in running: code, libraries, stacks, buffers of streams.
-	 */
+	LARGE = 1 << 20, /* bytes of a block that goes back to the system when freed */
+	/* The memory of a program when it begins, where the system does not tell, and the
+	 * further memory of every program that runs: code, libraries, stacks, buffers of
+	 * streams. */
 	BEGUN = 6 << 20,
 	RUNS = 5 << 20,
-	THREADS = 4, /* of libuv's pool, */
+	THREADS = 4, /* libuv's pool */
 	STACK = 8 << 20
 };
 
-/* Number `field` of proc(5), statm, in bytes: 1 is the address space, 2 the resident set,
- * 6 data and stack. */
+/* Number `field` of /proc/self/statm (proc(5)), in bytes: 1 is the address space, 2 the
+ * resident set, 6 data and stack. */
 static uint64_t
 own_bytes(unsigned field, uint64_t otherwise)
 {

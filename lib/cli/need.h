@@ -1,5 +1,5 @@
-/* The memory that a program needs at its peak: estimated before it begins, said, and
- * compared with --max-memory, its control groups and ulimit. */
+/* The peak memory of a program: estimated before the program begins, logged, and compared
+ * with --max-memory, its control groups and ulimit. */
 #ifndef FAL_CLI_NEED_H
 #define FAL_CLI_NEED_H
 
@@ -9,38 +9,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In MiB, as it is said: rounded up. */
+/* In MiB, as in log lines: rounded up. */
 static inline uint64_t
 fal_need_mib(uint64_t bytes)
 {
 	return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* Is a need of so many bytes within --max-memory (`most`, 0: any) and what the control
- * groups allow?  FAL_ELIMIT says both in `why`: "needs 9 bytes, --max-memory allows 7".
- * And can what is not there yet be mapped, with `reserved` bytes that are hardly used and
+/* Is a need of so many bytes within --max-memory (`most`, 0: any) and the limit of the
+ * control groups?  FAL_ELIMIT, with both in `why`: "needs 9 bytes, --max-memory allows
+ * 7".  And can the missing part be mapped, with `reserved` bytes that are hardly used and
  * the stacks of libuv's threads?  FAL_ENOMEM, with `why`. */
 int fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most,
 		     struct fal_diag *why);
 
-/* Begins a program, before it allocates anything: large blocks go back to the system when
- * they are freed, so that what is counted is what there is.  The bytes of the program
- * itself: what it has now, and what of its code, its libraries and their small things
- * comes when it runs. */
+/* Prepares a program's memory, before the program allocates: freed large blocks go back
+ * to the system, so that an estimate equals the memory in use.  Returns the bytes of the
+ * program itself: its memory now, and the part of its code, libraries and small blocks
+ * that comes when it runs. */
 uint64_t fal_need_program(void);
 
-/* The same of one that has begun: what it has now, and `yet` bytes that have not come. */
+/* The bytes of a running program: its memory now, and `yet` bytes still to come. */
 uint64_t fal_need_begun(uint64_t yet);
 
-/* What the process has now beyond what is in use of `program`: what was read. */
+/* The memory now beyond `program`: the input that was read. */
 uint64_t fal_need_read(uint64_t program);
 
-/* --max-memory, of `most` bytes, of a program whose memory grows with what it reads,
- * which nobody knows before; `program` is what it needs besides.  Where the option is not
- * given nothing is said nor held: -1.  Else it says the need, and -1: from now on the
- * process is out of memory beyond it (setrlimit(2), RLIMIT_DATA); or what is too much, or
- * no size: an exit code.  `dials`: it will have the threads of that, whose stacks count,
- * though they hardly take anything. */
+/* Applies --max-memory, of `most` bytes, to a program whose memory grows with its input,
+ * by an amount not known before; `program` is its need without input.  Without the
+ * option: -1, and nothing else.  With it: logs the need, and -1: from now on the process
+ * is out of memory beyond the limit (setrlimit(2), RLIMIT_DATA); or an exit code: the
+ * need is too much, or the option is no size.  `dials`: the program will have libuv's
+ * threads, whose stacks count, though they are hardly used. */
 int fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials);
 
 #endif

@@ -1,4 +1,4 @@
-/* The progress bar. */
+/* The terminal and the progress bar. */
 #include "cli/progress.h"
 
 #include "base/err.h"
@@ -11,8 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* The stream on which a bar stands; NULL: none.  A process has one terminal, and so one
- * such variable. */
+/* The stream whose last line is a bar; NULL: none.  A process has one terminal, and so
+ * one such variable. */
 static _Atomic(FILE *) drawn;
 
 enum { CELLS = 30, CELLS_MIN = 10 };
@@ -21,17 +21,18 @@ struct fal_progress
 fal_progress_begin(const char *label, uint64_t total, double now)
 {
 	const char *term = getenv("TERM");
+	const char *no_colour = getenv("NO_COLOR"); /* https://no-color.org */
 	bool bar = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 	return (struct fal_progress){ .label = label,
 				      .total = total,
 				      .out = bar ? stderr : NULL,
-				      .colour = fal_cli_colour(stderr),
+				      .colour = no_colour == NULL || *no_colour == '\0',
 				      .began = now,
 				      .next = now + 1 };
 }
 
-size_t
-fal_cli_columns(FILE *f)
+static size_t
+terminal_columns(FILE *f)
 {
 	struct winsize size;
 	uint64_t n;
@@ -46,12 +47,12 @@ fal_cli_columns(FILE *f)
 size_t
 fal_cli_width(FILE *f)
 {
-	return isatty(fileno(f)) ? fal_cli_columns(f) : 0;
+	return isatty(fileno(f)) ? terminal_columns(f) : 0;
 }
 
-/* Bytes of the first `most` characters of `s`, and how many these are. */
+/* Bytes of the first `most` characters of `s`, and their number. */
 static size_t
-cut(const char *s, size_t most, size_t *chars)
+prefix_bytes(const char *s, size_t most, size_t *chars)
 {
 	size_t n = 0;
 	*chars = 0;
@@ -64,25 +65,25 @@ cut(const char *s, size_t most, size_t *chars)
 	return n;
 }
 
-/* What a line of so many columns has room for. */
+/* The parts of a line that its columns have room for. */
 struct layout {
 	size_t label; /* bytes */
 	size_t cells;
-	bool part, left, note[FAL_PROGRESS_NOTES];
+	bool percentage, left, note[FAL_PROGRESS_NOTES];
 };
 
-/* In order of importance: the percentage, the label (a long one takes half), the time
- * that is left, a short bar, the notes; then the bar grows. */
+/* In the order of importance: the percentage, the label (half the line at most), the time
+ * left, a short bar, the notes; then the bar grows. */
 static struct layout
-lay_out(const struct fal_progress *p, size_t columns, const char *left)
+progress_layout(const struct fal_progress *p, size_t columns, const char *left)
 {
 	struct layout l = { 0 };
-	size_t chars, room = columns - 1; /* in the last one a cursor may wrap */
+	size_t chars, room = columns - 1; /* in the last column a cursor may wrap */
 	if (room < 5)
 		return l;
-	l.part = true;
+	l.percentage = true;
 	room -= 5; /* "100 %" */
-	l.label = cut(p->label, room / 2, &chars);
+	l.label = prefix_bytes(p->label, room / 2, &chars);
 	room -= l.label > 0 ? chars + 1 : 0;
 	l.left = *left != '\0' && strlen(left) <= room;
 	room -= l.left ? strlen(left) : 0;
@@ -92,7 +93,7 @@ lay_out(const struct fal_progress *p, size_t columns, const char *left)
 	room -= CELLS_MIN + 3; /* "[] " */
 	for (size_t i = 0; i < FAL_PROGRESS_NOTES; i++) {
 		const char *note = p->note[i] != NULL ? p->note[i] : "";
-		cut(note, SIZE_MAX, &chars);
+		prefix_bytes(note, SIZE_MAX, &chars);
 		l.note[i] = *note != '\0' && chars + 2 <= room;
 		room -= l.note[i] ? chars + 2 : 0;
 	}
@@ -101,9 +102,9 @@ lay_out(const struct fal_progress *p, size_t columns, const char *left)
 }
 
 static void
-draw(const struct fal_progress *p, double part, const char *left)
+progress_draw(const struct fal_progress *p, double part, const char *left)
 {
-	const struct layout l = lay_out(p, fal_cli_columns(p->out), left);
+	const struct layout l = progress_layout(p, terminal_columns(p->out), left);
 	const int full = (int)(part * (double)l.cells);
 	char bar[] = "##############################";
 	char gap[] = "..............................";
@@ -112,7 +113,7 @@ draw(const struct fal_progress *p, double part, const char *left)
 	if (l.cells > 0)
 		fprintf(p->out, "[%s%.*s%s%.*s] ", p->colour ? "\033[32m" : "", full, bar,
 			p->colour ? "\033[0m" : "", (int)l.cells - full, gap);
-	if (l.part)
+	if (l.percentage)
 		fprintf(p->out, "%3d %%%s", (int)(part * 100), l.left ? left : "");
 	for (size_t i = 0; i < FAL_PROGRESS_NOTES; i++)
 		if (l.note[i])
@@ -124,16 +125,16 @@ draw(const struct fal_progress *p, double part, const char *left)
 void
 fal_progress_show(struct fal_progress *p, uint64_t done, double now)
 {
-	if (done == 0) /* whatever it waits for */
+	if (done == 0) /* the work has not begun */
 		p->began = now;
 	if (p->out == NULL || now < p->next)
 		return;
 	double part = done < p->total ? (double)done / (double)p->total : 1;
 	char left[48] = "";
-	if (now - p->began >= 2) /* the beginning is not like the rest */
+	if (now - p->began >= 2) /* the first units are not typical */
 		snprintf(left, sizeof(left), ", %.0f s left",
 			 (now - p->began) * (1 - part) / part);
-	draw(p, part, left);
+	progress_draw(p, part, left);
 	p->next = now + 0.1;
 	drawn = p->out;
 }

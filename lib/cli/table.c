@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GONE = INT_MAX }; /* the width of a column that is left out */
+enum { DROPPED = INT_MAX }; /* the width of a column that is left out */
 
 void
 fal_table_add(struct fal_table *t, const char *fmt, ...)
@@ -41,7 +41,7 @@ fal_table_row(struct fal_table *t, const char *fmt, ...)
 }
 
 static bool
-numeric(const char *s)
+is_number(const char *s)
 {
 	if (strcmp(s, "-") == 0 || *s == '\0')
 		return true;
@@ -52,7 +52,7 @@ numeric(const char *s)
 	return digits > 0 && (*s == '\0' || *s == ' ');
 }
 
-/* The width of a column in characters, negative where it is left-aligned. */
+/* The width of a column in characters, negative if it is left-aligned. */
 static int
 column_width(const struct fal_table *t, size_t rows, size_t column)
 {
@@ -63,29 +63,29 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 		size_t n = fal_text_width(cell);
 		if (n > width)
 			width = n;
-		right = right && (r == 0 || numeric(cell));
+		right = right && (r == 0 || is_number(cell));
 	}
 	return right ? (int)width : -(int)width;
 }
 
-/* --- names that are cut ------------------------------------------------------------- */
+/* --- shortened names --------------------------------------------------------------- */
 
-struct cut {
-	char *text;        /* what is shown */
-	const char *whole; /* of what; borrowed */
+struct short_name {
+	char *text;       /* shown */
+	const char *name; /* borrowed */
 };
 
 static int
-by_text(const void *a, const void *b)
+compare_short_names(const void *a, const void *b)
 {
-	const struct cut *x = a, *y = b;
+	const struct short_name *x = a, *y = b;
 	const int order = strcmp(x->text, y->text);
-	return order != 0 ? order : strcmp(x->whole, y->whole);
+	return order != 0 ? order : strcmp(x->name, y->name);
 }
 
 /* Bytes of the first `n` characters. */
 static size_t
-bytes_of(const char *s, size_t n)
+prefix_of_chars(const char *s, size_t n)
 {
 	size_t i = 0;
 	while (s[i] != '\0' && (((uint8_t)s[i] & 0xc0) == 0x80 || n-- > 0))
@@ -93,72 +93,73 @@ bytes_of(const char *s, size_t n)
 	return i;
 }
 
-/* Of `most` characters: its two ends, which are mostly what tells names apart. */
+/* Shortens a name to `most` characters: its two ends, which mostly differ between
+ * names. */
 static char *
-cut(const char *s, size_t most)
+shorten_name(const char *s, size_t most)
 {
 	static const char gap[] = "...";
 	const size_t width = fal_text_width(s), room = most - strlen(gap);
 	if (width <= most)
 		return fal_xstrdup(s);
-	const size_t head = bytes_of(s, room - room / 2);
+	const size_t head = prefix_of_chars(s, room - room / 2);
 	return fal_xprintf("%.*s%s%s", (int)head, s, gap,
-			   s + bytes_of(s, width - room / 2));
+			   s + prefix_of_chars(s, width - room / 2));
 }
 
 static void
-cuts_free(struct cut *v, size_t n)
+short_names_free(struct short_name *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		free(v[i].text);
 	free(v);
 }
 
-/* The first cells of all rows, sorted. */
-static struct cut *
-cuts_of(const struct fal_table *t, size_t rows, size_t most)
+/* The first cells of all rows, shortened and sorted. */
+static struct short_name *
+short_names_of(const struct fal_table *t, size_t rows, size_t most)
 {
-	struct cut *v = fal_xcalloc(rows, sizeof(*v));
+	struct short_name *v = fal_xcalloc(rows, sizeof(*v));
 	for (size_t r = 0; r < rows; r++) {
-		v[r].whole = t->cell[r * t->columns];
-		v[r].text = cut(v[r].whole, most);
+		v[r].name = t->cell[r * t->columns];
+		v[r].text = shorten_name(v[r].name, most);
 	}
-	qsort(v, rows, sizeof(*v), by_text);
+	qsort(v, rows, sizeof(*v), compare_short_names);
 	return v;
 }
 
-/* Whether some that differ look alike. */
+/* Do two different names look alike? */
 static bool
-alike(const struct cut *v, size_t rows)
+any_look_alike(const struct short_name *v, size_t rows)
 {
 	for (size_t r = 1; r < rows; r++)
 		if (strcmp(v[r - 1].text, v[r].text) == 0 &&
-		    strcmp(v[r - 1].whole, v[r].whole) != 0)
+		    strcmp(v[r - 1].name, v[r].name) != 0)
 			return true;
 	return false;
 }
 
-/* Cuts the first column to `most` characters, or as few more as keep its cells apart. */
+/* Shortens the first column to `most` characters, or to more, as keep its cells apart. */
 static void
-shorten(struct fal_table *t, size_t rows, size_t most)
+shorten_names(struct fal_table *t, size_t rows, size_t most)
 {
-	struct cut *v;
-	while (alike(v = cuts_of(t, rows, most), rows)) {
-		cuts_free(v, rows);
-		most++; /* whole ones are not alike */
+	struct short_name *v;
+	while (any_look_alike(v = short_names_of(t, rows, most), rows)) {
+		short_names_free(v, rows);
+		most++; /* whole names differ */
 	}
-	cuts_free(v, rows);
+	short_names_free(v, rows);
 	for (size_t r = 0; r < rows; r++) {
-		char **cell = &t->cell[r * t->columns], *text = cut(*cell, most);
+		char **cell = &t->cell[r * t->columns], *text = shorten_name(*cell, most);
 		free(*cell);
 		*cell = text;
 	}
 }
 
-/* --- the whole ---------------------------------------------------------------------- */
+/* --- layout ------------------------------------------------------------------------ */
 
 static size_t
-width_of(const struct fal_table *t, const int *width)
+table_width(const struct fal_table *t, const int *width)
 {
 	size_t all = 0;
 	for (size_t c = 0; c < t->columns; c++)
@@ -166,44 +167,36 @@ width_of(const struct fal_table *t, const int *width)
 	return all;
 }
 
-/* Names are cut as far as it takes, and as they may be. */
+/* Shortens names as far as the width asks for and `shorten` allows. */
 static void
 fit_names(struct fal_table *t, size_t rows, int *width)
 {
-	const size_t all = width_of(t, width), first = (size_t)abs(width[0]);
+	const size_t all = table_width(t, width), first = (size_t)abs(width[0]);
 	if (t->width == 0 || all <= t->width || t->shorten == 0 || first <= t->shorten)
 		return;
 	const size_t over = all - t->width;
 	const bool enough = first >= over + t->shorten;
-	shorten(t, rows, enough ? first - over : t->shorten);
+	shorten_names(t, rows, enough ? first - over : t->shorten);
 	width[0] = column_width(t, rows, 0);
 }
 
-/* Columns go until it fits. */
+/* Drops columns until the table fits. */
 static void
-fit(const struct fal_table *t, int *width)
+drop_columns(const struct fal_table *t, int *width)
 {
 	const char *drop = t->drops != NULL ? t->drops : "";
-	size_t all = width_of(t, width);
+	size_t all = table_width(t, width);
 	while (t->width > 0 && all > t->width && *drop != '\0') {
 		const size_t n = strcspn(drop, " ");
 		for (size_t c = 0; c < t->columns && t->n >= t->columns; c++) {
 			if (strlen(t->cell[c]) != n || strncmp(t->cell[c], drop, n) != 0)
 				continue;
 			all -= (size_t)abs(width[c]) + 2;
-			width[c] = GONE;
+			width[c] = DROPPED;
 		}
 		drop += n;
 		drop += strspn(drop, " ");
 	}
-}
-
-/* printf counts bytes. */
-static void
-put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
-{
-	const int more = (int)(strlen(cell) - fal_text_width(cell));
-	fal_put_fmt(out, "%s%*s", before, width < 0 ? width - more : width + more, cell);
 }
 
 void
@@ -214,13 +207,18 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
 	fit_names(t, rows, width);
-	fit(t, width);
+	drop_columns(t, width);
 	for (size_t r = 0; r < rows; r++) {
 		const char *before = "";
 		for (size_t c = 0; c < t->columns; c++) {
-			if (width[c] == GONE)
+			if (width[c] == DROPPED)
 				continue;
-			put_cell(out, before, width[c], t->cell[r * t->columns + c]);
+			const char *cell = t->cell[r * t->columns + c];
+			/* printf counts bytes. */
+			const int more = (int)(strlen(cell) - fal_text_width(cell));
+			fal_put_fmt(out, "%s%*s", before,
+				    width[c] < 0 ? width[c] - more : width[c] + more,
+				    cell);
 			before = "  ";
 		}
 		while (out->err == 0 && out->p[out->n - 1] == ' ')

@@ -1,4 +1,4 @@
-/* Suites and libraries. */
+/* Suites of records, and the libraries behind them. */
 #include "crypto/aead.h"
 
 #include "base/err.h"
@@ -15,19 +15,19 @@ enum { AEAD_NONCE = 12 };
 
 struct fal_aead {
 	uint8_t suite;
-	void *evp; /* NULL: by libsodium */
+	void *evp; /* NULL: libsodium */
 };
 
-/* libcrypto needs some 0.7 µs more for a record of any length: what is small libsodium
- * seals faster, and the bytes are the same. */
+/* libcrypto needs some 0.7 µs more for a record of any length: libsodium seals short
+ * records faster, and makes the same bytes. */
 enum { SMALL = 1024 };
 
-/* ---- libcrypto, version 3: the one place that knows it -------------------------------
+/* ---- libcrypto, version 3: only these functions know it ------------------------------
  *
- * A context gets a record's key and, after it, a key of zeros in its place: libcrypto's
- * memory is not locked.  Without libcrypto no suite has a context. */
+ * A context gets a record's key and, after the record, a key of zeros in its place:
+ * libcrypto's memory is not locked.  Without libcrypto no suite has a context. */
 
-/* A stretch of a record's text: n bytes from `in` to `out`, which may be the same. */
+/* A part of a record's text: n bytes from `in` to `out`, which may be the same. */
 struct piece {
 	const void *in;
 	size_t n;
@@ -36,8 +36,8 @@ struct piece {
 
 #ifdef FAL_LIBCRYPTO
 
-/* A context of the suite without a key, as EVP_CIPHER_CTX.  NULL: it has none such, or no
- * memory. */
+/* Makes a context of the suite without a key, an EVP_CIPHER_CTX.  NULL: no such suite, or
+ * no memory. */
 static void *
 evp_new(uint8_t suite)
 {
@@ -51,7 +51,7 @@ evp_new(uint8_t suite)
 		EVP_CIPHER_CTX_free(ctx);
 		ctx = NULL;
 	}
-	EVP_CIPHER_free(cipher); /* the context has it */
+	EVP_CIPHER_free(cipher); /* the context keeps it */
 	return ctx;
 }
 
@@ -62,7 +62,7 @@ evp_wipe(EVP_CIPHER_CTX *ctx)
 	return EVP_CipherInit_ex2(ctx, NULL, zeros, zeros, 1, NULL);
 }
 
-/* All of the record but its tag; false: no memory, or a wrong tag, set before. */
+/* Runs all of the record but its tag.  False: no memory, or a wrong tag, set before. */
 static bool
 evp_run(EVP_CIPHER_CTX *ctx, const struct fal_aead_record *r,
 	const struct piece text[static 2])
@@ -118,22 +118,22 @@ evp_open(void *ctx, const struct fal_aead_record *r,
 
 #endif
 
-/* Of this process, found once at its start: see fal_suites_measure. */
-static uint8_t first = FAL_SUITE_CHACHA20_POLY1305;
-static bool chacha_by_crypto;
+/* The choices of this process, set once by fal_suites_measure. */
+static uint8_t first_suite = FAL_SUITE_CHACHA20_POLY1305;
+static bool chacha_uses_crypto;
 
 size_t
 fal_suites(uint8_t out[static FAL_SUITES])
 {
 	size_t n = 0;
-	if (first != FAL_SUITE_CHACHA20_POLY1305)
-		out[n++] = first;
+	if (first_suite != FAL_SUITE_CHACHA20_POLY1305)
+		out[n++] = first_suite;
 	out[n++] = FAL_SUITE_CHACHA20_POLY1305;
 	return n;
 }
 
-/* The least time of a few records of the longest kind, there and back; UINT64_MAX: there
- * is none such, or it does not seal. */
+/* The least time of a few records of full length, sealed and opened; UINT64_MAX: there is
+ * no such context, or it fails. */
 static uint64_t
 least_ns(uint8_t suite, enum fal_library library, uint64_t (*now)(void))
 {
@@ -167,13 +167,14 @@ fal_suites_measure(uint64_t (*now)(void))
 	const uint8_t chacha = FAL_SUITE_CHACHA20_POLY1305, aes = FAL_SUITE_AES256_GCM;
 	const uint64_t ours = least_ns(chacha, FAL_LIBRARY_SODIUM, now);
 	const uint64_t theirs = least_ns(chacha, FAL_LIBRARY_CRYPTO, now);
-	chacha_by_crypto = theirs < ours;
-	first = least_ns(aes, FAL_LIBRARY_CRYPTO, now) < (theirs < ours ? theirs : ours)
+	chacha_uses_crypto = theirs < ours;
+	first_suite =
+		least_ns(aes, FAL_LIBRARY_CRYPTO, now) < (theirs < ours ? theirs : ours)
 			? aes
 			: chacha;
 }
 
-/* ---- one that seals ---------------------------------------------------------------- */
+/* ---- contexts --------------------------------------------------------------------- */
 
 int
 fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
@@ -184,7 +185,7 @@ fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out)
 		return FAL_EVERSION;
 	if (sodium_init() < 0) /* idempotent; it finds the CPU's instructions */
 		return FAL_EVERSION;
-	if (library == FAL_LIBRARY_ANY && chacha && !chacha_by_crypto)
+	if (library == FAL_LIBRARY_ANY && chacha && !chacha_uses_crypto)
 		library = FAL_LIBRARY_SODIUM;
 	if (library != FAL_LIBRARY_SODIUM && (evp = evp_new(suite)) == NULL)
 		return FAL_EVERSION;
@@ -219,7 +220,8 @@ fal_suite_name(uint8_t suite)
 	return suite == FAL_SUITE_AES256_GCM ? "AES-256-GCM" : "ChaCha20-Poly1305";
 }
 
-/* 32 zero bits, then the number: little-endian for ChaCha, big-endian for AES. */
+/* Sets the nonce: 32 zero bits, then the number, little-endian for ChaCha, big-endian for
+ * AES. */
 static void
 nonce_of(uint8_t suite, uint64_t number, uint8_t nonce[static AEAD_NONCE])
 {
@@ -229,7 +231,7 @@ nonce_of(uint8_t suite, uint64_t number, uint8_t nonce[static AEAD_NONCE])
 		nonce[4 + (chacha ? i : 7 - i)] = (uint8_t)(number >> 8 * i);
 }
 
-/* What libcrypto is to do it with; NULL: libsodium does. */
+/* The libcrypto context for n bytes; NULL: libsodium does them. */
 static void *
 evp_for(const struct fal_aead *a, size_t n)
 {
@@ -248,11 +250,11 @@ fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 	const void *text = in->p;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct piece of[2] = { { in->p, in->n, out },
-					     { in->rest, in->rest_n, out + in->n } };
-		return evp_seal(evp, r, nonce, of, out + n);
+		const struct piece pieces[2] = { { in->p, in->n, out },
+						 { in->rest, in->rest_n, out + in->n } };
+		return evp_seal(evp, r, nonce, pieces, out + n);
 	}
-	if (in->rest_n != 0) { /* libsodium takes a text in one place only */
+	if (in->rest_n != 0) { /* libsodium takes a text in one place */
 		memmove(out, in->p, in->n);
 		memcpy(out + in->n, in->rest, in->rest_n);
 		text = out;
@@ -275,7 +277,7 @@ fal_aead_seal(struct fal_aead *a, const struct fal_aead_record *r, const void *i
 	return fal_aead_seal_text(a, r, &text, out);
 }
 
-/* By libsodium, which writes nothing before it has judged the tag. */
+/* Opens by libsodium, which writes nothing before it has checked the tag. */
 static int
 open_sodium(const struct fal_aead *a, const struct fal_aead_record *r,
 	    const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
@@ -303,8 +305,8 @@ fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *i
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp == NULL)
 		return open_sodium(a, r, nonce, in, n, out);
-	const struct piece of[2] = { { in, n - FAL_SEAL_TAG, out } };
-	return evp_open(evp, r, nonce, of, (const uint8_t *)in + of[0].n);
+	const struct piece pieces[2] = { { in, n - FAL_SEAL_TAG, out } };
+	return evp_open(evp, r, nonce, pieces, (const uint8_t *)in + pieces[0].n);
 }
 
 int
@@ -318,8 +320,9 @@ fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t
 	const size_t rest_n = n - FAL_SEAL_TAG - head;
 	nonce_of(fal_aead_suite(a), r->number, nonce);
 	if (evp != NULL) {
-		const struct piece of[2] = { { p, head, p }, { p + head, rest_n, rest } };
-		return evp_open(evp, r, nonce, of, p + head + rest_n);
+		const struct piece pieces[2] = { { p, head, p },
+						 { p + head, rest_n, rest } };
+		return evp_open(evp, r, nonce, pieces, p + head + rest_n);
 	}
 	const int err = open_sodium(a, r, nonce, p, n, p);
 	if (err == FAL_OK && rest_n != 0)

@@ -1,7 +1,7 @@
-/* The ciphers of records: one border, behind which are suites and libraries.  Libsodium's
- * ChaCha20-Poly1305 is the reference and always there; libcrypto, where this was built
- * with it (share/make/libcrypto), makes the same bytes faster, and has AES-256-GCM.
- * Nothing else knows which library it is.
+/* The ciphers of records: one interface to suites and libraries.  Libsodium's
+ * ChaCha20-Poly1305 is the reference and always there; libcrypto, in builds with it
+ * (share/make/libcrypto), makes the same bytes faster, and has AES-256-GCM.  No other
+ * file knows which library works.
  */
 #ifndef FAL_CRYPTO_AEAD_H
 #define FAL_CRYPTO_AEAD_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_KEY_BYTES 32 /* of every key: PSK, static, session, shared */
+#define FAL_KEY_BYTES 32 /* all keys: PSK, static, session, shared */
 #define FAL_SEAL_TAG 16  /* bytes that sealing adds, for every suite */
 
 /* The cipher of the records, one byte of the preamble in falcon-protocol(7). */
@@ -20,32 +20,33 @@ enum fal_suite {
 };
 enum { FAL_SUITES = 2 };
 
-/* The suites that this process offers and takes, its first choice first: ChaCha alone,
- * and before it AES-256-GCM once fal_suites_measure has found that to be faster.  Returns
- * how many. */
+/* The suites that this process offers and takes, the first choice first: ChaCha alone,
+ * or, once fal_suites_measure has found it faster, AES-256-GCM before it.  Returns their
+ * number.
+ */
 size_t fal_suites(uint8_t out[static FAL_SUITES]);
 
-/* Finds what is fastest on this machine, by a clock of ns: of each suite the library, and
- * which suites are offered.  Takes some milliseconds; before threads and sessions. */
+/* Measures, by a clock of ns, the fastest library of each suite, and the suites to offer.
+ * Takes some milliseconds; to be called before threads and sessions. */
 void fal_suites_measure(uint64_t (*now)(void));
 
 enum fal_library { FAL_LIBRARY_ANY = 0, FAL_LIBRARY_SODIUM, FAL_LIBRARY_CRYPTO };
 
-/* What seals and opens the records of a suite, one at a time; between two it holds no
- * key. NULL is the reference. */
+/* A context that seals and opens the records of a suite, one at a time; it holds no key
+ * between two records.  NULL is the reference. */
 struct fal_aead;
 
-/* Makes one; *out may be NULL.  FAL_EVERSION: the suite, or that library of it, is not
- * here. */
+/* Makes a context; *out may be NULL.  FAL_EVERSION: this build has no such suite, or not
+ * in this library. */
 int fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out);
 void fal_aead_free(struct fal_aead *a); /* may be NULL */
 
-uint8_t fal_aead_suite(const struct fal_aead *a); /* of NULL, too */
+uint8_t fal_aead_suite(const struct fal_aead *a); /* also for NULL */
 const char *fal_suite_name(uint8_t suite);        /* static */
 
-/* One record: its key of FAL_KEY_BYTES, its number, and what is authenticated with it
- * (ad_n bytes; NULL when 0); all borrowed.  The number is the nonce, as Noise has it for
- * the suite (revision 34, sections 12.3 and 12.4): no key may have one twice. */
+/* A record: its key of FAL_KEY_BYTES, its number, and the data authenticated with it
+ * (ad_n bytes; NULL when 0); all borrowed.  The number is the nonce, as in Noise for the
+ * suite (revision 34, sections 12.3 and 12.4): no key may have a number twice. */
 struct fal_aead_record {
 	const uint8_t *key;
 	uint64_t number;
@@ -54,30 +55,29 @@ struct fal_aead_record {
 };
 
 /* Seals n bytes (less than 2^30) at `in` to n + FAL_SEAL_TAG at `out`, which may be `in`,
- * but may not overlap it otherwise.  FAL_ENOMEM: then nothing of it may be sent. */
+ * but may not overlap it otherwise.  FAL_ENOMEM: `out` must not be sent. */
 int fal_aead_seal(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 		  size_t n, uint8_t *out);
 
-/* The same of a text that lies in two places: n bytes at `p`, and behind them those at
- * `rest`. */
+/* Seals a text that lies in two places: n bytes at `p`, then those at `rest`. */
 struct fal_aead_text {
 	const void *p;
 	size_t n;
-	const void *rest; /* NULL where rest_n is 0 */
+	const void *rest; /* NULL if rest_n is 0 */
 	size_t rest_n;
 };
 int fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 		       const struct fal_aead_text *in, uint8_t *out);
 
 /* Opens n bytes at `in`, tag included, to n - FAL_SEAL_TAG at `out` (as above).
- * FAL_ETRUNC: shorter than a tag; FAL_EAUTH: `out` is worthless; FAL_ENOMEM. */
+ * FAL_ETRUNC: shorter than a tag; FAL_EAUTH: `out` is invalid; FAL_ENOMEM. */
 int fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 		  size_t n, uint8_t *out);
 
-/* Opens n bytes at `p`, tag included, but what is behind the first `head` of them goes to
- * `rest`, elsewhere, and then its place at `p` is worthless.  Errors as above: both are
- * worthless, and something may have been written to `rest` before the tag was judged.
- * FAL_ETRUNC: shorter than head and tag, too. */
+/* Opens n bytes at `p`, tag included.  The text after its first `head` bytes goes to
+ * `rest`, which lies elsewhere, and its bytes at `p` become invalid.  Errors as above:
+ * both places are invalid, and `rest` may have been written before the tag was checked.
+ * FAL_ETRUNC also for less than head and tag. */
 int fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t *p,
 			size_t n, size_t head, uint8_t *rest);
 

@@ -1,19 +1,19 @@
-/* BLAKE2b-256 and SHA-256, by libsodium.  Its digests cannot fail with these lengths,
- * so their results are not asked for. */
+/* BLAKE2b-256 and SHA-256, by libsodium.  Its digests cannot fail with these lengths, so
+ * their results are ignored. */
 #include "crypto/hash.h"
 
 #include <assert.h>
 #include <sodium.h>
 #include <string.h>
 
-/* libsodium's state lives inside ours, so that sodium.h stays in lib/crypto. */
+/* libsodium's state lies inside ours, so that only lib/crypto includes sodium.h. */
 _Static_assert(sizeof(struct fal_hash_state) == sizeof(crypto_generichash_state) &&
 		       _Alignof(struct fal_hash_state) >=
 			       _Alignof(crypto_generichash_state),
 	       "fal_hash_state holds libsodium's");
 
-/* Until its init, libsodium uses its portable code; where init fails, that still works.
- */
+/* Has libsodium choose the fastest code.  Before its init, and if init fails, libsodium
+ * uses portable code. */
 static void
 pick_fastest(void)
 {

@@ -1,5 +1,5 @@
-/* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, with a key for its MACs,
- * SHA-256 for files that others publish with such a sum.
+/* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, with a key for its MACs;
+ * SHA-256 for published files that come with such a sum.
  */
 #ifndef FAL_CRYPTO_HASH_H
 #define FAL_CRYPTO_HASH_H
@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_HASH_BYTES 32 /* of either digest */
+#define FAL_HASH_BYTES 32 /* either digest */
 
-/* A running digest: a value type, to be used only through its functions.  A state that
- * is given up half-way needs no free. */
+/* The state of a running digest: a value type, used only by its functions.  An unfinished
+ * state needs no free. */
 struct fal_hash_state {
 	_Alignas(64) uint8_t opaque[384];
 };
@@ -23,21 +23,22 @@ void fal_hash_update(struct fal_hash_state *s, const void *p, size_t n);
 void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]);
 
 #define FAL_MAC_KEY 64   /* bytes of the key of a MAC */
-#define FAL_MAC_LABEL 16 /* most characters of its label */
+#define FAL_MAC_LABEL 16 /* characters of its label at most */
 
 /* BLAKE2b with a 32-byte digest of the n bytes at `p`, with `key` as its key and `label`,
- * filled up with zero bytes, as its personalisation (RFC 7693 and section 2.8 of the
- * BLAKE2 paper).  All is borrowed. */
+ * padded with zero bytes, as its personalisation (RFC 7693 and section 2.8 of the BLAKE2
+ * paper).  All is borrowed. */
 void fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p,
 	     size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
-/* As fal_hash_init, with such a label and no key: what is hashed for one purpose is then
- * never what is hashed for another. */
+/* As fal_hash_init, with such a label and no key: digests for different purposes never
+ * agree. */
 void fal_hash_label(struct fal_hash_state *s, const char *label);
 
-/* The same of each of n messages of so many bytes, one after the other at `messages`
- * (borrowed), in one call; FAL_HASH_BYTES for each to `out`.  Several at a time: three
- * to six times as fast as one by one, on x86 of today, where there are eight. */
+/* The labelled digest of each of n messages of `bytes` bytes, one after the other at
+ * `messages` (borrowed); FAL_HASH_BYTES for each to `out`.  Several messages are hashed
+ * at a time: three to six times as fast as single ones, on current x86, eight at a time.
+ */
 void fal_hash_each(const char *label, const void *messages, size_t bytes, size_t n,
 		   uint8_t *out);
 

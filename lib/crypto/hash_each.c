@@ -1,5 +1,5 @@
-/* BLAKE2b (RFC 7693) of several messages at a time, one in each lane of a vector.  As all
- * of them are as long, they take the same steps; each digest is libsodium's. */
+/* BLAKE2b (RFC 7693) of several messages at a time, one in each lane of a vector.
+ * Messages of one length take the same steps; each digest equals libsodium's. */
 #include "crypto/hash.h"
 
 #include "base/vector.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { LANES = 8, WORDS = 16, BYTES = WORDS * 8, ROUNDS = 12 };
-enum { FEW = 2 }; /* so many are faster one by one */
+enum { FEW = 2 }; /* up to so many are faster one by one */
 
 static const uint64_t iv[8] = { 0x6a09e667f3bcc908, 0xbb67ae8584caa73b,
 				0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
@@ -28,7 +28,7 @@ static const uint8_t sigma[10][WORDS] = {
 	{ 10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0 }
 };
 
-/* A word of each message. */
+/* A word of the state of each message. */
 typedef uint64_t word[LANES];
 
 struct wide {
@@ -63,7 +63,7 @@ mix(word a, word b, word c, word d, const word x, const word y)
 	}
 }
 
-/* The RFC's F, of a block of each message. */
+/* The RFC's F, on a block of each message. */
 FAL_VECTOR static void
 compress(struct wide *w, const word m[static WORDS], uint64_t last)
 {
@@ -93,13 +93,13 @@ compress(struct wide *w, const word m[static WORDS], uint64_t last)
 			w->h[i][l] ^= v[i][l] ^ v[i + 8][l];
 }
 
-/* Words of `n` bytes, the rest of the block being 0, as one lane's. */
+/* Sets one lane to the words of `n` bytes; the rest of the block is 0. */
 static void
 put_lane(word m[static WORDS], unsigned lane, const uint8_t *p, size_t n)
 {
 	uint8_t block[BYTES] = { 0 };
 	uint64_t le;
-	if (n < BYTES && n > 0) /* p may be NULL else */
+	if (n < BYTES && n > 0) /* with n = 0, p may be NULL */
 		p = memcpy(block, p, n);
 	for (unsigned i = 0; i < WORDS; i++) {
 		memcpy(&le, (n > 0 ? p : block) + 8 * i, sizeof(le));
@@ -108,7 +108,7 @@ put_lane(word m[static WORDS], unsigned lane, const uint8_t *p, size_t n)
 }
 
 static void
-begin(struct wide *w, const char *label)
+wide_begin(struct wide *w, const char *label)
 {
 	uint8_t param[64] = { FAL_HASH_BYTES, 0, 1, 1 };
 	uint64_t le;
@@ -121,9 +121,9 @@ begin(struct wide *w, const char *label)
 	}
 }
 
-/* Of messages that begin at p[0 … LANES - 1]. */
+/* Hashes on, with messages at p[0 … LANES - 1]. */
 static void
-update(struct wide *w, const uint8_t *const p[static LANES], size_t bytes)
+wide_update(struct wide *w, const uint8_t *const p[static LANES], size_t bytes)
 {
 	word m[WORDS];
 	do {
@@ -135,17 +135,17 @@ update(struct wide *w, const uint8_t *const p[static LANES], size_t bytes)
 	} while (w->count < bytes);
 }
 
-/* Of n messages, at most LANES. */
+/* Hashes n messages, at most LANES. */
 static void
-together(const char *label, const uint8_t *p, size_t bytes, size_t n, uint8_t *out)
+hash_lanes(const char *label, const uint8_t *p, size_t bytes, size_t n, uint8_t *out)
 {
 	const uint8_t *at[LANES];
 	struct wide w;
-	/* Lanes that are left over do the first one again. */
+	/* Unused lanes repeat the first message. */
 	for (size_t l = 0; l < LANES; l++)
 		at[l] = p + (l < n ? l : 0) * bytes;
-	begin(&w, label);
-	update(&w, at, bytes);
+	wide_begin(&w, label);
+	wide_update(&w, at, bytes);
 	for (size_t l = 0; l < n; l++)
 		for (unsigned i = 0; i < FAL_HASH_BYTES / 8; i++) {
 			const uint64_t le = htole64(w.h[i][l]);
@@ -166,7 +166,7 @@ fal_hash_each(const char *label, const void *messages, size_t bytes, size_t n,
 			fal_hash_update(&s, p, bytes);
 			fal_hash_final(&s, out);
 		} else {
-			together(label, p, bytes, now, out);
+			hash_lanes(label, p, bytes, now, out);
 		}
 		p += now * bytes;
 		out += now * FAL_HASH_BYTES;

@@ -1,5 +1,5 @@
-/* Key files.  The text is cut in place into lines and fields, which borrow
- * from it, so that no copy of a secret is made but the decoded key. */
+/* Key files.  The text is cut into lines and fields, which borrow from it, so that no
+ * copy of a secret is made but the decoded key. */
 #include "crypto/keyring.h"
 
 #include "base/filetype.h"
@@ -27,7 +27,7 @@ struct field {
 struct lines {
 	const char *p, *end;
 	const char *file;
-	unsigned number; /* of the line that was read last, from 1 */
+	unsigned number; /* the last line read, from 1 */
 	struct fal_diag *diag;
 	struct field field[FIELDS_MAX];
 	size_t fields;
@@ -35,13 +35,13 @@ struct lines {
 
 struct fal_keyring {
 	uint8_t *secrets; /* locked: own static key, stand-in, then the clients' PSKs */
-	uint8_t *publics; /* the clients', at the same places but the first two */
+	uint8_t *publics; /* the clients', at the same indices less the first two */
 	uint8_t public[FAL_KEY_BYTES];
 	char self[FAL_NAME_MAX + 1];
-	unsigned self_line;   /* 0: not seen yet */
+	unsigned self_line;   /* 0: not read yet */
 	struct fal_key *keys; /* sorted by name, then line */
 	size_t n;
-	struct fal_key nobody; /* the stand-in */
+	struct fal_key stand_in; /* the stand-in */
 };
 
 static const char *const roles[] = {
@@ -89,7 +89,7 @@ int
 fal_expiry_parse(const char *s, int64_t *out)
 {
 	static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
-	enum { DAY = 10 }; /* characters of a date alone */
+	enum { DAY = 10 }; /* characters of a date without a time */
 	int part[7] = { 0 }, at = 0;
 	const size_t n = strlen(s);
 	if (n != DAY && n != sizeof(form) - 1)
@@ -108,7 +108,7 @@ fal_expiry_parse(const char *s, int64_t *out)
 			 .tm_hour = part[3],
 			 .tm_min = part[4],
 			 .tm_sec = part[5] };
-	const time_t t = timegm(&tm); /* which sets 30 February right: not a date */
+	const time_t t = timegm(&tm); /* changes 30 February to a date in March */
 	if (part[0] < 1970 || tm.tm_mon != part[1] - 1 || tm.tm_mday != part[2] ||
 	    tm.tm_hour != part[3] || tm.tm_min != part[4] || tm.tm_sec != part[5])
 		return FAL_EFORMAT;
@@ -144,18 +144,18 @@ fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES])
 	int err = FAL_EFORMAT;
 	size_t got;
 	uint8_t raw[FAL_KEY_BYTES];
-	char again[FAL_KEY_TEXT + 1];
+	char encoded[FAL_KEY_TEXT + 1];
 	if (sodium_base642bin(raw, sizeof(raw), s, n, NULL, &got, NULL,
 			      sodium_base64_VARIANT_ORIGINAL) == 0 &&
 	    got == FAL_KEY_BYTES) {
-		/* libsodium 1.0.18 takes some bytes above 127 for characters. */
-		fal_key_encode(raw, again);
-		if (sodium_memcmp(again, s, FAL_KEY_TEXT) == 0) {
+		/* libsodium 1.0.18 takes some bytes above 127 as characters. */
+		fal_key_encode(raw, encoded);
+		if (sodium_memcmp(encoded, s, FAL_KEY_TEXT) == 0) {
 			memcpy(key, raw, FAL_KEY_BYTES);
 			err = FAL_OK;
 		}
 	}
-	sodium_memzero(again, sizeof(again));
+	sodium_memzero(encoded, sizeof(encoded));
 	sodium_memzero(raw, sizeof(raw));
 	return err;
 }
@@ -198,7 +198,7 @@ fal_client_key_print(const struct fal_client_key *key,
 			    out);
 }
 
-/* Says FILE:LINE: `what`, and quotes `f` unless it is NULL. */
+/* Sets a diagnosis FILE:LINE: `what`, which quotes `f` unless it is NULL. */
 static int
 bad_line(const struct lines *l, const char *what, const struct field *f)
 {
@@ -209,10 +209,10 @@ bad_line(const struct lines *l, const char *what, const struct field *f)
 			    what, (int)f->n, f->p);
 }
 
-/* `f` if it may be quoted, else NULL: only what is short and of an alphabet that a piece
- * of a mangled key hardly keeps to. */
+/* `f` if it may be quoted, else NULL: only a short field of an alphabet that a part of a
+ * mangled key hardly has. */
 static const struct field *
-quotable(const struct field *f, const char *alphabet)
+quotable_or_null(const struct field *f, const char *alphabet)
 {
 	for (size_t i = 0; i < f->n; i++)
 		if (f->p[i] == '\0' || strchr(alphabet, f->p[i]) == NULL)
@@ -221,14 +221,15 @@ quotable(const struct field *f, const char *alphabet)
 }
 
 static bool
-is_blank(char c)
+keyring_is_blank(char c)
 {
 	return c == ' ' || c == '\t';
 }
 
-/* The next line that is not empty nor a comment: 1 with its fields, 0 at the end. */
+/* Reads the next line that is not empty nor a comment: 1 with its fields, 0 at the
+ * end. */
 static int
-next_line(struct lines *l)
+lines_next(struct lines *l)
 {
 	while (l->p < l->end) {
 		const char *nl = memchr(l->p, '\n', (size_t)(l->end - l->p));
@@ -240,14 +241,14 @@ next_line(struct lines *l)
 			return fal_diag_set(l->diag, FAL_ELIMIT, "%s: more than %d lines",
 					    l->file, FAL_KEYRING_LINES);
 		for (l->fields = 0;; l->fields++) {
-			while (p < end && is_blank(*p))
+			while (p < end && keyring_is_blank(*p))
 				p++;
 			if (p == end || (*p == '#' && l->fields == 0))
 				break;
 			if (l->fields == FIELDS_MAX)
 				return bad_line(l, "more than four fields", NULL);
 			const char *start = p;
-			while (p < end && !is_blank(*p))
+			while (p < end && !keyring_is_blank(*p))
 				p++;
 			l->field[l->fields] =
 				(struct field){ .p = start, .n = (size_t)(p - start) };
@@ -263,7 +264,7 @@ lines_begin(struct lines *l, const char *text, size_t n, const char *file,
 	    struct fal_diag *diag)
 {
 	if (n == 0)
-		text = ""; /* it may be NULL */
+		text = ""; /* `text` may be NULL */
 	*l = (struct lines){ .p = text, .end = text + n, .file = file, .diag = diag };
 	if (n > FAL_KEYRING_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "%s: larger than %zu bytes", file,
@@ -272,8 +273,8 @@ lines_begin(struct lines *l, const char *text, size_t n, const char *file,
 	return fal_filetype_refuse(file, text, n, FAL_FILETYPE_NONE, diag);
 }
 
-/* Copies a field with a NUL; one that does not fit is cut to "", which nothing accepts.
- */
+/* Copies a field with a NUL; a field that does not fit becomes "", which no parser
+ * accepts. */
 static void
 field_text(const struct field *f, char *out, size_t cap)
 {
@@ -299,10 +300,10 @@ line_role(const struct lines *l, enum fal_role *role)
 	if (fal_role_parse(text, role) == FAL_OK)
 		return FAL_OK;
 	return bad_line(l, "role is not observe, work, shard, control or all",
-			quotable(&l->field[1], "abcdefghijklmnopqrstuvwxyz"));
+			quotable_or_null(&l->field[1], "abcdefghijklmnopqrstuvwxyz"));
 }
 
-/* Whether field 2 begins with this word, which is then taken away. */
+/* Does field 2 begin with this word?  Then the word is removed. */
 static bool
 line_is(struct lines *l, const char *word)
 {
@@ -328,7 +329,7 @@ line_key(const struct lines *l, size_t i, uint8_t key[static FAL_KEY_BYTES])
 			NULL);
 }
 
-/* The line "NAME self SECRET". */
+/* Reads the line "NAME self SECRET". */
 static int
 self_line(const struct lines *l, struct fal_keyring *kr)
 {
@@ -341,7 +342,7 @@ self_line(const struct lines *l, struct fal_keyring *kr)
 	return err < 0 ? err : line_key(l, 2, kr->secrets);
 }
 
-/* The line "NAME ROLE KEY [EXPIRY]". */
+/* Reads the line "NAME ROLE KEY [EXPIRY]". */
 static int
 client_line(struct lines *l, struct fal_keyring *kr)
 {
@@ -368,25 +369,25 @@ client_line(struct lines *l, struct fal_keyring *kr)
 			return bad_line(l,
 					"expiry is not a date YYYY-MM-DD or a time "
 					"YYYY-MM-DDThh:mm:ssZ",
-					quotable(&l->field[3], "0123456789-"));
+					quotable_or_null(&l->field[3], "0123456789-"));
 	}
 	kr->keys[kr->n++] = key;
 	return FAL_OK;
 }
 
 static int
-by_name(const void *va, const void *vb)
+compare_keys(const void *va, const void *vb)
 {
 	const struct fal_key *a = va, *b = vb;
 	int c = strcmp(a->name, b->name);
 	return c != 0 ? c : (a->line > b->line) - (a->line < b->line);
 }
 
-/* Sorts, and sees to it that a name has at most two keys. */
+/* Sorts the keys, and checks that a name has at most two. */
 static int
 sort_keys(struct fal_keyring *kr, struct lines *l)
 {
-	qsort(kr->keys, kr->n, sizeof(*kr->keys), by_name);
+	qsort(kr->keys, kr->n, sizeof(*kr->keys), compare_keys);
 	for (size_t i = 2; i < kr->n; i++)
 		if (strcmp(kr->keys[i].name, kr->keys[i - 2].name) == 0) {
 			const char *name = kr->keys[i].name;
@@ -397,9 +398,9 @@ sort_keys(struct fal_keyring *kr, struct lines *l)
 	return FAL_OK;
 }
 
-/* What the coordinator has in common with the holder of each static key. */
+/* Computes the common secret of the coordinator and each static key. */
 static int
-find_common(struct fal_keyring *kr, struct lines *l)
+set_common_secrets(struct fal_keyring *kr, struct lines *l)
 {
 	for (size_t i = 0; i < kr->n; i++) {
 		const struct fal_key *key = &kr->keys[i];
@@ -413,7 +414,7 @@ find_common(struct fal_keyring *kr, struct lines *l)
 	return FAL_OK;
 }
 
-/* An empty keyring with room for a key on each of `lines` lines. */
+/* Makes an empty keyring with room for a key on each of `lines` lines. */
 static struct fal_keyring *
 keyring_new(size_t lines)
 {
@@ -421,18 +422,18 @@ keyring_new(size_t lines)
 	kr->keys = fal_xcalloc(lines, sizeof(*kr->keys));
 	kr->secrets = fal_secret_alloc((2 + lines) * FAL_KEY_BYTES);
 	kr->publics = fal_xcalloc(lines, FAL_KEY_BYTES);
-	kr->nobody.psk = kr->secrets + FAL_KEY_BYTES;
-	kr->nobody.expires = INT64_MAX;
+	kr->stand_in.psk = kr->secrets + FAL_KEY_BYTES;
+	kr->stand_in.expires = INT64_MAX;
 	fal_random_bytes(kr->secrets + FAL_KEY_BYTES, FAL_KEY_BYTES);
 	return kr;
 }
 
-/* Counts the lines that hold something, so that the memory of the keys is one piece. */
+/* Counts the lines with fields, so that the memory of all keys is one piece. */
 static int
 count_lines(struct lines l, size_t *n)
 {
 	int more;
-	for (*n = 0; (more = next_line(&l)) > 0; ++*n)
+	for (*n = 0; (more = lines_next(&l)) > 0; ++*n)
 		if (l.fields < 3)
 			return bad_line(&l, "fewer fields than name, role and key", NULL);
 	return more;
@@ -450,7 +451,7 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 	if (err < 0)
 		return err;
 	struct fal_keyring *kr = keyring_new(count);
-	while (err == FAL_OK && next_line(&l) > 0) {
+	while (err == FAL_OK && lines_next(&l) > 0) {
 		const struct field *role = &l.field[1];
 		const bool self = role->n == 4 && memcmp(role->p, "self", 4) == 0;
 		err = self ? self_line(&l, kr) : client_line(&l, kr);
@@ -462,7 +463,7 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 	if (err == FAL_OK)
 		err = sort_keys(kr, &l);
 	if (err == FAL_OK)
-		err = find_common(kr, &l);
+		err = set_common_secrets(kr, &l);
 	if (err < 0) {
 		fal_keyring_free(kr);
 		return err;
@@ -513,7 +514,7 @@ fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 		 const struct fal_key *out[static 2])
 {
 	size_t live = 0, seen = 0;
-	out[0] = out[1] = &kr->nobody;
+	out[0] = out[1] = &kr->stand_in;
 	for (size_t i = 0; i < kr->n; i++)
 		if (strcmp(kr->keys[i].name, name) == 0) {
 			seen++;
@@ -529,13 +530,13 @@ const char *
 fal_keyring_expired(const struct fal_keyring *kr, const char *name, int64_t now,
 		    char out[static FAL_EXPIRED_TEXT])
 {
-	char date[FAL_EXPIRY_TEXT], here[FAL_EXPIRY_TEXT];
+	char date[FAL_EXPIRY_TEXT], local_time[FAL_EXPIRY_TEXT];
 	int64_t end = 0;
 	for (size_t i = 0; i < kr->n; i++)
 		if (strcmp(kr->keys[i].name, name) == 0 && kr->keys[i].expires > end)
 			end = kr->keys[i].expires;
 	snprintf(out, FAL_EXPIRED_TEXT, "has expired, %s; it is %s here",
-		 fal_expiry_text(end, date), fal_expiry_text(now, here));
+		 fal_expiry_text(end, date), fal_expiry_text(now, local_time));
 	return out;
 }
 
@@ -549,7 +550,7 @@ fal_client_key_static(struct fal_client_key *key,
 	return fal_noise_common(FAL_NOISE_INITIATOR, secret, key->server, key->psk);
 }
 
-/* The fields of a client's key. */
+/* Reads the fields of a client's key. */
 static int
 client_key(struct lines *l, struct fal_client_key *key)
 {
@@ -563,7 +564,7 @@ client_key(struct lines *l, struct fal_client_key *key)
 		err = line_key(l, 3, key->server);
 	if (err == FAL_OK && is_static && fal_client_key_static(key, key->secret) < 0)
 		err = bad_line(l, "coordinator's key is none, of small order", NULL);
-	if (err == FAL_OK && (err = next_line(l)) > 0)
+	if (err == FAL_OK && (err = lines_next(l)) > 0)
 		err = bad_line(l, "more than one key", NULL);
 	return err;
 }
@@ -576,7 +577,7 @@ fal_client_key_parse(const char *text, size_t n, const char *file,
 	int err = lines_begin(&l, text, n, file, diag);
 	if (err < 0)
 		return err;
-	err = next_line(&l);
+	err = lines_next(&l);
 	if (err == 0)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s: no key in it", file);
 	if (err < 0)

@@ -1,7 +1,7 @@
 /* Key files: the coordinator's keyring and a client's key.  falcon-key(1) defines both
- * texts; this reads them.  Text in, keys out; reading the file and watching the clock are
- * the caller's.  Keys lie in locked memory and never appear in a diagnosis: a field is
- * quoted only when it is short and not of the alphabet of keys.
+ * texts.  Text in, keys out; the caller reads the file and the clock.  Keys lie in locked
+ * memory and never appear in a diagnosis: a field is quoted only when it is short and
+ * outside the alphabet of keys.
  */
 #ifndef FAL_CRYPTO_KEYRING_H
 #define FAL_CRYPTO_KEYRING_H
@@ -21,7 +21,7 @@
 #define FAL_KEYRING_MAX ((size_t)4 << 20) /* bytes of a key file */
 #define FAL_KEYRING_LINES 10000
 
-/* What a key may do.  The zero value is that of a stand-in for no key. */
+/* The rights of a key.  The zero value is the role of a stand-in key. */
 enum fal_role {
 	FAL_ROLE_NONE = 0,
 	FAL_ROLE_OBSERVE, /* falcon-stat */
@@ -34,55 +34,55 @@ enum fal_role {
 /* The word for `role`, "none" for FAL_ROLE_NONE; static. */
 const char *fal_role_name(enum fal_role role);
 
-/* FAL_EFORMAT when `s` is no role; "none" is not. */
+/* FAL_EFORMAT: `s` is no role; "none" is no role. */
 int fal_role_parse(const char *s, enum fal_role *out);
 
-/* Whether a key of `role` may do what needs `needed` (never FAL_ROLE_NONE). */
+/* May a key of `role` do what needs the role `needed` (never FAL_ROLE_NONE)? */
 bool fal_role_may(enum fal_role role, enum fal_role needed);
 
-/* Whether `s` is a name: 1 … FAL_NAME_MAX of A-Z a-z 0-9 . _ - */
+/* Is `s` a name: 1 … FAL_NAME_MAX of A-Z a-z 0-9 . _ -? */
 bool fal_name_valid(const char *s);
 
-/* The end of what "YYYY-MM-DD" names, midnight UTC, or "YYYY-MM-DDThh:mm:ssZ" itself, in
- * seconds since 1970, or FAL_EFORMAT. */
+/* Parses the end of validity, in seconds since 1970: "YYYY-MM-DD" means the end of that
+ * day, UTC; "YYYY-MM-DDThh:mm:ssZ" itself.  FAL_EFORMAT. */
 int fal_expiry_parse(const char *s, int64_t *out);
 
 #define FAL_EXPIRY_TEXT 24
-/* The reverse, "-" of INT64_MAX: the last day of what ends at midnight. */
+/* Formats such an end; "-" for INT64_MAX, the last day for an end at midnight. */
 const char *fal_expiry_text(int64_t end, char out[static FAL_EXPIRY_TEXT]);
 
-/* Base64 (RFC 4648, section 4) of a key, with a NUL.  `out` should lie in locked memory
- * where the key is secret. */
+/* Base64 (RFC 4648, section 4) of a key, with a NUL.  For a secret key `out` should lie
+ * in locked memory. */
 void fal_key_encode(const uint8_t key[static FAL_KEY_BYTES],
 		    char out[static FAL_KEY_TEXT + 1]);
 
-/* The reverse, strict: `s` has exactly FAL_KEY_TEXT characters, padding and zero spare
- * bits included, and no NUL need follow.  FAL_EFORMAT. */
+/* Decodes strictly: `s` has exactly FAL_KEY_TEXT characters, padding and zero spare bits
+ * included, and needs no NUL.  FAL_EFORMAT. */
 int fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES]);
 
-/* The first 16 bytes of the key's BLAKE2b-256 in hex, with a NUL: fit to be shown; of a
- * shared key, with the label "falcon shared" (fal_hash_label). */
+/* The first 16 bytes of the key's BLAKE2b-256 in hex, with a NUL, which may be shown; of
+ * a shared key with the label "falcon shared" (fal_hash_label). */
 void fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES], bool shared,
 			 char out[static FAL_KEY_FINGERPRINT + 1]);
 
-/* The key for the use `label` of what a client and the coordinator, whose public key is
- * `server`, both have, `psk`: so no secret is used for two things. */
+/* Derives the key for the use `label` from the secret `psk` that a client shares with the
+ * coordinator, whose public key is `server`: so no secret has two uses. */
 void fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES],
 		    const uint8_t psk[static FAL_KEY_BYTES],
 		    uint8_t out[static FAL_KEY_BYTES]);
 
-/* One key of a keyring. */
+/* A key of a keyring. */
 struct fal_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	unsigned line;   /* of the file, from 1; 0: a stand-in */
-	int64_t expires; /* first second in which it is dead; INT64_MAX: never */
+	unsigned line;   /* line of the file, from 1; 0: a stand-in */
+	int64_t expires; /* first second in which it is invalid; INT64_MAX: never */
 	/* FAL_KEY_BYTES each, borrowed from the keyring. */
-	const uint8_t *public; /* the client's static one; NULL: a shared key */
-	const uint8_t *psk;    /* the shared key; else what fal_noise_common makes */
+	const uint8_t *public; /* the client's static key; NULL: a shared key */
+	const uint8_t *psk;    /* the shared key, or the result of fal_noise_common */
 };
 
-/* The fingerprint of a key of a keyring: of its public half where it has one. */
+/* The fingerprint of a keyring's key, of its public half if it has one. */
 void fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1]);
 
 struct fal_keyring;
@@ -96,25 +96,25 @@ int fal_keyring_parse(const char *text, size_t n, const char *file,
 /* Wipes and frees; may be NULL. */
 void fal_keyring_free(struct fal_keyring *kr);
 
-/* The coordinator's static secret key, FAL_KEY_BYTES, borrowed from the keyring; its name
- * in that line. */
+/* The coordinator's static secret key, FAL_KEY_BYTES, borrowed from the keyring; then its
+ * public half, and the coordinator's name. */
 const uint8_t *fal_keyring_secret(const struct fal_keyring *kr);
-const uint8_t *fal_keyring_public(const struct fal_keyring *kr); /* its public half */
+const uint8_t *fal_keyring_public(const struct fal_keyring *kr);
 const char *fal_keyring_self(const struct fal_keyring *kr);
 
 /* The clients' keys, sorted by name, then line; borrowed.  `*n` is their number. */
 const struct fal_key *fal_keyring_keys(const struct fal_keyring *kr, size_t *n);
 
 /* The keys to try for `name`, in this order: always two, borrowed from the keyring.
- * Where the name has fewer that live at `now` (seconds since 1970), a stand-in of role
- * none and random PSK, which nobody holds, fills the place: the caller runs the same path
- * for a stranger as for a friend.  Returns 0, or, for the log only, FAL_ENOENT when the
- * name is unknown and FAL_EPERM when all its keys have expired. */
+ * Missing keys, by the number valid at `now` (seconds since 1970), are replaced by a
+ * stand-in of role none and a random PSK, which no client has: so the caller runs the
+ * same path for unknown names as for known ones.  Returns 0, or, for the log only,
+ * FAL_ENOENT: the name is unknown; FAL_EPERM: all its keys have expired. */
 int fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 		     const struct fal_key *out[static 2]);
 
 #define FAL_EXPIRED_TEXT 80
-/* That the keys of `name` have expired, when, and what the time `now` is here. */
+/* The text that the keys of `name` have expired, when, and the time `now`. */
 const char *fal_keyring_expired(const struct fal_keyring *kr, const char *name,
 				int64_t now, char out[static FAL_EXPIRED_TEXT]);
 
@@ -122,23 +122,23 @@ const char *fal_keyring_expired(const struct fal_keyring *kr, const char *name,
 struct fal_client_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	bool is_static; /* it has the keys `secret` and `public` of its own */
+	bool is_static; /* has the keys `secret` and `public` of its own */
 	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	uint8_t psk[FAL_KEY_BYTES];    /* as in struct fal_key */
 	uint8_t server[FAL_KEY_BYTES]; /* the coordinator's static public key */
 };
 
-/* Gives `key`, whose `server` is set, the static secret key `secret`; FAL_EAUTH where the
- * two have nothing in common, as the coordinator's is of small order. */
+/* Sets the static secret key of `key`, whose `server` is set.  FAL_EAUTH: the two keys
+ * have no common secret, as the coordinator's is of small order. */
 int fal_client_key_static(struct fal_client_key *key,
 			  const uint8_t secret[static FAL_KEY_BYTES]);
 
-/* Its fingerprint, the same as that of its line in the keyring. */
+/* The key's fingerprint, equal to that of its line in the keyring. */
 void fal_client_key_print(const struct fal_client_key *key,
 			  char out[static FAL_KEY_FINGERPRINT + 1]);
 
-/* Reads a client's key file: one line besides comments; otherwise as above.  Free with
- * fal_secret_free. */
+/* Parses a client's key file: one line besides comments; otherwise as fal_keyring_parse.
+ * Free with fal_secret_free. */
 int fal_client_key_parse(const char *text, size_t n, const char *file,
 			 struct fal_client_key **out, struct fal_diag *diag);
 

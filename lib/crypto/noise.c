@@ -1,5 +1,5 @@
-/* The handshake.  Section numbers are those of the Noise Protocol Framework, revision 34;
- * the static functions bear the names that it gives them. */
+/* The handshake.  Section numbers are those of the Noise Protocol Framework, revision 34,
+ * as are the names of the static functions. */
 #include "crypto/noise.h"
 
 #include "base/err.h"
@@ -18,7 +18,7 @@ enum token { END, PSK, E, S, EE, ES, SE, SS };
 
 static const struct pattern {
 	const char name[HASH_LEN];
-	bool psk; /* "e" goes into the key as well (section 9.2) */
+	bool psk; /* "e" is mixed into the key, too (section 9.2) */
 	enum token message[2][5];
 } patterns[] = {
 	[FAL_NOISE_NKPSK0] = { "Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b",
@@ -29,8 +29,8 @@ static const struct pattern {
 			   { { E, ES, S, SS }, { E, EE, SE } } },
 };
 
-/* HandshakeState and SymmetricState in one (section 5).  Message i is written by the
- * side with number i, so step == side reads: it is my turn to write. */
+/* HandshakeState and SymmetricState in one (section 5).  The side with number i writes
+ * message i, so step == side means: it is this side's turn to write. */
 struct fal_noise {
 	const struct pattern *pattern;
 	int side;
@@ -38,12 +38,11 @@ struct fal_noise {
 	uint8_t ck[HASH_LEN];       /* chaining key */
 	uint8_t h[HASH_LEN];        /* handshake hash */
 	uint8_t k[FAL_KEY_BYTES];   /* cipher key */
-	uint64_t nonce;             /* of the next use of k */
-	uint8_t psk[FAL_KEY_BYTES]; /* until message 1 is through */
+	uint64_t nonce;             /* for the next use of k */
+	uint8_t psk[FAL_KEY_BYTES]; /* until the end of message 1 */
 	uint8_t s[FAL_KEY_BYTES];   /* own static secret, if any */
 	uint8_t s_pub[FAL_KEY_BYTES];
-	uint8_t rs[FAL_KEY_BYTES]; /* static public key of the peer, the only one, if any
-				    */
+	uint8_t rs[FAL_KEY_BYTES]; /* the one static public key of the peer, if any */
 	uint8_t e[FAL_KEY_BYTES];  /* own ephemeral secret */
 	uint8_t e_pub[FAL_KEY_BYTES];
 	uint8_t re[FAL_KEY_BYTES]; /* remote ephemeral public key */
@@ -129,7 +128,7 @@ mix_key_and_hash(struct fal_noise *ns, const uint8_t ikm[static FAL_KEY_BYTES])
 	sodium_memzero(out, sizeof(out));
 }
 
-/* Sealed and opened under k, and hashed as they are on the wire. */
+/* Seals or opens under k, and hashes the sealed form. */
 static void
 encrypt_and_hash(struct fal_noise *ns, const void *p, size_t n, uint8_t *out)
 {
@@ -165,7 +164,7 @@ token_e(struct fal_noise *ns, const uint8_t public[static FAL_KEY_BYTES])
 		mix_key(ns, public);
 }
 
-/* Token "s", received: only one is taken. */
+/* Token "s", received: only the known key is taken. */
 static int
 token_rs(struct fal_noise *ns, const uint8_t *sealed)
 {
@@ -195,9 +194,9 @@ token_dh(struct fal_noise *ns, enum token t)
 	return err;
 }
 
-/* Ends the handshake: no secret stays, every later call is FAL_ESTATE. */
+/* Ends the handshake: wipes the secrets; every later call is FAL_ESTATE. */
 static void
-finish(struct fal_noise *ns)
+noise_end(struct fal_noise *ns)
 {
 	sodium_memzero(ns, sizeof(*ns));
 	ns->step = STEP_OVER;
@@ -210,7 +209,7 @@ fal_noise_overhead(enum fal_noise_pattern pattern, int message)
 	       (pattern == FAL_NOISE_IK && message == 1 ? FAL_NOISE_STATIC : 0);
 }
 
-/* That of the message that is due. */
+/* The overhead of the message that is due. */
 static size_t
 overhead(const struct fal_noise *ns)
 {
@@ -261,7 +260,7 @@ fal_noise_free(struct fal_noise *ns)
 	fal_secret_free(ns);
 }
 
-/* One token of the message at `*at`, which is moved behind it. */
+/* Writes one token of the message at `*at`, and moves `*at` beyond it. */
 static int
 write_token(struct fal_noise *ns, enum token t, uint8_t **at)
 {
@@ -309,7 +308,7 @@ fal_noise_write(struct fal_noise *ns, const void *payload, size_t n, uint8_t *ou
 		return FAL_ELIMIT;
 	for (const enum token *t = ns->pattern->message[ns->step]; *t != END; t++)
 		if ((err = write_token(ns, *t, &out)) < 0) {
-			finish(ns);
+			noise_end(ns);
 			return err;
 		}
 	encrypt_and_hash(ns, payload, n, out);
@@ -330,7 +329,7 @@ fal_noise_read(struct fal_noise *ns, const uint8_t *msg, size_t n, uint8_t *payl
 	if (err == FAL_OK)
 		err = decrypt_and_hash(ns, msg, (size_t)(end - msg), payload);
 	if (err < 0)
-		finish(ns);
+		noise_end(ns);
 	else
 		ns->step++;
 	return err;
@@ -342,7 +341,7 @@ fal_noise_split(struct fal_noise *ns, uint8_t suite, struct fal_seal *tx,
 {
 	if (ns->step != STEP_SPLIT)
 		return FAL_ESTATE;
-	/* The first key is the initiator's to send with (section 5.2, Split). */
+	/* The first key is for the initiator's sending (section 5.2, Split). */
 	const int mine = ns->side == FAL_NOISE_INITIATOR ? 0 : 1;
 	uint8_t keys[2][HASH_LEN];
 	struct fal_seal new_tx, new_rx;
@@ -358,7 +357,7 @@ fal_noise_split(struct fal_noise *ns, uint8_t suite, struct fal_seal *tx,
 	memcpy(hash, ns->h, FAL_NOISE_HASH);
 	*tx = new_tx;
 	*rx = new_rx;
-	finish(ns);
+	noise_end(ns);
 wipe_keys:
 	sodium_memzero(keys, sizeof(keys));
 	return err;

@@ -8,12 +8,12 @@
  *     <- e, ee                        <- e, ee, se          message 2
  *
  * The initiator is the client, the responder the coordinator or a shard.  The initiator
- * knows the responder's static public key, and both know a PSK, or the responder knows
- * the initiator's static public key, too.  Whoever opens message 1 knows that the peer
- * holds the PSK, or one of the two static secret keys, but not that it is fresh: message
- * 1 may be a replay until the first record of the session opens (section 7.7 of the
- * framework); with IK, nobody can seal that who has the responder's key alone.
- * Bytes in, bytes out.
+ * knows the responder's static public key; and both know a PSK, or the responder knows
+ * the initiator's static public key, too.  A side that opens message 1 knows that the
+ * peer holds the PSK, or one of the two static secret keys, but not that the message is
+ * fresh: it may be a replay until the first record of the session opens (section 7.7 of
+ * the framework).  With IK, the responder's key alone does not suffice to seal that
+ * record. Bytes in, bytes out.
  */
 #ifndef FAL_CRYPTO_NOISE_H
 #define FAL_CRYPTO_NOISE_H
@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define FAL_NOISE_OVERHEAD 48 /* bytes of a message beyond its payload: e and a tag */
-#define FAL_NOISE_STATIC 48   /* and in message 1 of IK: s and a tag */
+#define FAL_NOISE_STATIC 48   /* further bytes of message 1 of IK: s and a tag */
 #define FAL_NOISE_MAX 65535   /* bytes of the longest message (section 3) */
 #define FAL_NOISE_HASH 64     /* bytes of the handshake hash */
 
@@ -34,7 +34,7 @@ enum fal_noise_pattern { FAL_NOISE_NKPSK0 = 0, FAL_NOISE_IK };
 struct fal_noise_opt {
 	enum fal_noise_side side;
 	enum fal_noise_pattern pattern;
-	const void *prologue; /* what both sides must have seen alike; NULL when none */
+	const void *prologue; /* must be equal on both sides; NULL: none */
 	size_t prologue_n;
 	const uint8_t *psk; /* FAL_KEY_BYTES; not for IK */
 	/* FAL_KEY_BYTES: the initiator gives the responder's static public key, the
@@ -51,7 +51,7 @@ struct fal_noise_opt {
 /* Bytes of message 1 or 2 beyond its payload. */
 size_t fal_noise_overhead(enum fal_noise_pattern pattern, int message);
 
-/* One handshake, in locked memory. */
+/* A handshake, in locked memory. */
 struct fal_noise;
 
 /* Begins a handshake; everything in `opt` is borrowed for the call. */
@@ -62,21 +62,20 @@ void fal_noise_free(struct fal_noise *ns);
 
 /* Writes this side's message, n + fal_noise_overhead bytes, to `out`, with n bytes of
  * payload (borrowed, may be NULL when n is 0; must not overlap `out`).
- * FAL_ESTATE when it is not this side's turn, or after a failure; FAL_ELIMIT when the
- * message would be longer than FAL_NOISE_MAX; FAL_EAUTH when the peer's key gives an
- * all-zero secret (RFC 7748, section 6.1).  FAL_EAUTH ends the handshake. */
+ * FAL_ESTATE: it is not this side's turn, or the handshake has failed; FAL_ELIMIT: the
+ * message would be longer than FAL_NOISE_MAX; FAL_EAUTH: the peer's key gives an all-zero
+ * secret (RFC 7748, section 6.1), which ends the handshake. */
 int fal_noise_write(struct fal_noise *ns, const void *payload, size_t n, uint8_t *out);
 
 /* Reads the peer's message of n bytes; its payload, n - fal_noise_overhead bytes, goes to
  * `payload` (may be NULL when that is 0).
- * FAL_ESTATE as above; FAL_ETRUNC, FAL_ELIMIT by length; FAL_EAUTH when PSK, a static
- * key, prologue or any byte differ.  Every error but FAL_ESTATE ends the handshake. */
+ * FAL_ESTATE as above; FAL_ETRUNC, FAL_ELIMIT by length; FAL_EAUTH: PSK, a static key,
+ * prologue or any byte differ.  Each error but FAL_ESTATE ends the handshake. */
 int fal_noise_read(struct fal_noise *ns, const uint8_t *msg, size_t n, uint8_t *payload);
 
-/* After both messages: sets up the seals of the two directions, as seen from this side
- * (the caller's to wipe), and the handshake hash, which names the session and holds no
- * secret.  Once only.  FAL_ESTATE before and after; FAL_EVERSION as
- * fal_seal_init. */
+/* After both messages: sets the seals of the two directions, as seen from this side (the
+ * caller wipes them), and the handshake hash, which identifies the session and holds no
+ * secret.  Once only.  FAL_ESTATE before and after; FAL_EVERSION as fal_seal_init. */
 int fal_noise_split(struct fal_noise *ns, uint8_t suite, struct fal_seal *tx,
 		    struct fal_seal *rx, uint8_t hash[static FAL_NOISE_HASH]);
 
@@ -84,10 +83,11 @@ int fal_noise_split(struct fal_noise *ns, uint8_t suite, struct fal_seal *tx,
 void fal_noise_keypair(uint8_t secret[static FAL_KEY_BYTES],
 		       uint8_t public[static FAL_KEY_BYTES]);
 
-/* What the holders of two static keys have in common without a word, for MACs (net/
- * handshake.h): BLAKE2b-256 of their X25519, with the label "falcon static" and the keys
- * of responder and initiator, in this order, as its key.  Each side gives its own secret
- * key and the public key of the other.  FAL_EAUTH where that is of small order. */
+/* The secret that the holders of two static keys share without a message, for MACs
+ * (net/handshake.h): BLAKE2b-256 of their X25519, with the label "falcon static" and the
+ * keys of responder and initiator, in this order, as its key.  Each side gives its own
+ * secret key and the public key of the other.  FAL_EAUTH: the peer's key is of small
+ * order. */
 int fal_noise_common(enum fal_noise_side side, const uint8_t secret[static FAL_KEY_BYTES],
 		     const uint8_t peer[static FAL_KEY_BYTES],
 		     uint8_t out[static FAL_KEY_BYTES]);

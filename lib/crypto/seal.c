@@ -1,4 +1,4 @@
-/* Sealed records, one after the other. */
+/* Sealed records with a counter as nonce. */
 #include "crypto/seal.h"
 
 #include "base/err.h"
@@ -27,9 +27,9 @@ fal_seal_wipe(struct fal_seal *s)
 	*s = (struct fal_seal){ 0 };
 }
 
-/* One more record was sealed or opened: the key changes behind the last one of each. */
+/* Counts a record; the key changes after each FAL_SEAL_REKEY records. */
 static int
-count(struct fal_seal *s)
+seal_count(struct fal_seal *s)
 {
 	const struct fal_aead_record r = { s->key, UINT64_MAX, NULL, 0 };
 	uint8_t next[FAL_KEY_BYTES + FAL_SEAL_TAG] = { 0 };
@@ -37,7 +37,7 @@ count(struct fal_seal *s)
 		return FAL_OK;
 	int err = fal_aead_seal(s->aead, &r, next, FAL_KEY_BYTES, next);
 	if (err < 0)
-		s->next = UINT64_MAX; /* never again */
+		s->next = UINT64_MAX; /* no further record */
 	memcpy(s->key, next, FAL_KEY_BYTES);
 	fal_secret_wipe(next, sizeof(next));
 	return err;
@@ -51,7 +51,7 @@ fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_
 		return FAL_ELIMIT;
 	const struct fal_aead_record r = { s->key, s->next, ad, ad_n };
 	int err = fal_aead_seal(s->aead, &r, p, n, p);
-	return err == FAL_OK ? count(s) : err;
+	return err == FAL_OK ? seal_count(s) : err;
 }
 
 int
@@ -62,5 +62,5 @@ fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_
 		return FAL_ELIMIT;
 	const struct fal_aead_record r = { s->key, s->next, ad, ad_n };
 	int err = fal_aead_open(s->aead, &r, p, n, p);
-	return err == FAL_OK ? count(s) : err;
+	return err == FAL_OK ? seal_count(s) : err;
 }

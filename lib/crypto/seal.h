@@ -1,11 +1,11 @@
-/* Sealed records: authenticated encryption of what goes over the wire.
+/* Sealed records: authenticated encryption of messages.
  *
  * Session records: one struct fal_seal per direction of a connection, with the key from
- * the handshake (crypto/noise.h) and a counter as nonce that both sides keep; order, loss
- * and replay show as FAL_EAUTH.  Shared records: sealed once for many readers, under a
- * key that was made for just this publication.
+ * the handshake (crypto/noise.h) and a counter as nonce that both sides keep; changed
+ * order, loss and replay show as FAL_EAUTH.  Shared records: sealed once for many
+ * readers, under a key of one publication.
  *
- * Digests and random bytes come along by inclusion.
+ * The header includes digests and random bytes, too.
  */
 #ifndef FAL_CRYPTO_SEAL_H
 #define FAL_CRYPTO_SEAL_H
@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Records that one key seals: at most 4 GiB.  Then comes the next key, made of it, and
- * it is wiped: who steals a key cannot read what was said before (Noise, revision 34,
- * section 11.3, with the REKEY of section 4.2). */
+/* Records that a key seals: at most 4 GiB.  Then the next key is derived from it, and it
+ * is wiped: a stolen key does not open earlier records (Noise, revision 34, section 11.3,
+ * with the REKEY of section 4.2). */
 #define FAL_SEAL_REKEY 65536
 
 /* One direction of a session.  A value type, but not to be copied: a copy would use
@@ -31,24 +31,24 @@ struct fal_seal {
 	struct fal_aead *aead; /* owned */
 };
 
-/* Sets up `s` with a copy of `key`, counter 0.  FAL_EVERSION when `suite` is not known
- * here.  Undo with fal_seal_wipe. */
+/* Sets up `s` with a copy of `key`, counter 0.  FAL_EVERSION: this build has no such
+ * suite. Undo with fal_seal_wipe. */
 int fal_seal_init(struct fal_seal *s, uint8_t suite,
 		  const uint8_t key[static FAL_KEY_BYTES]);
 
 /* Wipes and frees the key; `s` may be {0}, or wiped already. */
 void fal_seal_wipe(struct fal_seal *s);
 
-/* Seals the n bytes at `p` in place; `p` has room for n + FAL_SEAL_TAG and is filled
- * to there.  `ad` (borrowed, ad_n bytes; NULL when 0) is authenticated, not sent.
- * FAL_ELIMIT when the counter is used up: 2^64 - 1 is never a nonce (Noise, revision
- * 34, section 5.1); FAL_ENOMEM: no more can be sealed. */
+/* Seals the n bytes at `p` in place; `p` has room for n + FAL_SEAL_TAG, and is filled.
+ * `ad` (borrowed, ad_n bytes; NULL when 0) is authenticated, not sent.  FAL_ELIMIT: the
+ * counter is used up, as 2^64 - 1 is never a nonce (Noise, revision 34, section 5.1);
+ * FAL_ENOMEM: no more can be sealed. */
 int fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 /* Opens a record of n bytes, tag included, in place: n - FAL_SEAL_TAG bytes at `p` are
- * plain.  FAL_ETRUNC when shorter than a tag; FAL_EAUTH when it is not the next record
- * of this key with this `ad`: then the counter stands still, the bytes at `p` are
- * worthless and the session should end; FAL_ELIMIT as above. */
+ * plain.  FAL_ETRUNC: shorter than a tag; FAL_EAUTH: not the next record of this key with
+ * this `ad`: the counter keeps its value, the bytes at `p` are invalid, and the session
+ * should end; FAL_ELIMIT as above. */
 int fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 #endif

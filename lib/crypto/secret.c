@@ -22,7 +22,7 @@ fal_secret_alloc(size_t n)
 bool
 fal_secret_locked(void *p, size_t n)
 {
-	return sodium_mlock(p, n) == 0; /* once more: sodium_malloc does not tell */
+	return sodium_mlock(p, n) == 0; /* again, as sodium_malloc does not tell */
 }
 
 void
@@ -49,20 +49,19 @@ fal_secret_equal(const void *a, const void *b, size_t n)
 	return sodium_memcmp(a, b, n) == 0;
 }
 
-/* ---- the list of free keys ----------------------------------------------------------
- */
+/* ---- the list of free keys -------------------------------------------------------- */
 
 enum { KEYS = 128 }; /* keys of a page, 4 KiB */
 
-/* Pages are never given back.  A free key holds the address of the next one. */
+/* Pages are never freed.  A free key holds the address of the next free key. */
 static struct {
 	pthread_mutex_t lock;
 	uint8_t *first; /* NULL: no key is free */
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The lock is held. */
+/* Puts a key on the list.  The lock is held. */
 static void
-put_place(uint8_t *key)
+put_free_key(uint8_t *key)
 {
 	memcpy(key, &places.first, sizeof(places.first));
 	places.first = key;
@@ -75,7 +74,7 @@ fal_secret_key(void)
 	if (places.first == NULL) {
 		uint8_t *page = fal_secret_alloc((size_t)KEYS * FAL_KEY_BYTES);
 		for (size_t i = 0; i < KEYS; i++)
-			put_place(page + i * FAL_KEY_BYTES);
+			put_free_key(page + i * FAL_KEY_BYTES);
 	}
 	uint8_t *key = places.first;
 	memcpy(&places.first, key, sizeof(places.first));
@@ -90,6 +89,6 @@ fal_secret_key_free(uint8_t *key)
 		return;
 	fal_secret_wipe(key, FAL_KEY_BYTES);
 	pthread_mutex_lock(&places.lock);
-	put_place(key);
+	put_free_key(key);
 	pthread_mutex_unlock(&places.lock);
 }

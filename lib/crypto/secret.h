@@ -1,5 +1,5 @@
-/* Memory for secrets, and random bytes: the few things of libsodium that the rest of
- * Falcon needs as they are.
+/* Memory for secrets, and random bytes: the functions of libsodium that the rest of
+ * Falcon needs directly.
  */
 #ifndef FAL_CRYPTO_SECRET_H
 #define FAL_CRYPTO_SECRET_H
@@ -13,25 +13,25 @@
  * (fal_out_of_memory).  Free with fal_secret_free. */
 void *fal_secret_alloc(size_t n);
 
-/* Whether the n bytes at `p`, of fal_secret_alloc, are kept out of swap: RLIMIT_MEMLOCK
- * may forbid that. */
+/* Are the n bytes at `p`, of fal_secret_alloc, kept out of swap?  RLIMIT_MEMLOCK may
+ * forbid that. */
 bool fal_secret_locked(void *p, size_t n);
 
-/* Wipes and frees what fal_secret_alloc gave; `p` may be NULL. */
+/* Wipes and frees memory of fal_secret_alloc; `p` may be NULL. */
 void fal_secret_free(void *p);
 
-/* Overwrites n bytes; the compiler does not leave it out. */
+/* Overwrites n bytes; the compiler does not remove the writes. */
 void fal_secret_wipe(void *p, size_t n);
 
-/* Whether n bytes are the same, in a time that does not tell where they differ. */
+/* Are n bytes equal?  The time does not tell where they differ. */
 bool fal_secret_equal(const void *a, const void *b, size_t n);
 
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);
 
-/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages: a
+/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages: each
  * fal_secret_alloc takes mappings of its own, of which the system has some 65,000, too
- * few for the keys of sessions and publications.  Any thread. */
+ * few for the keys of sessions and publications.  For any thread. */
 uint8_t *fal_secret_key(void);
 /* Wipes and frees the key; may be NULL. */
 void fal_secret_key_free(uint8_t *key);

@@ -1,4 +1,4 @@
-/* Ed25519 by libsodium; PEM and base64 by comparing with what would be written. */
+/* Ed25519 by libsodium; PEM and base64 are parsed by comparison with our own output. */
 #include "crypto/sign.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 #define BASE64 sodium_base64_VARIANT_ORIGINAL
 enum { HEAD_MAX = 16 }; /* bytes of DER before a key */
 
-/* RFC 8410, sections 7 and 4: what stands before the 32 bytes is always the same. */
+/* RFC 8410, sections 7 and 4: the bytes before the 32 bytes of the key are constant. */
 static const struct pem {
 	const char *begin, *end;
 	uint8_t head[HEAD_MAX];
@@ -44,42 +44,42 @@ fal_sign_keypair(uint8_t secret[static FAL_KEY_BYTES],
 
 /* `out` has room for is->text_n and a NUL. */
 static void
-put_pem(const struct pem *is, const uint8_t key[static FAL_KEY_BYTES], char *out)
+put_pem(const struct pem *pem, const uint8_t key[static FAL_KEY_BYTES], char *out)
 {
 	uint8_t der[HEAD_MAX + FAL_KEY_BYTES];
-	const size_t at = strlen(is->begin), cap = is->text_n + 1;
-	memcpy(der, is->head, is->head_n);
-	memcpy(der + is->head_n, key, FAL_KEY_BYTES);
-	memcpy(out, is->begin, at);
-	sodium_bin2base64(out + at, cap - at, der, is->head_n + FAL_KEY_BYTES, BASE64);
-	snprintf(out + strlen(out), cap - strlen(out), "%s", is->end);
+	const size_t at = strlen(pem->begin), cap = pem->text_n + 1;
+	memcpy(der, pem->head, pem->head_n);
+	memcpy(der + pem->head_n, key, FAL_KEY_BYTES);
+	memcpy(out, pem->begin, at);
+	sodium_bin2base64(out + at, cap - at, der, pem->head_n + FAL_KEY_BYTES, BASE64);
+	snprintf(out + strlen(out), cap - strlen(out), "%s", pem->end);
 	sodium_memzero(der, sizeof(der));
 }
 
-/* The key in what put_pem writes, and in nothing else. */
+/* Parses the output of put_pem, and nothing else. */
 static int
-get_pem(const struct pem *is, const char *text, size_t n,
+get_pem(const struct pem *pem, const char *text, size_t n,
 	uint8_t key[static FAL_KEY_BYTES])
 {
 	uint8_t der[HEAD_MAX + FAL_KEY_BYTES];
-	char again[(FAL_PEM_SECRET > FAL_PEM_PUBLIC ? FAL_PEM_SECRET : FAL_PEM_PUBLIC) +
-		   1];
-	const size_t begin_n = strlen(is->begin), ends_n = begin_n + strlen(is->end);
-	/* Without a byte order mark, and with LF for CRLF. */
-	char plain[sizeof(again)];
+	char encoded[(FAL_PEM_SECRET > FAL_PEM_PUBLIC ? FAL_PEM_SECRET : FAL_PEM_PUBLIC) +
+		     1];
+	const size_t begin_n = strlen(pem->begin), ends_n = begin_n + strlen(pem->end);
+	/* Skips a byte order mark, and reads CRLF as LF. */
+	char plain[sizeof(encoded)];
 	size_t got = 0, k = 0;
 	int err = FAL_EFORMAT;
 	for (size_t i = fal_text_bom(text, n); i < n && k < sizeof(plain); i++)
 		if (text[i] != '\r' || i + 1 == n || text[i + 1] != '\n')
 			plain[k++] = text[i];
-	if (k == is->text_n &&
+	if (k == pem->text_n &&
 	    sodium_base642bin(der, sizeof(der), plain + begin_n, k - ends_n, NULL, &got,
 			      NULL, BASE64) == 0 &&
-	    got == is->head_n + FAL_KEY_BYTES) {
-		memcpy(key, der + is->head_n, FAL_KEY_BYTES);
-		put_pem(is, key, again);
-		err = sodium_memcmp(again, plain, k) == 0 ? FAL_OK : FAL_EFORMAT;
-		sodium_memzero(again, sizeof(again));
+	    got == pem->head_n + FAL_KEY_BYTES) {
+		memcpy(key, der + pem->head_n, FAL_KEY_BYTES);
+		put_pem(pem, key, encoded);
+		err = sodium_memcmp(encoded, plain, k) == 0 ? FAL_OK : FAL_EFORMAT;
+		sodium_memzero(encoded, sizeof(encoded));
 	}
 	sodium_memzero(der, sizeof(der));
 	sodium_memzero(plain, sizeof(plain));
@@ -139,19 +139,19 @@ fal_sign_check(const uint8_t public[static FAL_KEY_BYTES], const char *text, siz
 	       size_t *line_n)
 {
 	uint8_t signature[crypto_sign_BYTES];
-	char again[SIGNATURE_TEXT + 1];
+	char encoded[SIGNATURE_TEXT + 1];
 	const char *end = memchr(text, '\n', n);
 	size_t got = 0;
-	/* One line, one signature, one newline; base64 has several texts for some bytes.
-	 */
+	/* One line, one signature, one newline; for some bytes base64 has several
+	 * texts. */
 	if (end == NULL || (size_t)(text + n - end) != 1 + SIGNATURE_TEXT + 1 ||
 	    text[n - 1] != '\n' ||
 	    sodium_base642bin(signature, sizeof(signature), end + 1, SIGNATURE_TEXT, NULL,
 			      &got, NULL, BASE64) != 0 ||
 	    got != sizeof(signature))
 		return FAL_EFORMAT;
-	sodium_bin2base64(again, sizeof(again), signature, sizeof(signature), BASE64);
-	if (memcmp(again, end + 1, SIGNATURE_TEXT) != 0)
+	sodium_bin2base64(encoded, sizeof(encoded), signature, sizeof(signature), BASE64);
+	if (memcmp(encoded, end + 1, SIGNATURE_TEXT) != 0)
 		return FAL_EFORMAT;
 	const size_t signed_n = (size_t)(end - text) + 1;
 	if (crypto_sign_verify_detached(signature, (const uint8_t *)text, signed_n,

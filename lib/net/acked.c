@@ -1,4 +1,5 @@
-/* Linux's own struct tcp_info, which libc's header, and so libuv's, lacks and forbids. */
+/* Reads TCP_INFO by Linux's own header, which cannot stand beside libc's, and so libuv's;
+ * libc's lacks these members. */
 #include "net/acked.h"
 
 #include <linux/tcp.h>

@@ -1,4 +1,5 @@
-/* What a TCP peer acknowledged, and how long the link needed for that. */
+/* The bytes that a TCP peer has acknowledged, and the time that the link needed for
+ * them. */
 #ifndef FAL_NET_ACKED_H
 #define FAL_NET_ACKED_H
 
@@ -7,11 +8,11 @@
 
 struct fal_acked {
 	uint64_t bytes;
-	uint64_t us; /* with something to send that the peer had room for */
+	uint64_t us; /* with bytes to send, and room at the peer */
 };
 
-/* So far, of the socket `fd`; false: it is no TCP, or the kernel (before Linux 4.10) does
- * not tell. */
+/* Reads the figures of the socket `fd`.  False: the socket is not TCP, or the kernel
+ * (before Linux 4.10) does not tell. */
 bool fal_acked(int fd, struct fal_acked *out);
 
 #endif

@@ -8,9 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* `n` bytes at `p` as what the address names. */
+/* Sets host, path or command to the `n` bytes at `p`. */
 static int
-set_what(struct fal_addr *a, const char *p, size_t n, size_t cap, struct fal_diag *diag)
+addr_set_what(struct fal_addr *a, const char *p, size_t n, size_t cap,
+	      struct fal_diag *diag)
 {
 	if (n == 0)
 		return fal_diag_set(diag, FAL_EFORMAT, "nothing is named");
@@ -21,9 +22,9 @@ set_what(struct fal_addr *a, const char *p, size_t n, size_t cap, struct fal_dia
 	return FAL_OK;
 }
 
-/* Every percent sign of a command must mean something. */
+/* Each percent sign of a command must begin a known sequence. */
 static int
-check_command(const char *s, struct fal_diag *diag)
+addr_check_command(const char *s, struct fal_diag *diag)
 {
 	for (; (s = strchr(s, '%')) != NULL; s += 2)
 		if (s[1] == '\0' || strchr("hp%", s[1]) == NULL)
@@ -32,24 +33,24 @@ check_command(const char *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* A name or a number, as a word of a shell's command and no option of it: others say of
- * themselves where they are. */
+/* Is it a name or a number, safe as a word of a shell's command and no option?  Peers
+ * send addresses of their own. */
 static bool
-is_host(const char *p, size_t n, bool v6)
+addr_is_host(const char *p, size_t n, bool v6)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char c = p[i];
-		const bool is = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-				(c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-				c == '_' || (v6 && (c == ':' || c == '%'));
-		if (!is)
+		const bool valid = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+				   (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+				   c == '_' || (v6 && (c == ':' || c == '%'));
+		if (!valid)
 			return false;
 	}
 	return n == 0 || p[0] != '-';
 }
 
 static int
-parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
+addr_parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
 {
 	const char *colon = strrchr(s, ':');
 	if (colon == NULL)
@@ -68,10 +69,10 @@ parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "an IPv6 address stands in brackets: [V6]:PORT");
 	}
-	if (!is_host(host, n, s[0] == '['))
+	if (!addr_is_host(host, n, s[0] == '['))
 		return fal_diag_set(diag, FAL_EFORMAT, "not a host");
 	a->port = (uint16_t)port;
-	return set_what(a, host, n, FAL_ADDR_HOST_MAX, diag);
+	return addr_set_what(a, host, n, FAL_ADDR_HOST_MAX, diag);
 }
 
 int
@@ -82,14 +83,14 @@ fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag)
 	int err;
 	if (strncmp(s, "unix:", 5) == 0) {
 		a.kind = FAL_ADDR_UNIX;
-		err = set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_UNIX_MAX, &why);
+		err = addr_set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_UNIX_MAX, &why);
 	} else if (strncmp(s, "exec:", 5) == 0) {
 		a.kind = FAL_ADDR_EXEC;
-		err = set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_MAX, &why);
+		err = addr_set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_MAX, &why);
 		if (err == 0)
-			err = check_command(a.what, &why);
+			err = addr_check_command(a.what, &why);
 	} else {
-		err = parse_tcp(s, &a, &why);
+		err = addr_parse_tcp(s, &a, &why);
 	}
 	if (err < 0)
 		return fal_diag_set(diag, err, "'%.200s' is not an address: %s", s,
@@ -119,8 +120,8 @@ fal_addr_is_any(const char *text)
 }
 
 void
-fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
-		 struct fal_addr *out)
+fal_addr_via_command(const struct fal_addr *command, const struct fal_addr *to,
+		     struct fal_addr *out)
 {
 	*out = *command;
 	out->port = to->port;

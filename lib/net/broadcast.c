@@ -1,4 +1,4 @@
-/* Publications: records made once. */
+/* Publications: records that are made once. */
 #include "net/broadcast.h"
 
 #include "base/err.h"
@@ -12,15 +12,15 @@
 #include <uv.h>
 
 /* A thread's contexts for sealing and compressing. */
-struct hand {
-	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
-	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
+struct pool_thread {
+	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, made when needed */
+	struct fal_zip *zip;                   /* NULL: nothing was compressed yet */
 	struct fal_buf joined;
 };
 
-/* A message on its way to be a record. */
+/* A message that becomes a record. */
 struct item {
-	struct fal_aead_text text; /* what is sealed */
+	struct fal_aead_text text; /* to be sealed */
 	struct fal_buf packed;
 	struct fal_shared_record wire;
 	int err;
@@ -28,10 +28,10 @@ struct item {
 
 struct fal_shared_pool {
 	const struct fal_parallel *parallel;
-	struct hand *hand; /* by thread */
-	struct item *item; /* those that are added at a time */
+	struct pool_thread *thread; /* by thread */
+	struct item *item;          /* messages that are added together */
 	size_t item_cap;
-	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
+	uint8_t **spare; /* memory of records, of `each` bytes: the largest of late */
 	size_t spare_n, spare_cap, each;
 };
 
@@ -40,7 +40,7 @@ fal_shared_pool_new(const struct fal_parallel *parallel)
 {
 	struct fal_shared_pool *p = fal_xcalloc(1, sizeof(*p));
 	p->parallel = parallel;
-	p->hand = fal_xcalloc(fal_parallel_threads(parallel), sizeof(*p->hand));
+	p->thread = fal_xcalloc(fal_parallel_threads(parallel), sizeof(*p->thread));
 	return p;
 }
 
@@ -60,25 +60,25 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	fal_shared_pool_trim(p);
 	free(p->spare);
 	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel); i++) {
-		struct hand *h = &p->hand[i];
+		struct pool_thread *h = &p->thread[i];
 		for (unsigned k = 0; k <= FAL_SUITES; k++)
 			fal_aead_free(h->aead[k]);
 		fal_zip_free(h->zip);
 		fal_buf_free(&h->joined);
 	}
-	free(p->hand);
+	free(p->thread);
 	free(p->item);
 	free(p);
 }
 
-/* Each thread has what this takes. */
+/* Gives each thread the contexts for this suite, and for compression. */
 static int
-equip(struct fal_shared_pool *p, uint8_t suite, bool zstd)
+pool_prepare_threads(struct fal_shared_pool *p, uint8_t suite, bool zstd)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel) && err == FAL_OK;
 	     i++) {
-		struct hand *h = &p->hand[i];
+		struct pool_thread *h = &p->thread[i];
 		struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
 		if (zstd && h->zip == NULL)
 			h->zip = fal_zip_new(FAL_ZIP_LEVEL);
@@ -110,7 +110,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->key = fal_secret_key();
 	fal_random_bytes(s->key, FAL_KEY_BYTES);
 	s->pub.key = s->key;
-	int err = s->unsealed ? FAL_OK : equip(s->pool, s->suite, s->zstd);
+	int err = s->unsealed ? FAL_OK : pool_prepare_threads(s->pool, s->suite, s->zstd);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;
@@ -120,54 +120,55 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 }
 
 /* Messages that are added together. */
-struct adding {
+struct message_batch {
 	struct fal_shared *s;
-	const struct fal_shared_text *of;
+	const struct fal_shared_text *text;
 };
 
-/* Compresses one, from one place, if it gets smaller by that. */
+/* Joins and compresses message `i`, if that makes it smaller. */
 static void
-pack(void *of, uint32_t i, uint32_t thread)
+pack_message(void *work, uint32_t i, uint32_t thread)
 {
-	const struct adding *a = of;
+	const struct message_batch *a = work;
 	struct fal_shared_pool *pool = a->s->pool;
-	struct item *it = &pool->item[i];
-	struct fal_buf *joined = &pool->hand[thread].joined;
-	const struct fal_aead_text *msg = &a->of[i].msg;
+	struct item *item = &pool->item[i];
+	struct fal_buf *joined = &pool->thread[thread].joined;
+	const struct fal_aead_text *msg = &a->text[i].msg;
 	const size_t n = msg->n + msg->rest_n;
 	fal_buf_clear(joined);
-	fal_buf_clear(&it->packed);
+	fal_buf_clear(&item->packed);
 	fal_put_bytes(joined, msg->p, msg->n);
 	fal_put_bytes(joined, msg->rest, msg->rest_n);
 	if (joined->err == FAL_OK &&
-	    fal_zip_compress(pool->hand[thread].zip, joined->p, n, &it->packed) ==
+	    fal_zip_compress(pool->thread[thread].zip, joined->p, n, &item->packed) ==
 		    FAL_OK &&
-	    it->packed.n < n)
-		it->text = (struct fal_aead_text){ it->packed.p, it->packed.n, NULL, 0 };
+	    item->packed.n < n)
+		item->text =
+			(struct fal_aead_text){ item->packed.p, item->packed.n, NULL, 0 };
 }
 
 static void
-pack_all(struct adding *a, uint32_t n)
+pack_messages(struct message_batch *a, uint32_t n)
 {
 	struct fal_shared *s = a->s;
 	const uint64_t begun = uv_hrtime();
-	fal_parallel_each(s->pool->parallel, n, pack, a);
+	fal_parallel_each(s->pool->parallel, n, pack_message, a);
 	s->stat.ns += uv_hrtime() - begun;
 	const struct fal_buf *first = &s->pool->item[0].packed;
 	if (s->pool->item[0].text.p == first->p)
-		s->stat.ns += n * fal_unzip_ns(s->pool->hand[0].zip, first->p, first->n,
-					       &s->pool->hand[0].joined);
+		s->stat.ns += n * fal_unzip_ns(s->pool->thread[0].zip, first->p, first->n,
+					       &s->pool->thread[0].joined);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct fal_aead_text *text = &s->pool->item[i].text;
-		s->stat.bytes_in += a->of[i].msg.n + a->of[i].msg.rest_n;
+		s->stat.bytes_in += a->text[i].msg.n + a->text[i].msg.rest_n;
 		s->stat.bytes_out += text->n + text->rest_n;
 	}
 }
 
 /* Memory for a record of n bytes, kept or new; p is NULL: there is none.  A record much
- * shorter than others has memory of its own. */
+ * shorter than the largest has memory of its own size. */
 static struct fal_shared_record
-take_wire(struct fal_shared_pool *p, size_t n)
+pool_take_memory(struct fal_shared_pool *p, size_t n)
 {
 	struct fal_shared_record w = { .n = n, .cap = n };
 	if (n > p->each) {
@@ -184,7 +185,7 @@ take_wire(struct fal_shared_pool *p, size_t n)
 }
 
 static void
-give_wire(struct fal_shared_pool *p, const struct fal_shared_record *w)
+pool_give_memory(struct fal_shared_pool *p, const struct fal_shared_record *w)
 {
 	if (w->cap != p->each) {
 		free(w->p);
@@ -196,72 +197,74 @@ give_wire(struct fal_shared_pool *p, const struct fal_shared_record *w)
 
 /* Makes the record of message `i`. */
 static void
-make_record(void *of, uint32_t i, uint32_t thread)
+seal_message(void *work, uint32_t i, uint32_t thread)
 {
-	const struct adding *a = of;
+	const struct message_batch *a = work;
 	const struct fal_shared *s = a->s;
-	struct item *it = &s->pool->item[i];
+	struct item *item = &s->pool->item[i];
 	struct fal_publication pub = s->pub;
 	uint8_t flags = 0;
 	if (s->unsealed) {
-		fal_record_shared_unsealed(&pub, a->of[i].index, &it->text, it->wire.p);
+		fal_record_put_shared_unsealed(&pub, a->text[i].index, &item->text,
+					       item->wire.p);
 		return;
 	}
-	pub.aead = s->pool->hand[thread].aead[s->suite];
-	if (it->text.p != a->of[i].msg.p)
+	pub.aead = s->pool->thread[thread].aead[s->suite];
+	if (item->text.p != a->text[i].msg.p)
 		flags = FAL_RECORD_ZSTD;
-	it->err = fal_record_shared_seal(&pub, a->of[i].index, flags, &it->text,
-					 it->wire.p);
+	item->err = fal_record_seal_shared(&pub, a->text[i].index, flags, &item->text,
+					   item->wire.p);
 }
 
-/* Takes in the sealed messages, all of them or none. */
+/* Adds the sealed messages, all or, after an error, none. */
 static int
-take_in(struct fal_shared *s, uint32_t n, int err)
+shared_add_records(struct fal_shared *s, uint32_t n, int err)
 {
-	struct item *it = s->pool->item;
+	struct item *item = s->pool->item;
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = it[i].err;
+		err = item[i].err;
 	for (uint32_t i = 0; i < n; i++) {
 		if (err == FAL_OK) {
-			s->records[s->made++] = it[i].wire;
-			s->bytes += it[i].wire.n;
-		} else if (it[i].wire.p != NULL) {
-			give_wire(s->pool, &it[i].wire);
+			s->records[s->made++] = item[i].wire;
+			s->bytes += item[i].wire.n;
+		} else if (item[i].wire.p != NULL) {
+			pool_give_memory(s->pool, &item[i].wire);
 		}
-		fal_buf_free(&it[i].packed);
+		fal_buf_free(&item[i].packed);
 	}
 	return err;
 }
 
 int
-fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of, uint32_t n)
+fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *text, uint32_t n)
 {
-	struct adding a = { s, of };
+	struct message_batch a = { s, text };
 	if (n > s->pub.count - s->made)
 		return FAL_ESTATE;
 	for (uint32_t i = 0; i < n; i++) {
-		assert(of[i].index < s->pub.count);
-		if (of[i].msg.n + of[i].msg.rest_n > FAL_RECORD_MAX)
+		assert(text[i].index < s->pub.count);
+		if (text[i].msg.n + text[i].msg.rest_n > FAL_RECORD_MAX)
 			return FAL_ELIMIT;
 	}
 	FAL_XGROW(s->records, s->cap, (size_t)s->made + n);
 	FAL_XGROW(s->pool->item, s->pool->item_cap, n);
 	for (uint32_t i = 0; i < n; i++)
-		s->pool->item[i] = (struct item){ .text = of[i].msg };
+		s->pool->item[i] = (struct item){ .text = text[i].msg };
 	if (s->zstd)
-		pack_all(&a, n);
+		pack_messages(&a, n);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n; i++) {
-		struct item *it = &s->pool->item[i];
+		struct item *item = &s->pool->item[i];
 		/* The record's size is known before it is made. */
-		it->wire = take_wire(s->pool, FAL_RECORD_SHARED_HEAD + it->text.n +
-						      it->text.rest_n +
+		item->wire = pool_take_memory(s->pool,
+					      FAL_RECORD_SHARED_HEAD + item->text.n +
+						      item->text.rest_n +
 						      (s->unsealed ? 0 : FAL_SEAL_TAG));
-		err = it->wire.p == NULL ? FAL_ENOMEM : err;
+		err = item->wire.p == NULL ? FAL_ENOMEM : err;
 	}
 	if (err == FAL_OK)
-		fal_parallel_each(s->pool->parallel, n, make_record, &a);
-	return take_in(s, n, err);
+		fal_parallel_each(s->pool->parallel, n, seal_message, &a);
+	return shared_add_records(s, n, err);
 }
 
 void
@@ -278,7 +281,7 @@ fal_shared_ref(struct fal_shared *s)
 }
 
 static void
-free_shared(struct fal_shared *s)
+shared_free(struct fal_shared *s)
 {
 	free(s->records);
 	free(s);
@@ -291,10 +294,10 @@ fal_shared_drop(struct fal_shared *s)
 		return;
 	for (uint32_t i = 0; i < s->made; i++)
 		if (s->records[i].lent == 0)
-			give_wire(s->pool, &s->records[i]);
+			pool_give_memory(s->pool, &s->records[i]);
 	fal_secret_key_free(s->key);
 	if (s->lent == 0)
-		free_shared(s);
+		shared_free(s);
 }
 
 const uint8_t *
@@ -317,7 +320,7 @@ fal_shared_return(struct fal_shared *s, uint32_t i)
 {
 	s->lent--;
 	if (--s->records[i].lent == 0 && s->refs == 0)
-		give_wire(s->pool, &s->records[i]);
+		pool_give_memory(s->pool, &s->records[i]);
 	if (s->lent == 0 && s->refs == 0)
-		free_shared(s);
+		shared_free(s);
 }

@@ -1,7 +1,7 @@
-/* Shared records: messages that are packed and sealed once for many channels.
+/* Publications: messages that are compressed and sealed once for many channels.
  *
- * A publication is made by one thread, and what is made of it may go out meanwhile; its
- * count of references is not atomic, so all its channels live in one loop.
+ * One thread makes a publication, and finished records leave meanwhile; its count of
+ * references is not atomic, so all its channels live in one loop.
  */
 #ifndef FAL_NET_BROADCAST_H
 #define FAL_NET_BROADCAST_H
@@ -14,30 +14,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Counted by reference.  To be read; the functions below alone change it. */
+/* Counted by reference.  To be read; only the functions below change it. */
 struct fal_shared {
-	struct fal_publication pub; /* id and key are told each receiver in its session */
-	uint64_t version;           /* this and the next five as struct fal_shared_opt */
+	struct fal_publication pub; /* each receiver gets id and key in its session */
+	uint64_t version;           /* this and the next five: as struct fal_shared_opt */
 	uint32_t parts;
 	uint8_t suite;
 	bool zstd, lasting, unsealed;
 	bool broken;              /* by fal_shared_break */
-	uint32_t made;            /* records that are in, of pub.count */
-	uint32_t taken;           /* … and that are on their way to whoever is quickest */
-	size_t bytes;             /* of records */
-	struct fal_zip_stat stat; /* what compressing gave, and what it costs on both
-				   * sides, as that is here; zeros for a plain one */
+	uint32_t made;            /* records, of pub.count */
+	uint32_t taken;           /* records that the fastest channel has taken */
+	size_t bytes;             /* sum over records */
+	struct fal_zip_stat stat; /* the gain of compression, and its time at both ends,
+				   * as measured here; zeros without compression */
 	unsigned refs;
 	/* private */
 	uint8_t *key;
-	unsigned lent; /* records, each as often as it is */
+	unsigned lent; /* sum over the records */
 	struct fal_shared_pool *pool;
 	struct fal_shared_record {
 		uint8_t *p;
 		size_t n, cap;
 		unsigned lent;
 	} *records;
-	size_t cap; /* of records: grows with them, not by pub.count */
+	size_t cap; /* capacity; grows with the records, not by pub.count */
 };
 
 static inline bool
@@ -46,39 +46,39 @@ fal_shared_whole(const struct fal_shared *s)
 	return s->made == s->pub.count;
 }
 
-/* The resources that publications need while they are made, kept for the next one:
- * contexts to seal with, memory to compress with, and the memory of their records, as new
- * pages cost as much as the sealing.  The pool outlives the publications.  `parallel`
- * (borrowed; NULL: none) seals and compresses. */
+/* Resources for making publications, kept from one to the next: contexts for sealing,
+ * memory for compression, and the memory of records, as new pages cost as much as
+ * sealing.  The pool outlives the publications.  `parallel` (borrowed; NULL: none) seals
+ * and compresses. */
 struct fal_shared_pool *fal_shared_pool_new(const struct fal_parallel *parallel);
-/* Memory of records is not kept, until more are made. */
+/* Frees the memory of records that is kept. */
 void fal_shared_pool_trim(struct fal_shared_pool *p);
 void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
 
 struct fal_shared_opt {
 	struct fal_shared_pool *pool;
-	uint64_t publication; /* from 1, larger than every one before; each encoding of
-			       * a version is a publication */
-	uint32_t count;       /* messages that will be added, at least 1 */
-	const void *ad;       /* what all readers must agree on: job, incarnation, */
-	size_t ad_n;          /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
-	uint64_t version; /* for whoever is to tell old ones, see fal_chan_skip_shared */
-	uint32_t parts;   /* publications that a version has; 0: one */
-	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
-	bool zstd;        /* compress each message that gets smaller by it */
-	bool lasting;     /* the same */
+	uint64_t publication; /* from 1; larger than all before; each encoding of a
+			       * version is a publication */
+	uint32_t count;       /* messages, at least 1 */
+	const void *ad;       /* associated data, on which all readers agree: job, */
+	size_t ad_n;          /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
+	uint64_t version;     /* for fal_chan_skip_shared */
+	uint32_t parts;       /* publications of a version; 0: one */
+	uint8_t suite;        /* 0: ChaCha20-Poly1305, which all readers open */
+	bool zstd;            /* compresses each message that becomes smaller */
+	bool lasting;         /* for the owner's fal_old_fn */
 	bool unsealed; /* for channels of fal_chan_is_unsealed alone; not with `zstd` */
 };
 
-/* A publication without records, under a fresh random key; the caller holds the one
- * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION (no
- * such suite here). */
+/* Makes a publication without records, under a fresh random key; the caller holds the one
+ * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION (the
+ * suite is not available). */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Makes records of n messages (borrowed), the next ones to leave, each of which lies in
- * two places.  `index` is its number in the publication, below `count` and of no other
- * one.  FAL_ELIMIT beyond FAL_RECORD_MAX, FAL_ESTATE when `count` are in already,
- * FAL_ENOMEM: then none is in. */
+/* Makes the next records, of n messages (borrowed), each of which lies in two places.
+ * `index` is the message's number in the publication, below `count` and used once.  An
+ * error adds no record: FAL_ELIMIT beyond FAL_RECORD_MAX, FAL_ESTATE beyond `count`,
+ * FAL_ENOMEM. */
 struct fal_shared_text {
 	struct fal_aead_text msg;
 	uint32_t index;
@@ -86,21 +86,21 @@ struct fal_shared_text {
 int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
 			 uint32_t n);
 
-/* No more messages will be added, though not all are in: channels that have sent what
- * there is leave the rest out, which their readers find out from the next publication. */
+/* Breaks the publication off: channels that have sent the records made drop the rest, and
+ * their readers learn of the gap from the next publication. */
 void fal_shared_break(struct fal_shared *s);
 
 /* Adds a reference; returns `s`. */
 struct fal_shared *fal_shared_ref(struct fal_shared *s);
 
-/* Drops a reference; the last drop wipes the key and frees, but for records that are
- * lent.  `s` may be NULL. */
+/* Drops a reference; the last drop wipes the key, and frees all but lent records.  `s`
+ * may be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
-/* The record that came in as number `i`, as it goes over the wire; borrowed. */
+/* The record made as number `i`, in the form of the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
-/* Lends record `i`, which alone stays in its place until it is returned as often, whoever
- * drops `s`: a slow reader keeps no more of a version than is on its way. */
+/* Lends record `i`, which alone outlives the publication until it is returned as often: a
+ * slow reader keeps no more of a version than the records under way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
 

@@ -1,5 +1,4 @@
-/* A client's session, how it tries again, and what a program at an end of a channel is
- * told on its command line. */
+/* A client's keys, retries, and session. */
 #include "net/client.h"
 
 #include "cli/cli.h"
@@ -13,12 +12,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- keys and words of the command line ------------------------------------------ */
+/* ---- keys and compression on the command line ------------------------------------ */
 
-/* The file, in locked memory, if that can be had; free with fal_secret_free.  A regular
- * file takes little more memory than its size, as little may be locked. */
+/* Reads a file into locked memory, if the system has some; free with fal_secret_free. For
+ * a regular file little more than its size is locked, as the limit may be small. */
 static int
-read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
+client_read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
 {
 	struct stat st;
 	const bool sized = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
@@ -46,7 +45,7 @@ fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_
 	size_t n;
 	if (path == NULL)
 		return fal_diag_set(diag, FAL_ENOENT, "no key: give --key FILE");
-	int err = read_secret(path, &text, &n, diag);
+	int err = client_read_secret(path, &text, &n, diag);
 	if (err == FAL_OK) {
 		err = fal_client_key_parse(text, n, path, &key, diag);
 		fal_secret_free(text);
@@ -68,7 +67,7 @@ fal_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *di
 {
 	char *text;
 	size_t n;
-	int err = read_secret(path, &text, &n, diag);
+	int err = client_read_secret(path, &text, &n, diag);
 	if (err < 0)
 		return err;
 	err = fal_keyring_parse(text, n, path, out, diag);
@@ -90,43 +89,43 @@ fal_compress_parse(const char *word, enum fal_compress *out)
 	return FAL_EINVAL;
 }
 
-/* ---- verdicts and pauses ----------------------------------------------------------- */
+/* ---- retries ------------------------------------------------------------------ */
 
 enum {
-	REFUSED_MS = 3000,         /* of nothing but refusals */
+	REFUSED_MS = 3000,         /* nothing but refusals for so long: the verdict */
 	LEAST_MS = 1000,           /* for the last attempt */
-	PAUSE_FIRST_MAX_MS = 1000, /* until it was there, and while it refuses */
+	PAUSE_FIRST_MAX_MS = 1000, /* until it was reached, and while it refuses */
 };
 
 bool
 fal_retry_reached(struct fal_retry *r, uint64_t now)
 {
-	const bool again = r->reached && r->lost != 0;
-	r->reached = true;
-	r->told = false;
+	const bool again = r->was_reached && r->lost != 0;
+	r->was_reached = true;
+	r->has_paused = false;
 	r->lost = 0;
 	r->came = now;
-	r->refused = 0;
-	r->silent = false;
+	r->refused_since = 0;
+	r->was_unanswered = false;
 	return again;
 }
 
 void
 fal_retry_later(struct fal_retry *r)
 {
-	r->told = r->told && r->reached;
-	r->reached = true;
+	r->has_paused = r->has_paused && r->was_reached;
+	r->was_reached = true;
 }
 
 bool
 fal_retry_is_first(const struct fal_retry *r)
 {
-	return (r->reached || r->refused == 0) && !r->told;
+	return (r->was_reached || r->refused_since == 0) && !r->has_paused;
 }
 
-/* ns until it is given up. */
+/* ns until the client gives up. */
 static uint64_t
-time_left(const struct fal_retry *r, uint64_t now)
+retry_time_left(const struct fal_retry *r, uint64_t now)
 {
 	const uint64_t gone = r->lost != 0 ? now - r->lost : 0;
 	return r->give_up == 0 ? UINT64_MAX : gone < r->give_up ? r->give_up - gone : 0;
@@ -137,38 +136,39 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 {
 	if (err == FAL_EVERSION)
 		return FAL_EXIT_NO;
-	const bool refused = err == FAL_EAUTH || (err == FAL_EPERM && !r->reached);
-	if (refused && r->refused != 0)
-		return now - r->refused > REFUSED_MS * UINT64_C(1000000) ? FAL_EXIT_NOPERM
-									 : -1;
-	r->refused = 0;
+	const bool refused = err == FAL_EAUTH || (err == FAL_EPERM && !r->was_reached);
+	if (refused && r->refused_since != 0)
+		return now - r->refused_since > REFUSED_MS * UINT64_C(1000000)
+			       ? FAL_EXIT_NOPERM
+			       : -1;
+	r->refused_since = 0;
 	if (refused) {
-		r->refused = now;
+		r->refused_since = now;
 		r->tries = 0;
-		r->told = false;
+		r->has_paused = false;
 	}
-	if (err == FAL_EPERM && r->reached && !r->silent) {
-		r->silent = true; /* which is another reason than before */
-		r->told = false;
+	if (err == FAL_EPERM && r->was_reached && !r->was_unanswered) {
+		r->was_unanswered = true; /* another reason than before: news */
+		r->has_paused = false;
 	}
 	if (r->lost == 0) {
 		r->lost = now;
-		if (now - r->came > r->paused)
+		if (now - r->came > r->last_pause)
 			r->tries = 0;
 	}
-	return time_left(r, now) == 0 ? FAL_EXIT_TEMPFAIL : -1;
+	return retry_time_left(r, now) == 0 ? FAL_EXIT_TEMPFAIL : -1;
 }
 
 int
 fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
 		struct fal_diag *later, bool each)
 {
-	const char *said = later->text[0] != '\0' ? later->text : why;
-	if (said != why)
+	const char *reason = later->text[0] != '\0' ? later->text : why;
+	if (reason != why)
 		fal_retry_later(r);
 	const int code = fal_retry_verdict(r, err, uv_hrtime());
 	if (code < 0 && (each || fal_retry_is_first(r)))
-		fal_cli_err(prog, "%s; trying again", said);
+		fal_cli_err(prog, "%s; trying again", reason);
 	later->text[0] = '\0';
 	return code;
 }
@@ -176,33 +176,33 @@ fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
 uint64_t
 fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most)
 {
-	const uint64_t ms = time_left(r, now) / 1000000;
+	const uint64_t ms = retry_time_left(r, now) / 1000000;
 	return ms > most ? most : ms < LEAST_MS ? LEAST_MS : ms;
 }
 
 uint64_t
 fal_retry_pause_ms(struct fal_retry *r, uint64_t now)
 {
-	const uint64_t left = time_left(r, now) / 1000000 + 1;
-	const bool soon = !r->reached || r->refused != 0;
-	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
+	const uint64_t left = retry_time_left(r, now) / 1000000 + 1;
+	const bool is_short = !r->was_reached || r->refused_since != 0;
+	const uint64_t most = is_short ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
 	uint64_t ms = (uint64_t)FAL_RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;
-	r->told = true;
+	r->has_paused = true;
 	fal_random_bytes(&jitter, sizeof(jitter));
 	if (ms > most)
 		ms = most;
 	ms = ms / 2 + ms / 2 * jitter / UINT8_MAX;
 	if (ms > left)
 		ms = left;
-	r->paused = ms * 1000000;
+	r->last_pause = ms * 1000000;
 	return ms;
 }
 
 /* ---- one channel in one loop ------------------------------------------------------- */
 
-#define FIRST_NS UINT64_C(10000000000) /* for reaching the coordinator at all */
+#define FIRST_NS UINT64_C(10000000000) /* for reaching the coordinator */
 
 struct fal_client {
 	const struct fal_addr *addr;
@@ -213,9 +213,9 @@ struct fal_client {
 	uv_loop_t loop;
 	uv_signal_t sigint;
 	uv_timer_t silence, retry;
-	struct fal_retry again;
+	struct fal_retry retries;
 	struct fal_chan *chan; /* NULL: closed */
-	bool opened, over;
+	bool was_opened, is_over;
 	int code;
 };
 
@@ -228,15 +228,15 @@ fal_client_loop(struct fal_client *c)
 bool
 fal_client_is_over(const struct fal_client *c)
 {
-	return c->over;
+	return c->is_over;
 }
 
 void
 fal_client_end(struct fal_client *c, int code)
 {
-	if (c->over)
+	if (c->is_over)
 		return;
-	c->over = true;
+	c->is_over = true;
 	c->code = code;
 	if (c->chan != NULL)
 		fal_chan_kill(c->chan);
@@ -247,16 +247,16 @@ fal_client_end(struct fal_client *c, int code)
 		c->ops->on_end(c->ops->arg);
 }
 
-/* Ends the session for an error of our own. */
+/* Ends the session by an error of our own. */
 static void
-fail(struct fal_client *c, int err)
+client_fail(struct fal_client *c, int err)
 {
 	fal_diag_set(c->diag, err, "%s: %s", c->at, fal_strerror(err));
 	fal_client_end(c, fal_cli_exit(err));
 }
 
 static void
-on_sigint(uv_signal_t *h, int signum)
+client_on_sigint(uv_signal_t *h, int signum)
 {
 	struct fal_client *c = h->data;
 	(void)signum;
@@ -264,7 +264,7 @@ on_sigint(uv_signal_t *h, int signum)
 }
 
 static void
-on_silence(uv_timer_t *h)
+client_on_silence(uv_timer_t *h)
 {
 	struct fal_client *c = h->data;
 	fal_diag_set(c->diag, FAL_EIO, "%s: no answer within %g s", c->at,
@@ -282,30 +282,30 @@ fal_client_send(struct fal_client *c, const struct fal_msg *m)
 	int err = fal_chan_send(c->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	if (err < 0)
-		fail(c, err);
+		client_fail(c, err);
 }
 
 void
 fal_client_await(struct fal_client *c)
 {
-	if (!c->over)
-		uv_timer_start(&c->silence, on_silence, FAL_CHAN_DEADLINE_MS, 0);
+	if (!c->is_over)
+		uv_timer_start(&c->silence, client_on_silence, FAL_CHAN_DEADLINE_MS, 0);
 }
 
 /* ---- the channel --------------------------------------------------------------- */
 
 static void
-on_open(void *arg, struct fal_chan *chan)
+client_on_open(void *arg, struct fal_chan *chan)
 {
 	struct fal_client *c = arg;
 	(void)chan;
-	c->opened = true;
+	c->was_opened = true;
 	c->ops->on_open(c->ops->arg, c);
 }
 
-/* What follows from a message: FAL_CLIENT_ON, or an exit code. */
+/* Handles a message: FAL_CLIENT_ON, or an exit code. */
 static int
-answer(struct fal_client *c, const struct fal_msg *m)
+client_on_message(struct fal_client *c, const struct fal_msg *m)
 {
 	if (m->type == FAL_MSG_REFUSE) {
 		fal_diag_set(c->diag, FAL_EPERM, "%s: %s", c->at, m->refuse.why);
@@ -324,7 +324,7 @@ answer(struct fal_client *c, const struct fal_msg *m)
 }
 
 static void
-on_msg(void *arg, struct fal_chan *chan, const uint8_t *p, size_t n)
+client_on_bytes(void *arg, struct fal_chan *chan, const uint8_t *p, size_t n)
 {
 	struct fal_client *c = arg;
 	struct fal_msg m;
@@ -336,44 +336,37 @@ on_msg(void *arg, struct fal_chan *chan, const uint8_t *p, size_t n)
 		return;
 	}
 	uv_timer_stop(&c->silence);
-	int code = answer(c, &m);
+	int code = client_on_message(c, &m);
 	if (code != FAL_CLIENT_ON)
 		fal_client_end(c, code);
 }
 
-static int dial(struct fal_client *c);
+static int client_dial(struct fal_client *c);
 
 static void
-on_retry(uv_timer_t *h)
+client_on_retry(uv_timer_t *h)
 {
 	struct fal_client *c = h->data;
-	int err = dial(c);
+	int err = client_dial(c);
 	if (err < 0)
-		fail(c, err);
-}
-
-/* The exit code for an end that we did not choose. */
-static int
-code_of(const struct fal_client *c, int err)
-{
-	if (err == FAL_EAUTH || err == FAL_EPERM)
-		return FAL_EXIT_NOPERM;
-	const bool never = err == FAL_EIO || err == FAL_ETRUNC || err == FAL_ENOENT;
-	return never && !c->opened ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NO;
+		client_fail(c, err);
 }
 
 static void
-on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
+client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 {
 	struct fal_client *c = arg;
-	int code = code_of(c, err);
+	const bool failed = err == FAL_EIO || err == FAL_ETRUNC || err == FAL_ENOENT;
+	int code = err == FAL_EAUTH || err == FAL_EPERM ? FAL_EXIT_NOPERM
+		   : failed && !c->was_opened           ? FAL_EXIT_TEMPFAIL
+							: FAL_EXIT_NO;
 	(void)chan;
 	c->chan = NULL;
-	/* One that was just started does not listen yet. */
+	/* A coordinator that was just started may not listen yet. */
 	if (code == FAL_EXIT_TEMPFAIL && err != FAL_ENOENT &&
-	    fal_retry_verdict(&c->again, err, uv_hrtime()) < 0) {
-		uv_timer_start(&c->retry, on_retry,
-			       fal_retry_pause_ms(&c->again, uv_hrtime()), 0);
+	    fal_retry_verdict(&c->retries, err, uv_hrtime()) < 0) {
+		uv_timer_start(&c->retry, client_on_retry,
+			       fal_retry_pause_ms(&c->retries, uv_hrtime()), 0);
 		return;
 	}
 	if (err == 0 && !fal_role_may(c->key->role, c->ops->role)) {
@@ -390,11 +383,12 @@ on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 }
 
 static int
-dial(struct fal_client *c)
+client_dial(struct fal_client *c)
 {
-	const struct fal_chan_ops ops = {
-		.arg = c, .on_open = on_open, .on_msg = on_msg, .on_close = on_close
-	};
+	const struct fal_chan_ops ops = { .arg = c,
+					  .on_open = client_on_open,
+					  .on_msg = client_on_bytes,
+					  .on_close = client_on_close };
 	return fal_dial(&c->loop, c->addr, c->key, &(struct fal_chan_opt){ 0 }, &ops,
 			&c->chan);
 }
@@ -407,7 +401,7 @@ fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
 				.key = key,
 				.ops = ops,
 				.diag = diag,
-				.again = { .lost = uv_hrtime(), .give_up = FIRST_NS } };
+				.retries = { .lost = uv_hrtime(), .give_up = FIRST_NS } };
 	diag->text[0] = '\0';
 	fal_addr_format(addr, c.at);
 	signal(SIGPIPE, SIG_IGN); /* libuv writes without MSG_NOSIGNAL */
@@ -422,10 +416,10 @@ fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
 	err = uv_signal_init(&c.loop, &c.sigint);
 	assert(err == 0 && "a loop has its pipe for signals");
 	if (ops->on_interrupt != NULL)
-		err = uv_signal_start(&c.sigint, on_sigint, SIGINT);
-	err = err < 0 ? FAL_EIO : dial(&c);
+		err = uv_signal_start(&c.sigint, client_on_sigint, SIGINT);
+	err = err < 0 ? FAL_EIO : client_dial(&c);
 	if (err < 0)
-		fail(&c, err);
+		client_fail(&c, err);
 	uv_run(&c.loop, UV_RUN_DEFAULT);
 	err = uv_loop_close(&c.loop);
 	assert(err == 0 && "every handle is closed");

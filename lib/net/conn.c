@@ -1,8 +1,8 @@
-/* Channels: life, the stream, what comes, what goes, and the ways to end.  How a client's
- * stream comes up is dial.c's. */
+/* Channels: life, stream, reading, writing, and the ways to end.  dial.c brings up a
+ * client's stream. */
 #include "base/mem.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,36 +15,36 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OFFER ((size_t)128 << 10) /* bytes of bulk that are offered at a time */
-#define IN_SLOW ((size_t)4 << 20) /* FAL_CHAN_AHEAD of a slow line */
-/* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
+#define OFFER ((size_t)128 << 10) /* bytes of bulk after which a batch is offered */
+#define IN_SLOW ((size_t)4 << 20) /* FAL_CHAN_READ_AHEAD of an emulated link */
+/* Bytes that TCP may hold unsent: control cannot overtake them. */
 #define NOTSENT_LOWAT (256 << 10)
 
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
-_Static_assert(FAL_CHAN_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
+_Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
-/* Why a server leaves without a word, or answers so that it does not authenticate. */
+/* A server ends without an answer, or its answer does not authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
-static void start_deadline(struct fal_chan *c);
-static void pump(struct fal_chan *c);
-static void stream_ended(void *arg, int status);
+static void chan_start_deadline(struct fal_chan *c);
+static void chan_pump(struct fal_chan *c);
+static void chan_on_stream_end(void *arg, int status);
 
 /* --- the stream --- */
 
 int
-fal_chan_stream(struct fal_chan *c, bool tcp)
+fal_chan_make_stream(struct fal_chan *c, bool tcp)
 {
 	const int err = tcp ? uv_tcp_init(c->loop, &c->io.tcp)
 			    : uv_pipe_init(c->loop, &c->io.pipe, 0);
-	c->up = err >= 0;
-	if (c->up)
+	c->has_stream = err >= 0;
+	if (c->has_stream)
 		c->io.handle.data = c;
 	return err;
 }
 
 static bool
-is_tcp(const struct fal_chan *c)
+chan_is_tcp(const struct fal_chan *c)
 {
 	return c->io.handle.type == UV_TCP;
 }
@@ -53,31 +53,31 @@ int
 fal_chan_fd(const struct fal_chan *c)
 {
 	uv_os_fd_t fd;
-	return c->up && uv_fileno(&c->io.handle, &fd) == 0 ? fd : -1;
+	return c->has_stream && uv_fileno(&c->io.handle, &fd) == 0 ? fd : -1;
 }
 
 bool
-fal_chan_is_kin(const struct fal_chan *c)
+fal_chan_is_same_user(const struct fal_chan *c)
 {
 	const int fd = fal_chan_fd(c);
-	return fd >= 0 && !is_tcp(c) && fal_near_is_kin(fd);
+	return fd >= 0 && !chan_is_tcp(c) && fal_peer_is_same_user(fd);
 }
 
 int
 fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out)
 {
 	int n = sizeof(*out);
-	return is_tcp(c) ? uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)out, &n)
-			 : UV_ENOTSUP;
+	return chan_is_tcp(c) ? uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)out, &n)
+			      : UV_ENOTSUP;
 }
 
 /* Is the peer on this machine, as far as its address tells? */
 static bool
-is_on_this_machine(const struct fal_chan *c)
+chan_has_local_peer(const struct fal_chan *c)
 {
 	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
 	struct sockaddr_storage ss = { 0 };
-	if (!is_tcp(c))
+	if (!chan_is_tcp(c))
 		return true;
 	if (fal_chan_peer(c, &ss) < 0)
 		return false;
@@ -88,25 +88,25 @@ is_on_this_machine(const struct fal_chan *c)
 	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Small messages do not wait, and little that is unsent is in the kernel, as it cannot be
- * overtaken; FAL_CHAN_IDLE_S and those behind it. */
+/* Small messages leave at once; the kernel holds little unsent, which control could not
+ * overtake; TCP keepalive as conn.h has it. */
 static void
-tune(const struct fal_chan *c)
+chan_set_socket_options(const struct fal_chan *c)
 {
 	static const struct {
 		int level, name, value;
 	} options[] = {
 		{ IPPROTO_TCP, TCP_NODELAY, 1 },
-		/* A kernel that does not know it is slower to let control pass. */
+		/* On a kernel without this option control waits longer. */
 		{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_LOWAT },
 		{ IPPROTO_TCP, TCP_KEEPIDLE, FAL_CHAN_IDLE_S },
 		{ IPPROTO_TCP, TCP_KEEPINTVL, FAL_CHAN_PROBE_S },
 		{ IPPROTO_TCP, TCP_KEEPCNT, FAL_CHAN_PROBES },
-		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNHEARD_MS },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNACKED_MS },
 		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
 	};
 	const int fd = fal_chan_fd(c);
-	if (fd < 0 || !is_tcp(c))
+	if (fd < 0 || !chan_is_tcp(c))
 		return;
 	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
 		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
@@ -116,66 +116,65 @@ tune(const struct fal_chan *c)
 /* --- ends --- */
 
 static void
-on_closed(uv_handle_t *h)
+chan_on_closed(uv_handle_t *h)
 {
-	fal_chan_ended(h->data);
+	fal_chan_release(h->data);
 }
 
 static void
-free_parts(struct fal_chan *c)
+chan_free_parts(struct fal_chan *c)
 {
 	fal_outbox_drop(&c->out);
 	fal_reader_free(c->reader);
 	fal_writer_free(c->writer);
-	fal_slow_free(c->slow);
+	fal_link_emul_free(c->link);
 	free(c->in.p);
 	free(c);
 }
 
 void
-fal_chan_ended(struct fal_chan *c)
+fal_chan_release(struct fal_chan *c)
 {
 	if (--c->pending != 0)
 		return;
-	if (!c->killed)
+	if (!c->is_killed)
 		c->ops.on_close(c->ops.arg, c, c->err, c->why.text);
 	if (c->host.gone != NULL)
 		c->host.gone(c->host.arg);
-	fal_dial_free(c->dial);
 	fal_handshake_free(c->handshake);
-	free_parts(c);
+	chan_free_parts(c);
 }
 
 static void
-die(struct fal_chan *c)
+chan_shut(struct fal_chan *c)
 {
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	/* A server that did not judge the client says so by a reset: the client would
+	/* A server resets a connection that it did not check: the client would
 	 * take an end in order for a refusal. */
-	const bool reset = c->server && c->state == FAL_CHAN_GREETING && is_tcp(c) &&
-			   c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
+	const bool reset = c->is_server && c->state == FAL_CHAN_GREETING &&
+			   chan_is_tcp(c) && c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 	c->state = FAL_CHAN_DEAD;
-	c->pending += fal_dial_end(c->dial);
-	uv_close((uv_handle_t *)&c->deadline, on_closed);
-	uv_close((uv_handle_t *)&c->again, on_closed);
-	uv_close((uv_handle_t *)&c->flush, on_closed);
-	fal_slow_close(c->slow);
-	if (!c->up || uv_is_closing(&c->io.handle))
+	c->pending += c->host.shut != NULL && c->host.shut(c->host.arg);
+	uv_close((uv_handle_t *)&c->deadline, chan_on_closed);
+	uv_close((uv_handle_t *)&c->next_turn, chan_on_closed);
+	uv_close((uv_handle_t *)&c->flush, chan_on_closed);
+	fal_link_emul_close(c->link);
+	if (!c->has_stream || uv_is_closing(&c->io.handle))
 		return;
 	c->pending++;
-	if (!reset || uv_tcp_close_reset(&c->io.tcp, on_closed) < 0)
-		uv_close(&c->io.handle, on_closed);
+	if (!reset || uv_tcp_close_reset(&c->io.tcp, chan_on_closed) < 0)
+		uv_close(&c->io.handle, chan_on_closed);
 }
 
-/* A reason that was set before stays. */
+/* Sets the reason of the end, unless there is one. */
 static void
-set_why(struct fal_chan *c, int err, const char *text)
+chan_set_reason(struct fal_chan *c, int err, const char *text)
 {
 	if (c->why.text[0] != '\0')
 		return;
 	c->err = err;
-	if (!c->server)
+	if (!c->is_server)
 		fal_diag_set(&c->why, err, "%s: %s", c->source, text);
 	else
 		fal_diag_set(&c->why, err, "%s", text);
@@ -189,30 +188,30 @@ fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(d.text, sizeof(d.text), fmt, ap);
 	va_end(ap);
-	set_why(c, err, d.text);
-	die(c);
+	chan_set_reason(c, err, d.text);
+	chan_shut(c);
 }
 
 void
 fal_chan_kill(struct fal_chan *c)
 {
-	c->killed = true;
-	die(c);
+	c->is_killed = true;
+	chan_shut(c);
 }
 
-/* Sends the waiting bytes, then ends the stream. */
+/* Sends the queue, then ends the stream. */
 static void
-begin_close(struct fal_chan *c)
+chan_begin_close(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_FLUSHING;
-	start_deadline(c);
+	chan_start_deadline(c);
 	fal_chan_flush(c);
 }
 
 /* --- the deadline --- */
 
 static void
-on_deadline(uv_timer_t *t)
+chan_on_deadline(uv_timer_t *t)
 {
 	struct fal_chan *c = t->data;
 	if (c->state == FAL_CHAN_LINGERING)
@@ -228,73 +227,74 @@ on_deadline(uv_timer_t *t)
 }
 
 void
-fal_chan_hurry(struct fal_chan *c, unsigned ms)
+fal_chan_set_deadline(struct fal_chan *c, unsigned ms)
 {
 	uv_update_time(c->loop);
-	uv_timer_start(&c->deadline, on_deadline, ms, 0);
+	uv_timer_start(&c->deadline, chan_on_deadline, ms, 0);
 }
 
 static void
-start_deadline(struct fal_chan *c)
+chan_start_deadline(struct fal_chan *c)
 {
-	fal_chan_hurry(c, c->deadline_ms);
+	fal_chan_set_deadline(c, c->deadline_ms);
 }
 
-/* --- signs of life --- */
+/* --- keepalive --- */
 
 static void
-on_life(uv_timer_t *t)
+chan_on_keepalive(uv_timer_t *t)
 {
 	struct fal_chan *c = t->data;
 	const uint64_t said = c->out.tx;
-	c->silent = c->heard ? 0 : c->silent + 1;
-	c->heard = false;
-	if (c->silent == FAL_CHAN_LIVES) {
+	c->keepalive.silent = c->keepalive.heard ? 0 : c->keepalive.silent + 1;
+	c->keepalive.heard = false;
+	if (c->keepalive.silent == FAL_CHAN_KEEPALIVES) {
 		fal_chan_fail(c, FAL_EIO, "nothing was heard for %g s",
-			      c->life_ms * FAL_CHAN_LIVES / 1e3);
+			      c->keepalive.ms * FAL_CHAN_KEEPALIVES / 1e3);
 		return;
 	}
-	if (said == c->said && c->out.bytes == 0 &&
+	if (said == c->keepalive.sent_tx && c->out.bytes == 0 &&
 	    fal_writer_put(c->writer, NULL, 0, FAL_SEND_CONTROL) == FAL_OK)
 		fal_chan_flush(c);
-	c->said = said;
+	c->keepalive.sent_tx = said;
 }
 
-/* --- what comes --- */
+/* --- reading --- */
 
-/* How many bytes, from c->in.from on, have arrived and are to be opened. */
+/* The bytes, from c->in.from on, that have arrived and are not opened yet. */
 static size_t
-arrived(const struct fal_chan *c)
+chan_unopened(const struct fal_chan *c)
 {
-	return c->in.to - c->in.from - fal_slow_held(c->slow);
+	return c->in.to - c->in.from - fal_link_emul_held(c->link);
 }
 
 /* --- the end of the stream --- */
 
-/* The kernel has all that we said first, even if on_written is to come. */
+/* Has the kernel taken our whole first message, even if chan_on_written is still to
+ * come? */
 static bool
-has_spoken(const struct fal_chan *c)
+chan_sent_hello(const struct fal_chan *c)
 {
-	return (c->writing || c->out.tx != 0) && fal_slow_sent(c->slow) &&
+	return (c->is_writing || c->out.tx != 0) && fal_link_emul_has_sent(c->link) &&
 	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
 }
 
-/* The stream ended while the server's answer was to come.  A command's exit status says
- * more than its stream, and may come later. */
+/* The stream ended before the server's answer.  A command's exit status says more than
+ * the end of its stream, and may come later. */
 static void
-unanswered(struct fal_chan *c, int status)
+chan_fail_unanswered(struct fal_chan *c, int status)
 {
 	const struct fal_dial *d = c->dial;
 	if (d->command != NULL) {
-		if (c->ended == 0)
-			c->ended = status;
+		if (c->stream_status == 0)
+			c->stream_status = status;
 	} else if (d->addr.kind == FAL_ADDR_EXEC &&
-		   (d->exit_status != 0 || status != UV_EOF || !has_spoken(c))) {
+		   (d->exit_status != 0 || status != UV_EOF || !chan_sent_hello(c))) {
 		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
 			      d->exit_status);
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
-	} else if (!has_spoken(c)) {
+	} else if (!chan_sent_hello(c)) {
 		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
 	} else if (c->rx != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
@@ -306,21 +306,21 @@ unanswered(struct fal_chan *c, int status)
 void
 fal_chan_command_ended(struct fal_chan *c)
 {
-	if (c->state == FAL_CHAN_GREETING && c->ended != 0)
-		unanswered(c, c->ended);
+	if (c->state == FAL_CHAN_GREETING && c->stream_status != 0)
+		chan_fail_unanswered(c, c->stream_status);
 }
 
-/* How the stream ended, for one who waits for more. */
+/* The stream has ended, by libuv's error; sets the channel's reason. */
 static void
-stream_ended(void *arg, int status)
+chan_on_stream_end(void *arg, int status)
 {
 	struct fal_chan *c = arg;
-	const bool all_sent =
-		fal_writer_idle(c->writer) && c->out.bytes == 0 && fal_slow_sent(c->slow);
+	const bool all_sent = fal_writer_is_idle(c->writer) && c->out.bytes == 0 &&
+			      fal_link_emul_has_sent(c->link);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
-	else if (!c->server && c->state == FAL_CHAN_GREETING)
-		unanswered(c, status);
+	else if (!c->is_server && c->state == FAL_CHAN_GREETING)
+		chan_fail_unanswered(c, status);
 	else if (status != 0 && status != UV_EOF)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	else if (c->state == FAL_CHAN_FLUSHING)
@@ -333,93 +333,94 @@ stream_ended(void *arg, int status)
 		fal_chan_fail(c, FAL_OK, "closed by the peer");
 }
 
-/* --- unsealed records, over a unix socket ---
+/* --- unsealed records, over a Unix socket ---
  *
- * The client says which process it is, and the server, if its kernel has that at the
- * other end, which one it is itself.  If the same holds there, the client sends an empty
- * unseal record, the last sealed one, and then the server does.  A relay between the two,
- * as ssh and socat, is another process than either: then all stays sealed.  So a liar
- * unseals no session but its own. */
+ * The client says which process it is.  If the server's kernel names that process as the
+ * peer, the server says which process it is itself.  If the same holds at the client, the
+ * client sends an empty unseal record, its last sealed one, and then the server does.  A
+ * relay between the two, such as ssh or socat, is a third process: then all stays sealed.
+ * So a liar unseals no session but its own. */
 static void
-put_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
+chan_put_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	fal_writer_put_unseal(c->writer, p, n);
 	fal_chan_flush(c);
 }
 
 static void
-name_self(struct fal_chan *c)
+chan_send_process(struct fal_chan *c)
 {
 	uint8_t self[FAL_PROCESS_BYTES];
-	if (!fal_near_self(self))
-		return; /* it is only a quicker way */
-	c->named = true;
-	put_unseal(c, self, sizeof(self));
+	if (!fal_process_name(self))
+		return; /* sealed records work as well */
+	c->unseal.sent_process = true;
+	chan_put_unseal(c, self, sizeof(self));
 }
 
 static bool
-may_unseal(const struct fal_chan *c)
+chan_may_unseal(const struct fal_chan *c)
 {
-	return c->unseals && c->slow == NULL && fal_chan_is_kin(c);
+	return c->unseal.allowed && c->link == NULL && fal_chan_is_same_user(c);
 }
 
-/* Seals nothing more that is sent from now on. */
+/* Seals nothing that is sent from now on. */
 static void
-unseal(struct fal_chan *c)
+chan_unseal(struct fal_chan *c)
 {
-	c->unsealed = true;
-	put_unseal(c, NULL, 0);
+	c->unseal.tx = true;
+	chan_put_unseal(c, NULL, 0);
 }
 
-/* An unseal record has come.  With a text the peer says which process it is: once, a
- * server as an answer.  Behind an empty one the peer seals nothing more: a client does so
- * first, once the server has answered, then the server. */
+/* Handles an unseal record.  With a text the peer says which process it is: once, and a
+ * server only as an answer.  After an empty record the peer seals nothing more: the
+ * client sends it once the server has answered, then the server. */
 static int
-on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
+chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	if (n == 0) {
-		if (!c->named || c->unsealed == c->server || c->reader->unsealed)
+		if (!c->unseal.sent_process || c->unseal.tx == c->is_server ||
+		    c->reader->unsealed)
 			return FAL_ESTATE;
 		c->reader->unsealed = true;
-		if (c->server)
-			unseal(c);
+		if (c->is_server)
+			chan_unseal(c);
 		return FAL_OK;
 	}
 	if (n != FAL_PROCESS_BYTES)
 		return FAL_EFORMAT;
-	if (c->knows_peer || (!c->server && !c->named))
+	if (c->unseal.knows_process || (!c->is_server && !c->unseal.sent_process))
 		return FAL_ESTATE;
-	c->knows_peer = true;
-	if (!may_unseal(c) || !fal_near_is(fal_chan_fd(c), p))
+	c->unseal.knows_process = true;
+	if (!chan_may_unseal(c) || !fal_peer_is_process(fal_chan_fd(c), p))
 		return FAL_OK;
-	if (c->server)
-		name_self(c);
+	if (c->is_server)
+		chan_send_process(c);
 	else
-		unseal(c);
+		chan_unseal(c);
 	return FAL_OK;
 }
 
 bool
 fal_chan_is_unsealed(const struct fal_chan *c)
 {
-	return c->unsealed;
+	return c->unseal.tx;
 }
 
 /* --- the handshake --- */
 
-/* The ends know one another: session keys, larger buffers. */
+/* The handshake has succeeded: session keys, larger buffers. */
 static int
-establish(struct fal_chan *c, const struct fal_session *s)
+chan_set_session(struct fal_chan *c, const struct fal_session *s)
 {
 	c->reader->rx = s->rx;
 	c->writer->tx = s->tx;
-	memcpy(c->name, s->name, sizeof(c->name));
-	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
-	c->role = s->role;
-	c->suite = s->tx.suite;
-	fal_session_skew(s, &c->skew);
+	memcpy(c->session.name, s->name, sizeof(c->session.name));
+	memcpy(c->session.fingerprint, s->fingerprint, sizeof(c->session.fingerprint));
+	c->session.role = s->role;
+	c->session.suite = s->tx.suite;
+	fal_session_skew(s, &c->session.skew);
 	c->in.from += s->used;
-	const size_t cap = c->slow != NULL ? IN_SLOW : FAL_CHAN_AHEAD;
+	const size_t cap = c->link != NULL ? IN_SLOW : FAL_CHAN_READ_AHEAD;
 	uint8_t *p = fal_realloc(c->in.p, cap, 1);
 	if (p == NULL)
 		return FAL_ENOMEM;
@@ -429,37 +430,37 @@ establish(struct fal_chan *c, const struct fal_session *s)
 }
 
 static void
-open_now(struct fal_chan *c)
+chan_open(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_OPEN;
-	fal_handshake_free(c->handshake); /* it has our key */
+	fal_handshake_free(c->handshake); /* holds our key */
 	c->handshake = NULL;
-	c->heard = true; /* from now on signs of life are given and looked for */
-	uv_timer_start(&c->deadline, on_life, c->life_ms, c->life_ms);
-	if (!c->server && may_unseal(c))
-		name_self(c);
+	c->keepalive.heard = true; /* keepalive begins */
+	uv_timer_start(&c->deadline, chan_on_keepalive, c->keepalive.ms, c->keepalive.ms);
+	if (!c->is_server && chan_may_unseal(c))
+		chan_send_process(c);
 	if (c->ops.on_open != NULL)
 		c->ops.on_open(c->ops.arg, c);
 }
 
 /* Memory of a connection, its handshake and the start of its session. */
-#define SESSION_BYTES (FAL_CHAN_AHEAD + 65536)
+#define SESSION_BYTES (FAL_CHAN_READ_AHEAD + 65536)
 
-/* The peer's half of the handshake; false: nothing more can be done with the input. */
+/* Handles the peer's half of the handshake.  False: the input is incomplete. */
 static bool
-greet(struct fal_chan *c)
+chan_handshake(struct fal_chan *c)
 {
 	struct fal_session s = { 0 };
 	struct fal_buf out = { 0 };
 	struct fal_diag d;
 	const uint8_t *in = c->in.p + c->in.from;
-	const size_t n = arrived(c);
-	if (c->server && !fal_memory_left(SESSION_BYTES)) {
+	const size_t n = chan_unopened(c);
+	if (c->is_server && !fal_memory_left(SESSION_BYTES)) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
 		return true;
 	}
-	const int err = c->server ? c->host.greet(c->host.arg, in, n, &s, &out, &d)
-				  : fal_handshake_finish(c->handshake, in, n, &s, &d);
+	const int err = c->is_server ? c->host.greet(c->host.arg, in, n, &s, &out, &d)
+				     : fal_handshake_finish(c->handshake, in, n, &s, &d);
 	if (out.n != 0) {
 		fal_writer_put_raw(c->writer, out.p, out.n);
 		fal_chan_flush(c);
@@ -467,34 +468,34 @@ greet(struct fal_chan *c)
 	fal_buf_free(&out);
 	if (err == FAL_ETRUNC)
 		return false;
-	if (err == FAL_EVERSION && c->server) { /* the refusal is on its way */
-		set_why(c, err, d.text);
-		begin_close(c);
-	} else if (err == FAL_EAUTH && !c->server) {
+	if (err == FAL_EVERSION && c->is_server) { /* `out` is the refusal */
+		chan_set_reason(c, err, d.text);
+		chan_begin_close(c);
+	} else if (err == FAL_EAUTH && !c->is_server) {
 		fal_chan_fail(c, err, MISMATCH);
 	} else if (err < 0) {
 		fal_chan_fail(c, err, "%s", d.text);
-	} else if (establish(c, &s) < 0) {
+	} else if (chan_set_session(c, &s) < 0) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
-	} else if (c->server) {
-		c->answered = uv_hrtime();
+	} else if (c->is_server) {
+		c->answered_ns = uv_hrtime();
 		c->state = FAL_CHAN_UNPROVEN;
 	} else {
 		fal_chan_flush(c);
-		open_now(c);
+		chan_open(c);
 	}
 	return true;
 }
 
 /* --- records --- */
 
-/* Reads a record; false: more bytes are needed. */
+/* Reads a record.  False: the input is incomplete. */
 static bool
-read_record(struct fal_chan *c)
+chan_read_record(struct fal_chan *c)
 {
 	const uint8_t *msg;
 	size_t used, n;
-	const int got = fal_reader_next(c->reader, c->in.p + c->in.from, arrived(c),
+	const int got = fal_reader_next(c->reader, c->in.p + c->in.from, chan_unopened(c),
 					&used, &msg, &n);
 	if (got == FAL_ETRUNC)
 		return false;
@@ -503,12 +504,12 @@ read_record(struct fal_chan *c)
 		return true;
 	}
 	c->in.from += used;
-	c->heard = true; /* of a slow line it was read long before */
-	/* Nothing is expected yet, so this was no shared record: the client is no replay.
-	 */
+	c->keepalive.heard = true; /* an emulated link delivers long after chan_on_read */
+	/* No publication is expected yet, so this was a session record: the client is no
+	 * replay. */
 	if (c->state == FAL_CHAN_UNPROVEN) {
-		c->proved = uv_hrtime();
-		open_now(c);
+		c->proved_ns = uv_hrtime();
+		chan_open(c);
 	}
 	if (c->state != FAL_CHAN_OPEN)
 		return true;
@@ -516,73 +517,74 @@ read_record(struct fal_chan *c)
 	if (got == FAL_READ_PLACED)
 		c->ops.on_placed(c->ops.arg, c, msg, n);
 	else if (got == FAL_READ_UNSEAL)
-		err = on_unseal(c, msg, n);
-	else if (got == FAL_READ_MESSAGE && n > 0) /* else a sign of life */
+		err = chan_on_unseal(c, msg, n);
+	else if (got == FAL_READ_MESSAGE && n > 0) /* an empty one is keepalive */
 		c->ops.on_msg(c->ops.arg, c, msg, n);
 	if (err < 0)
 		fal_chan_fail(c, err, "an unseal record: %s", fal_strerror(err));
 	return true;
 }
 
-static void on_again(uv_idle_t *h);
-static int start_reading(struct fal_chan *c);
+static void chan_on_next_turn(uv_idle_t *h);
+static int chan_start_reading(struct fal_chan *c);
 
-/* Reads, or not: when what there is has to wait, or is too much. */
+/* Stops reading while the input has to wait, or is too much; else goes on reading. */
 static void
-read_or_not(struct fal_chan *c)
+chan_update_reading(struct fal_chan *c)
 {
-	if (c->paused || (c->slow != NULL &&
-			  fal_slow_full(c->slow, c->in.to - c->in.from == c->in.cap)))
+	if (c->reading_paused ||
+	    (c->link != NULL &&
+	     fal_link_emul_is_full(c->link, c->in.to - c->in.from == c->in.cap)))
 		uv_read_stop(&c->io.stream);
-	else if (!c->deaf)
-		start_reading(c);
+	else if (!c->read_ended)
+		chan_start_reading(c);
 }
 
-/* Opens what is there, until the turn is over. */
+/* Opens the input until the turn is over. */
 static void
-consume(struct fal_chan *c)
+chan_consume(struct fal_chan *c)
 {
 	bool more = true;
-	while (more && arrived(c) > 0) {
+	while (more && chan_unopened(c) > 0) {
 		if (c->state == FAL_CHAN_GREETING)
-			more = greet(c);
+			more = chan_handshake(c);
 		else if (c->state == FAL_CHAN_OPEN || c->state == FAL_CHAN_UNPROVEN)
-			more = read_record(c);
-		else /* the channel is closing: nobody wants it any more */
-			c->in.from += arrived(c);
+			more = chan_read_record(c);
+		else /* the channel is closing: the input is dropped */
+			c->in.from += chan_unopened(c);
 		if (more && uv_hrtime() - c->turn_begun > FAL_CHAN_TURN_NS)
 			break;
 	}
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	const bool pause = more && arrived(c) > 0;
-	if (pause && !c->paused)
-		uv_idle_start(&c->again, on_again);
-	else if (!pause && c->paused)
-		uv_idle_stop(&c->again);
-	if (pause != c->paused || c->slow != NULL) {
-		c->paused = pause;
-		read_or_not(c);
+	const bool pause = more && chan_unopened(c) > 0;
+	if (pause && !c->reading_paused)
+		uv_idle_start(&c->next_turn, chan_on_next_turn);
+	else if (!pause && c->reading_paused)
+		uv_idle_stop(&c->next_turn);
+	if (pause != c->reading_paused || c->link != NULL) {
+		c->reading_paused = pause;
+		chan_update_reading(c);
 	}
 }
 
-/* A slow line's callback: bytes have arrived, or the line can take more of them. */
+/* Callback of the emulated link: bytes have arrived, or the link can take more. */
 static void
-on_arrived(void *arg)
+chan_on_arrived(void *arg)
 {
 	struct fal_chan *c = arg;
 	c->turn_begun = uv_hrtime();
-	consume(c);
+	chan_consume(c);
 }
 
 static void
-on_again(uv_idle_t *h)
+chan_on_next_turn(uv_idle_t *h)
 {
-	on_arrived(h->data);
+	chan_on_arrived(h->data);
 }
 
 static void
-on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
+chan_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 {
 	struct fal_chan *c = h->data;
 	(void)hint;
@@ -590,31 +592,31 @@ on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 	c->in.to -= c->in.from;
 	c->in.from = 0;
 	size_t room = c->in.cap - c->in.to;
-	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
-		room = fal_slow_batch(c->slow);
+	if (c->link != NULL && fal_link_emul_batch(c->link) < room)
+		room = fal_link_emul_batch(c->link);
 	*buf = uv_buf_init((char *)c->in.p + c->in.to, (unsigned)room);
 }
 
 static void
-on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
+chan_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 {
 	struct fal_chan *c = s->data;
 	(void)buf;
 	if (n == 0)
 		return;
 	if (n < 0) {
-		c->deaf = true;
-		if (c->slow == NULL || !fal_slow_ends(c->slow, (int)n))
-			stream_ended(c, (int)n);
+		c->read_ended = true;
+		if (c->link == NULL || !fal_link_emul_set_end(c->link, (int)n))
+			chan_on_stream_end(c, (int)n);
 		return;
 	}
 	c->rx += (uint64_t)n;
-	c->heard = true;
+	c->keepalive.heard = true;
 	c->in.to += (size_t)n;
 	assert(c->in.to <= c->in.cap);
-	if (c->slow != NULL) {
-		fal_slow_read(c->slow, (size_t)n);
-		read_or_not(c);
+	if (c->link != NULL) {
+		fal_link_emul_read(c->link, (size_t)n);
+		chan_update_reading(c);
 		return;
 	}
 	/* libuv may read several times in one turn of the loop. */
@@ -622,43 +624,44 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		c->turn_now = uv_now(c->loop);
 		c->turn_begun = uv_hrtime();
 	}
-	consume(c);
+	chan_consume(c);
 }
 
-/* Until uv_read_stop.  libuv's errors. */
+/* Reads until uv_read_stop.  libuv's errors. */
 static int
-start_reading(struct fal_chan *c)
+chan_start_reading(struct fal_chan *c)
 {
-	return uv_read_start(&c->io.stream, on_alloc, on_read);
+	return uv_read_start(&c->io.stream, chan_on_alloc, chan_on_read);
 }
 
-/* --- what goes --- */
+/* --- writing --- */
 
 static size_t
-batch_limit(const struct fal_chan *c)
+chan_batch_limit(const struct fal_chan *c)
 {
-	const size_t slow = c->slow != NULL ? fal_slow_batch(c->slow) : SIZE_MAX;
-	return slow <= FAL_OUTBOX_MAX ? slow : fal_outbox_limit(&c->out);
+	const size_t batch = c->link != NULL ? fal_link_emul_batch(c->link) : SIZE_MAX;
+	return batch <= FAL_OUTBOX_MAX ? batch : fal_outbox_limit(&c->out);
 }
 
-/* The bytes that TCP sent and the peer acknowledged so far, and how long that took;
- * false: nobody knows. */
+/* The bytes that the peer has acknowledged so far, and TCP's busy time.  False: not
+ * known.
+ */
 static bool
-acked(const struct fal_chan *c, struct fal_acked *out)
+chan_acked(const struct fal_chan *c, struct fal_acked *out)
 {
 	const int fd = fal_chan_fd(c);
-	return c->slow == NULL && fd >= 0 && fal_acked(fd, out);
+	return c->link == NULL && fd >= 0 && fal_acked(fd, out);
 }
 
-/* Bytes a second of the link itself; 0: not known yet.  TCP tells apart the time in which
- * it waited for the peer to make room: the peer's own work is not the link's.  The rate
- * of other streams is what they take. */
+/* Bytes a second of the link itself; 0: not known yet.  TCP's busy time leaves out the
+ * time in which the peer had no room: the peer's own work is not the link's.  For other
+ * streams the rate is what they take. */
 static double
-link_rate(const struct fal_chan *c)
+chan_link_rate(const struct fal_chan *c)
 {
 	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
 	struct fal_acked now;
-	if (!acked(c, &now))
+	if (!chan_acked(c, &now))
 		return c->out.rate;
 	const uint64_t us = now.us - c->acked.us;
 	return us < least_us ? 0
@@ -668,63 +671,64 @@ link_rate(const struct fal_chan *c)
 bool
 fal_chan_room(struct fal_chan *c)
 {
-	c->crowded = c->writer->queued >= batch_limit(c) || c->bulk >= FAL_OUTBOX_MAX;
-	return !c->crowded;
+	c->room_due = c->writer->queued >= chan_batch_limit(c) ||
+		      c->turn_bulk >= FAL_OUTBOX_MAX;
+	return !c->room_due;
 }
 
-/* The socket, or the slow line, has taken the batch. */
+/* The socket, or the emulated link, has taken the batch. */
 static void
-on_taken(void *arg)
+chan_on_taken(void *arg)
 {
 	struct fal_chan *c = arg;
-	c->writing = false;
-	fal_outbox_taken(&c->out);
-	pump(c);
+	c->is_writing = false;
+	fal_outbox_complete(&c->out);
+	chan_pump(c);
 }
 
 static void
-on_written(uv_write_t *req, int status)
+chan_on_written(uv_write_t *req, int status)
 {
 	struct fal_chan *c = req->data;
 	if (status >= 0 && c->state != FAL_CHAN_DEAD) {
-		on_taken(c);
+		chan_on_taken(c);
 		return;
 	}
-	c->writing = false;
+	c->is_writing = false;
 	fal_outbox_drop(&c->out);
 	if (c->state != FAL_CHAN_DEAD)
-		stream_ended(c, status);
+		chan_on_stream_end(c, status);
 }
 
-/* The socket has all of what was on the slow line. */
+/* The socket has all bytes of the emulated link. */
 static void
-on_sent(void *arg)
+chan_on_sent(void *arg)
 {
 	struct fal_chan *c = arg;
 	if (c->state == FAL_CHAN_FLUSHING)
-		pump(c);
+		chan_pump(c);
 }
 
 static void
-on_shutdown(uv_shutdown_t *req, int status)
+chan_on_shutdown(uv_shutdown_t *req, int status)
 {
 	struct fal_chan *c = req->data;
 	if (c->state != FAL_CHAN_DEAD && status < 0)
-		stream_ended(c, UV_EOF);
+		chan_on_stream_end(c, UV_EOF);
 }
 
-/* The socket has all that could leave. */
+/* The socket has all bytes that could leave. */
 static void
-drained(struct fal_chan *c)
+chan_drained(struct fal_chan *c)
 {
-	if (c->state == FAL_CHAN_FLUSHING && !fal_slow_sent(c->slow))
+	if (c->state == FAL_CHAN_FLUSHING && !fal_link_emul_has_sent(c->link))
 		return;
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
-		if (uv_shutdown(&c->shutdown, &c->io.stream, on_shutdown) < 0)
+		if (uv_shutdown(&c->shutdown, &c->io.stream, chan_on_shutdown) < 0)
 			fal_chan_fail(c, FAL_OK, "closed");
-	} else if (c->undrained && c->state == FAL_CHAN_OPEN) {
-		c->undrained = false;
+	} else if (c->drain_due && c->state == FAL_CHAN_OPEN) {
+		c->drain_due = false;
 		if (c->ops.on_drain != NULL)
 			c->ops.on_drain(c->ops.arg, c);
 	}
@@ -732,36 +736,36 @@ drained(struct fal_chan *c)
 
 /* Writes as much of the batch as the socket takes at once. */
 static void
-try_batch(struct fal_chan *c)
+chan_try_write(struct fal_chan *c)
 {
 	uv_buf_t bufs[FAL_OUTBOX_PIECES];
 	const unsigned n = fal_outbox_bufs(&c->out, bufs);
 	const int taken = uv_try_write(&c->io.stream, bufs, n);
 	if (taken > 0)
-		fal_outbox_took(&c->out, (size_t)taken);
+		fal_outbox_advance(&c->out, (size_t)taken);
 }
 
-/* Seals a batch, which leaves as far as there is room: 1; 0: there is nothing for it; or
- * an error. */
+/* Seals a batch, of which the socket gets as much as it takes: 1; 0: the queue has
+ * nothing for a batch; or an error. */
 static int
-next_batch(struct fal_chan *c)
+chan_next_batch(struct fal_chan *c)
 {
-	const double rate = c->writer->trial ? link_rate(c) : 0;
-	int err = fal_outbox_fill(&c->out, c->writer, batch_limit(c), rate);
+	const double rate = c->writer->trial ? chan_link_rate(c) : 0;
+	int err = fal_outbox_fill(&c->out, c->writer, chan_batch_limit(c), rate);
 	if (err < 0 || c->out.bytes == 0)
 		return err;
 	c->out.offered = uv_hrtime();
-	if (c->slow == NULL) {
-		try_batch(c);
+	if (c->link == NULL) {
+		chan_try_write(c);
 		return 1;
 	}
-	/* The line has room for what is soon over, as a socket has. */
-	err = fal_slow_write(c->slow, &c->out);
+	/* The emulated link has room while little waits on it, as a socket has. */
+	err = fal_link_emul_write(c->link, &c->out);
 	if (err < 0)
 		return err;
-	c->writing = !fal_slow_took(c->slow);
-	if (!c->writing)
-		fal_outbox_taken(&c->out);
+	c->is_writing = !fal_link_emul_has_taken(c->link);
+	if (!c->is_writing)
+		fal_outbox_complete(&c->out);
 	return 1;
 }
 
@@ -769,78 +773,81 @@ void
 fal_chan_offer(struct fal_chan *c)
 {
 	int got = 0;
-	if (c->writing || c->state != FAL_CHAN_OPEN || c->fill_err < 0)
+	if (c->is_writing || c->state != FAL_CHAN_OPEN || c->fill_err < 0)
 		return;
 	if (c->out.bytes > 0)
-		try_batch(c);
+		chan_try_write(c);
 	if (c->out.bytes == 0)
-		got = next_batch(c);
+		got = chan_next_batch(c);
 	c->fill_err = got < 0 ? got : FAL_OK;
-	c->undrained |= got > 0;
+	c->drain_due |= got > 0;
 	if (got != 0)
-		fal_chan_flush(c); /* of what is left */
+		fal_chan_flush(c); /* writes the rest */
 }
 
+/* Writes batches as far as the socket takes them; then tells the owner of room, or of the
+ * drained queue. */
 static void
-pump(struct fal_chan *c)
+chan_pump(struct fal_chan *c)
 {
-	if (c->writing || c->state == FAL_CHAN_CONNECTING ||
+	if (c->is_writing || c->state == FAL_CHAN_CONNECTING ||
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
-	c->bulk = 0;
+	c->turn_bulk = 0;
 	int got = c->fill_err;
 	if (got == FAL_OK)
-		got = c->out.bytes > 0 ? 1 : next_batch(c);
-	if (got > 0 && !c->writing && c->out.bytes > 0) {
-		/* The rest of the batch follows when there is room again. */
+		got = c->out.bytes > 0 ? 1 : chan_next_batch(c);
+	if (got > 0 && !c->is_writing && c->out.bytes > 0) {
+		/* The rest of the batch leaves when the socket has room again. */
 		uv_buf_t bufs[FAL_OUTBOX_PIECES];
 		const unsigned n = fal_outbox_bufs(&c->out, bufs);
-		c->writing = uv_write(&c->write, &c->io.stream, bufs, n, on_written) == 0;
-		got = c->writing ? 1 : FAL_EIO;
+		c->is_writing =
+			uv_write(&c->write, &c->io.stream, bufs, n, chan_on_written) == 0;
+		got = c->is_writing ? 1 : FAL_EIO;
 	}
 	if (got < 0) {
 		fal_outbox_drop(&c->out);
 		fal_chan_fail(c, FAL_EIO, "cannot write");
 		return;
 	}
-	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
+	if (c->room_due && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
-	/* The owner's callback may have offered messages, of which a rest is left. */
-	if (c->writing || c->out.bytes > 0 || c->fill_err < 0 ||
+	/* The owner's callback may have offered messages, and a rest is left. */
+	if (c->is_writing || c->out.bytes > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;
-	if (fal_writer_idle(c->writer))
-		drained(c);
+	if (fal_writer_is_idle(c->writer))
+		chan_drained(c);
 	else if (got > 0)
-		fal_chan_flush(c); /* others have their turn before that */
+		fal_chan_flush(c); /* other channels have their turn first */
 }
 
 static void
-on_flush(uv_idle_t *h)
+chan_on_flush(uv_idle_t *h)
 {
 	uv_idle_stop(h);
-	pump(h->data);
+	chan_pump(h->data);
 }
 
 void
 fal_chan_flush(struct fal_chan *c)
 {
-	uv_idle_start(&c->flush, on_flush);
+	uv_idle_start(&c->flush, chan_on_flush);
 }
 
-/* --- life --- */
+/* --- creation and end --- */
 
 static void
-on_line_failed(void *arg)
+chan_on_line_failed(void *arg)
 {
 	fal_chan_fail(arg, FAL_EIO, "cannot write");
 }
 
 static void
-on_line_closed(void *arg)
+chan_on_line_closed(void *arg)
 {
-	fal_chan_ended(arg);
+	fal_chan_release(arg);
 }
 
 int
@@ -848,27 +855,27 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out)
 {
 	struct fal_chan *c = fal_xcalloc(1, sizeof(*c));
-	const struct fal_slow_ops line = { .arg = c,
-					   .arrived = on_arrived,
-					   .taken = on_taken,
-					   .sent = on_sent,
-					   .ended = stream_ended,
-					   .failed = on_line_failed,
-					   .closed = on_line_closed };
+	const struct fal_link_emul_ops line = { .arg = c,
+						.arrived = chan_on_arrived,
+						.taken = chan_on_taken,
+						.sent = chan_on_sent,
+						.ended = chan_on_stream_end,
+						.failed = chan_on_line_failed,
+						.closed = chan_on_line_closed };
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
-	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_LIFE_MS;
-	c->unseals = opt->unseals;
+	c->keepalive.ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_KEEPALIVE_MS;
+	c->unseal.allowed = opt->unseals;
 	c->in.cap = FAL_CHAN_IN_GREETING;
 	c->in.p = fal_xcalloc(1, c->in.cap);
 	c->reader = fal_reader_new();
 	c->writer =
 		fal_writer_new(opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP);
 	if (opt->link != NULL) {
-		c->slow = fal_slow_new(loop, opt->link, &c->io.stream, &line);
-		if (c->slow == NULL) {
-			free_parts(c);
+		c->link = fal_link_emul_new(loop, opt->link, &c->io.stream, &line);
+		if (c->link == NULL) {
+			chan_free_parts(c);
 			return FAL_EIO;
 		}
 	}
@@ -876,12 +883,12 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->reader->place_arg = ops->arg;
 	/* These three cannot fail. */
 	uv_timer_init(loop, &c->deadline);
-	uv_idle_init(loop, &c->again);
+	uv_idle_init(loop, &c->next_turn);
 	uv_idle_init(loop, &c->flush);
-	c->deadline.data = c->again.data = c->flush.data = c;
+	c->deadline.data = c->next_turn.data = c->flush.data = c;
 	c->write.data = c->shutdown.data = c;
-	c->pending += c->slow != NULL ? 4 : 3;
-	start_deadline(c);
+	c->pending += c->link != NULL ? 4 : 3;
+	chan_start_deadline(c);
 	*out = c;
 	return FAL_OK;
 }
@@ -896,8 +903,9 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	struct fal_chan *c;
 	if (!fal_memory_left(SESSION_BYTES) || fal_chan_new(at->loop, opt, ops, &c) < 0)
 		return FAL_ELIMIT;
-	c->server = true;
-	(void)fal_chan_stream(c, at->type == UV_TCP); /* cannot fail without a socket */
+	c->is_server = true;
+	(void)fal_chan_make_stream(c,
+				   at->type == UV_TCP); /* cannot fail without a socket */
 	if (uv_accept(at, &c->io.stream) < 0) {
 		fal_chan_kill(c);
 		return FAL_EIO;
@@ -905,26 +913,20 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	c->host = *host;
 	if (fal_chan_peer(c, &ss) == 0)
 		(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
-	snprintf(c->source, sizeof(c->source), "%s", is_tcp(c) ? ip : "unix");
+	snprintf(c->source, sizeof(c->source), "%s", chan_is_tcp(c) ? ip : "unix");
 	*out = c;
 	return FAL_OK;
-}
-
-enum fal_chan_state
-fal_chan_state(const struct fal_chan *c)
-{
-	return c->state;
 }
 
 void
 fal_chan_connected(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_GREETING;
-	c->local = (c->server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
-		   is_on_this_machine(c) &&
-		   (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
-	tune(c);
-	const int err = start_reading(c);
+	c->is_local = (c->is_server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
+		      chan_has_local_peer(c) &&
+		      (c->link == NULL || fal_link_emul_batch(c->link) == SIZE_MAX);
+	chan_set_socket_options(c);
+	const int err = chan_start_reading(c);
 	if (err < 0)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));
 	else
@@ -937,7 +939,7 @@ fal_chan_close(struct fal_chan *c)
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return;
 	if (c->state == FAL_CHAN_OPEN)
-		begin_close(c);
+		chan_begin_close(c);
 	else
 		fal_chan_fail(c, FAL_OK, "closed");
 }
@@ -952,13 +954,13 @@ fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops)
 
 /* --- sending and asking --- */
 
-/* After a put: writes at the end of this turn. */
+/* After a put without an error: writes at the end of this turn. */
 static int
-queued(struct fal_chan *c, int err)
+chan_queued(struct fal_chan *c, int err)
 {
 	if (err < 0)
 		return err;
-	c->undrained = true;
+	c->drain_due = true;
 	if (c->state != FAL_CHAN_CONNECTING)
 		fal_chan_flush(c);
 	return FAL_OK;
@@ -971,12 +973,12 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 		return FAL_ESTATE;
 	if (msg->err < 0)
 		return msg->err;
-	int err = queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
+	int err = chan_queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
 	if (err < 0 || how != FAL_SEND_BULK)
 		return err;
-	const size_t before = c->bulk;
-	c->bulk += msg->n;
-	if (before / OFFER != c->bulk / OFFER)
+	const size_t before = c->turn_bulk;
+	c->turn_bulk += msg->n;
+	if (before / OFFER != c->turn_bulk / OFFER)
 		fal_chan_offer(c);
 	return FAL_OK;
 }
@@ -984,16 +986,16 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 int
 fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 {
-	assert(c->unsealed || !s->unsealed);
+	assert(c->unseal.tx || !s->unsealed);
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return FAL_ESTATE;
-	return queued(c, fal_writer_put_shared(c->writer, s));
+	return chan_queued(c, fal_writer_put_shared(c->writer, s));
 }
 
 void
 fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
 {
-	fal_writer_skip_shared(c->writer, is_old, arg);
+	fal_writer_drop_outdated(c->writer, is_old, arg);
 }
 
 int
@@ -1006,47 +1008,47 @@ void
 fal_chan_compress(struct fal_chan *c, enum fal_compress mode)
 {
 	c->acked = (struct fal_acked){ 0 };
-	if (mode == FAL_COMPRESS_AUTO && c->local)
+	if (mode == FAL_COMPRESS_AUTO && c->is_local)
 		mode = FAL_COMPRESS_NEVER;
 	else if (mode == FAL_COMPRESS_AUTO)
-		(void)acked(c, &c->acked);
+		(void)chan_acked(c, &c->acked);
 	fal_writer_compress(c->writer, mode);
 }
 
 bool
 fal_chan_compressing(const struct fal_chan *c)
 {
-	return fal_writer_compressing(c->writer);
+	return fal_writer_is_compressing(c->writer);
 }
 
 const char *
 fal_chan_name(const struct fal_chan *c)
 {
-	return c->name;
+	return c->session.name;
 }
 
 bool
 fal_chan_is_local(const struct fal_chan *c)
 {
-	return c->local;
+	return c->is_local;
 }
 
 double
 fal_chan_rtt(const struct fal_chan *c)
 {
-	return (double)(c->proved - c->answered) * 1e-9;
+	return (double)(c->proved_ns - c->answered_ns) * 1e-9;
 }
 
 bool
 fal_chan_is_stranded(const struct fal_chan *c)
 {
-	const int stream = is_tcp(c) ? fal_chan_fd(c) : -1;
+	const int stream = chan_is_tcp(c) ? fal_chan_fd(c) : -1;
 	struct sockaddr_storage own = { 0 };
 	socklen_t n = sizeof(own);
 	if (getsockname(stream, (struct sockaddr *)&own, &n) < 0)
 		return false;
-	((struct sockaddr_in *)&own)->sin_port =
-		0; /* at the same place for both families */
+	/* The port has the same offset in both families. */
+	((struct sockaddr_in *)&own)->sin_port = 0;
 	const int fd = socket(own.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	const int err = bind(fd, (struct sockaddr *)&own, n) < 0 ? errno : 0;
 	if (fd >= 0)
@@ -1057,25 +1059,25 @@ fal_chan_is_stranded(const struct fal_chan *c)
 uint8_t
 fal_chan_suite(const struct fal_chan *c)
 {
-	return c->suite;
+	return c->session.suite;
 }
 
 enum fal_role
 fal_chan_role(const struct fal_chan *c)
 {
-	return c->role;
+	return c->session.role;
 }
 
 const char *
 fal_chan_fingerprint(const struct fal_chan *c)
 {
-	return c->fingerprint;
+	return c->session.fingerprint;
 }
 
 const char *
 fal_chan_skew(const struct fal_chan *c)
 {
-	return c->skew.text;
+	return c->session.skew.text;
 }
 
 const char *
@@ -1101,7 +1103,7 @@ fal_chan_stat(const struct fal_chan *c)
 }
 
 bool
-fal_chan_is_near(const struct fal_chan *c)
+fal_chan_is_by_door(const struct fal_chan *c)
 {
-	return c->near;
+	return c->is_by_door;
 }

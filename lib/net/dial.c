@@ -2,7 +2,7 @@
  * command. */
 #include "base/mem.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -12,16 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The process lives as long as it likes, its connection too. */
+/* The command of an exec address.  The process may outlive its channel. */
 struct fal_dial_command {
 	uv_process_t process;
-	struct fal_chan *of; /* NULL when that is gone */
+	struct fal_chan *chan; /* NULL: the channel has ended */
 };
 
-static void connect_next(struct fal_chan *c);
+static void dial_next_address(struct fal_chan *c);
 
 static void
-no_stream(struct fal_chan *c, int status)
+dial_fail(struct fal_chan *c, int status)
 {
 	if (status == UV_EAI_NONAME)
 		fal_chan_fail(c, FAL_ENOENT, "there is no host of this name");
@@ -33,78 +33,66 @@ no_stream(struct fal_chan *c, int status)
 
 /* The stream of the last attempt is closed. */
 static void
-on_retry(uv_handle_t *h)
+dial_on_closed(uv_handle_t *h)
 {
 	struct fal_chan *c = h->data;
-	c->dial->busy = false;
+	c->dial->is_closing = false;
 	if (c->state == FAL_CHAN_DEAD) {
-		fal_chan_ended(c);
+		fal_chan_release(c);
 		return;
 	}
-	c->up = false;
-	connect_next(c);
+	c->has_stream = false;
+	dial_next_address(c);
 }
 
 static void
-attempted(struct fal_chan *c, int status)
+dial_on_attempt(struct fal_chan *c, int status)
 {
 	if (status == 0) {
 		fal_chan_connected(c);
 	} else if (c->dial->next != NULL) {
-		c->dial->busy = true;
-		uv_close(&c->io.handle, on_retry);
+		c->dial->is_closing = true;
+		uv_close(&c->io.handle, dial_on_closed);
 	} else {
-		no_stream(c, status);
+		dial_fail(c, status);
 	}
 }
 
 static void
-on_connect(uv_connect_t *req, int status)
+dial_on_connect(uv_connect_t *req, int status)
 {
 	struct fal_chan *c = req->data;
 	if (c->state != FAL_CHAN_DEAD)
-		attempted(c, status);
+		dial_on_attempt(c, status);
 }
 
 static void
-connect_next(struct fal_chan *c)
+dial_next_address(struct fal_chan *c)
 {
 	const struct addrinfo *ai = c->dial->next;
-	int err = fal_chan_stream(c, true);
+	int err = fal_chan_make_stream(c, true);
 	if (err < 0) {
-		no_stream(c, err);
+		dial_fail(c, err);
 		return;
 	}
 	c->dial->next = ai->ai_next;
-	err = uv_tcp_connect(&c->dial->connect, &c->io.tcp, ai->ai_addr, on_connect);
+	err = uv_tcp_connect(&c->dial->connect, &c->io.tcp, ai->ai_addr, dial_on_connect);
 	if (err < 0)
-		attempted(c, err);
+		dial_on_attempt(c, err);
 }
 
-/* The end of a lookup: what was found, or libuv's error. */
-static void
-found(struct fal_chan *c, int status, struct addrinfo *all)
-{
-	c->dial->lookup = NULL;
-	c->dial->all = c->dial->next = all;
-	if (status < 0)
-		no_stream(c, status);
-	else
-		connect_next(c);
-}
-
-/* The lookups of the process, as the threads are the process's: a lookup that hangs is
- * nobody's any more. */
+/* Running lookups of this process, whose threads they are: a lookup that hangs belongs to
+ * no channel any more. */
 static atomic_uint lookups;
 
 struct fal_lookup {
-	uv_async_t over;
-	struct fal_chan *of;
+	uv_async_t done;
+	struct fal_chan *chan;
 	char port[8];
 	pthread_mutex_t lock;
-	atomic_uint holders; /* the thread, and the loop */
-	bool closing;        /* locked: `over` may not be used any more */
-	int status;          /* libuv's; */
+	atomic_uint holders; /* the thread and the loop */
+	bool closing;        /* under the lock: `done` is closing */
+	int status;          /* libuv's */
 	struct addrinfo *all;
 	char host[];
 };
@@ -120,26 +108,8 @@ lookup_release(struct fal_lookup *l)
 	free(l);
 }
 
-/* libuv's name for an error of getaddrinfo. */
-static int
-status_of(int err)
-{
-	switch (err) {
-	case 0:
-		return 0;
-	case EAI_AGAIN:
-		return UV_EAI_AGAIN;
-	case EAI_MEMORY:
-		return UV_EAI_MEMORY;
-	case EAI_NONAME:
-		return UV_EAI_NONAME;
-	default:
-		return UV_EAI_FAIL;
-	}
-}
-
 static void *
-look_up(void *arg)
+lookup_main(void *arg)
 {
 	struct fal_lookup *l = arg;
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC,
@@ -148,10 +118,14 @@ look_up(void *arg)
 	const int err = getaddrinfo(l->host, l->port, &hints, &all);
 	atomic_fetch_sub(&lookups, 1);
 	pthread_mutex_lock(&l->lock);
-	l->status = status_of(err);
+	l->status = err == 0            ? 0
+		    : err == EAI_AGAIN  ? UV_EAI_AGAIN
+		    : err == EAI_MEMORY ? UV_EAI_MEMORY
+		    : err == EAI_NONAME ? UV_EAI_NONAME
+					: UV_EAI_FAIL;
 	l->all = err == 0 ? all : NULL;
 	if (!l->closing)
-		uv_async_send(&l->over);
+		uv_async_send(&l->done);
 	pthread_mutex_unlock(&l->lock);
 	lookup_release(l);
 	return NULL;
@@ -163,78 +137,72 @@ on_lookup_closed(uv_handle_t *h)
 	lookup_release(h->data);
 }
 
-/* Nothing is called any more. */
+/* Forgets the lookup: no callback follows. */
 static void
 lookup_cancel(struct fal_lookup *l)
 {
 	pthread_mutex_lock(&l->lock);
 	l->closing = true;
 	pthread_mutex_unlock(&l->lock);
-	uv_close((uv_handle_t *)&l->over, on_lookup_closed);
+	uv_close((uv_handle_t *)&l->done, on_lookup_closed);
 }
 
 static void
-on_over(uv_async_t *h)
+lookup_on_done(uv_async_t *h)
 {
 	struct fal_lookup *l = h->data;
+	struct fal_chan *c = l->chan;
 	pthread_mutex_lock(&l->lock);
-	struct addrinfo *all = l->all;
+	c->dial->all = c->dial->next = l->all;
 	const int status = l->status;
 	l->all = NULL;
 	pthread_mutex_unlock(&l->lock);
 	lookup_cancel(l);
-	found(l->of, status, all);
+	c->dial->lookup = NULL;
+	if (status < 0)
+		dial_fail(c, status);
+	else
+		dial_next_address(c);
 }
 
+/* Looks the host up in a thread of its own.  A resolver cannot be interrupted, so a
+ * lookup that hangs is left behind, and neither the channel nor the end of the program
+ * waits for it. libuv's errors; UV_EAGAIN: too many lookups hang. */
 static int
-start_thread(struct fal_lookup *l)
-{
-	pthread_t thread;
-	if (atomic_fetch_add(&lookups, 1) >= FAL_LOOKUPS_MAX) {
-		atomic_fetch_sub(&lookups, 1);
-		return UV_EAGAIN;
-	}
-	const int err = pthread_create(&thread, NULL, look_up, l);
-	if (err != 0) {
-		atomic_fetch_sub(&lookups, 1);
-		return uv_translate_sys_error(err);
-	}
-	pthread_detach(thread);
-	return 0;
-}
-
-/* Looks the host up in a thread of its own: a resolver cannot be interrupted, so one that
- * hangs is left behind, and neither the channel nor the end of the program waits for it.
- * libuv's errors; UV_EAGAIN: too many hang. */
-static int
-look_up_host(struct fal_chan *c)
+dial_look_up(struct fal_chan *c)
 {
 	const char *host = c->dial->addr.what;
 	const size_t n = strlen(host) + 1;
+	pthread_t thread;
 	struct fal_lookup *l = fal_xcalloc(1, sizeof(*l) + n);
 	memcpy(l->host, host, n);
 	snprintf(l->port, sizeof(l->port), "%u", c->dial->addr.port);
-	l->of = c;
-	int err = uv_async_init(c->loop, &l->over, on_over);
+	l->chan = c;
+	int err = uv_async_init(c->loop, &l->done, lookup_on_done);
 	if (err < 0) {
 		free(l);
 		return err;
 	}
-	l->over.data = l;
+	l->done.data = l;
 	pthread_mutex_init(&l->lock, NULL);
 	atomic_init(&l->holders, 2);
-	err = start_thread(l);
+	err = UV_EAGAIN;
+	if (atomic_fetch_add(&lookups, 1) < FAL_LOOKUPS_MAX)
+		err = uv_translate_sys_error(
+			pthread_create(&thread, NULL, lookup_main, l));
 	if (err < 0) {
-		lookup_release(l); /* the thread's */
+		atomic_fetch_sub(&lookups, 1);
+		lookup_release(l); /* for the thread */
 		lookup_cancel(l);
 		return err;
 	}
+	pthread_detach(thread);
 	c->dial->lookup = l;
 	return 0;
 }
 
 static int
-begin_tcp(struct fal_chan *c)
+dial_tcp(struct fal_chan *c)
 {
 	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
 					  .ai_socktype = SOCK_STREAM,
@@ -242,47 +210,47 @@ begin_tcp(struct fal_chan *c)
 	struct fal_dial *d = c->dial;
 	char port[8];
 	snprintf(port, sizeof(port), "%u", d->addr.port);
-	/* A numeric address hangs on no name server. */
+	/* A numeric address needs no name server. */
 	if (getaddrinfo(d->addr.what, port, &numeric, &d->all) == 0) {
 		d->next = d->all;
-		connect_next(c);
+		dial_next_address(c);
 		return 0;
 	}
-	return look_up_host(c);
+	return dial_look_up(c);
 }
 
 static int
-begin_unix(struct fal_chan *c)
+dial_unix(struct fal_chan *c)
 {
-	const int err = fal_chan_stream(c, false);
-	if (err < 0)
-		return err;
-	uv_pipe_connect(&c->dial->connect, &c->io.pipe, c->dial->addr.what, on_connect);
-	return 0;
+	const int err = fal_chan_make_stream(c, false);
+	if (err >= 0)
+		uv_pipe_connect(&c->dial->connect, &c->io.pipe, c->dial->addr.what,
+				dial_on_connect);
+	return err;
 }
 
 static void
-on_command_closed(uv_handle_t *h)
+dial_on_command_closed(uv_handle_t *h)
 {
 	free(h->data);
 }
 
 static void
-on_command_exit(uv_process_t *p, int64_t status, int sig)
+dial_on_command_exit(uv_process_t *p, int64_t status, int sig)
 {
 	struct fal_dial_command *command = p->data;
-	struct fal_chan *c = command->of;
+	struct fal_chan *c = command->chan;
 	if (c != NULL) {
 		c->dial->command = NULL;
 		c->dial->exit_status = sig != 0 ? 128 + sig : (int)status;
 		fal_chan_command_ended(c);
 	}
-	uv_close((uv_handle_t *)p, on_command_closed);
+	uv_close((uv_handle_t *)p, dial_on_command_closed);
 }
 
-/* /bin/sh -c COMMAND with `fd` as stdin and stdout. */
+/* Starts /bin/sh -c COMMAND with `fd` as stdin and stdout. */
 static int
-spawn(struct fal_chan *c, int fd)
+dial_spawn(struct fal_chan *c, int fd)
 {
 	struct fal_buf text = { 0 };
 	fal_addr_command(&c->dial->addr, &text);
@@ -293,7 +261,7 @@ spawn(struct fal_chan *c, int fd)
 				       { .flags = UV_INHERIT_FD, .data.fd = fd },
 				       { .flags = UV_INHERIT_FD, .data.fd = 2 } };
 	const uv_process_options_t opt = {
-		.exit_cb = on_command_exit,
+		.exit_cb = dial_on_command_exit,
 		.file = "/bin/sh",
 		.args = args,
 		.stdio_count = 3,
@@ -303,19 +271,19 @@ spawn(struct fal_chan *c, int fd)
 	fal_buf_free(&text);
 	command->process.data = command;
 	if (err < 0) {
-		uv_close((uv_handle_t *)&command->process, on_command_closed);
+		uv_close((uv_handle_t *)&command->process, dial_on_command_closed);
 		return err;
 	}
-	command->of = c;
+	command->chan = c;
 	c->dial->command = command;
 	return 0;
 }
 
-/* Begins with a Unix socket that is connected; takes it.  libuv's errors. */
+/* Begins with a connected Unix socket, which is taken.  libuv's errors. */
 static int
-begin_connected(struct fal_chan *c, int fd)
+dial_connected(struct fal_chan *c, int fd)
 {
-	int err = fal_chan_stream(c, false);
+	int err = fal_chan_make_stream(c, false);
 	if (err >= 0)
 		err = uv_pipe_open(&c->io.pipe, fd);
 	if (err < 0)
@@ -326,51 +294,54 @@ begin_connected(struct fal_chan *c, int fd)
 }
 
 static int
-begin_exec(struct fal_chan *c)
+dial_exec(struct fal_chan *c)
 {
 	uv_os_sock_t fds[2]; /* ours, the command's */
 	int err = uv_socketpair(SOCK_STREAM, 0, fds, UV_NONBLOCK_PIPE, 0);
 	if (err < 0)
 		return err;
-	err = spawn(c, fds[1]);
+	err = dial_spawn(c, fds[1]);
 	close(fds[1]);
 	if (err >= 0)
-		return begin_connected(c, fds[0]);
+		return dial_connected(c, fds[0]);
 	close(fds[0]);
 	return err;
 }
 
-bool
-fal_dial_end(struct fal_dial *d)
+/* Ends a lookup and a command.  True: the stream of the last attempt is closing, and
+ * fal_chan_release follows. */
+static bool
+dial_on_shut(void *arg)
 {
-	if (d == NULL)
-		return false;
+	struct fal_dial *d = arg;
 	if (d->lookup != NULL)
 		lookup_cancel(d->lookup);
 	d->lookup = NULL;
 	if (d->command != NULL) {
-		/* The loop waits for its end: a command that hangs in its handlers would
-		 * hang us. */
+		/* The loop waits for the command's end: a command that hangs in its
+		 * signal handlers would hang us. */
 		(void)uv_process_kill(&d->command->process, SIGKILL);
-		d->command->of = NULL;
+		d->command->chan = NULL;
 		d->command = NULL;
 	}
-	return d->busy;
+	return d->is_closing;
 }
 
-void
-fal_dial_free(struct fal_dial *d)
+static void
+dial_on_gone(void *arg)
 {
-	if (d != NULL && d->all != NULL)
+	struct fal_dial *d = arg;
+	if (d->all != NULL)
 		freeaddrinfo(d->all);
 	free(d);
 }
 
-/* A channel that says its part, which waits in the queue, as soon as its stream is up. */
+/* Makes a channel whose first message is queued, and leaves as soon as the stream is
+ * up. */
 static int
-new_client(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_key *key,
-	   const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
-	   struct fal_chan **out)
+dial_new_channel(uv_loop_t *loop, const struct fal_addr *addr,
+		 const struct fal_client_key *key, const struct fal_chan_opt *opt,
+		 const struct fal_chan_ops *ops, struct fal_chan **out)
 {
 	struct fal_buf hello = { 0 };
 	struct fal_chan *c;
@@ -380,6 +351,9 @@ new_client(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client
 	c->dial = fal_xcalloc(1, sizeof(*c->dial));
 	c->dial->addr = *addr;
 	c->dial->connect.data = c;
+	c->host = (struct fal_chan_host){ .arg = c->dial,
+					  .shut = dial_on_shut,
+					  .gone = dial_on_gone };
 	fal_addr_format(addr, c->source);
 	err = fal_handshake_begin(key, &hello, &c->handshake);
 	if (err < 0) {
@@ -400,33 +374,33 @@ fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_k
 {
 	if (addr->kind == FAL_ADDR_TCP && addr->port == 0)
 		return FAL_EINVAL;
-	int err = new_client(loop, addr, key, opt, ops, out);
+	int err = dial_new_channel(loop, addr, key, opt, ops, out);
 	if (err < 0)
 		return err;
-	err = addr->kind == FAL_ADDR_TCP    ? begin_tcp(*out)
-	      : addr->kind == FAL_ADDR_UNIX ? begin_unix(*out)
-					    : begin_exec(*out);
+	err = addr->kind == FAL_ADDR_TCP    ? dial_tcp(*out)
+	      : addr->kind == FAL_ADDR_UNIX ? dial_unix(*out)
+					    : dial_exec(*out);
 	if (err < 0)
 		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
 	return FAL_OK;
 }
 
 int
-fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 	      const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	      const struct fal_chan_ops *ops, struct fal_chan **out)
 {
-	const int fd = fal_near_reach(addr);
+	const int fd = fal_door_connect(addr);
 	if (fd < 0)
 		return FAL_ENOENT;
-	int err = new_client(loop, addr, key, opt, ops, out);
+	int err = dial_new_channel(loop, addr, key, opt, ops, out);
 	if (err < 0) {
 		close(fd);
 		return err;
 	}
-	(*out)->near = true;
-	fal_chan_hurry(*out, FAL_NEAR_MS);
-	err = begin_connected(*out, fd);
+	(*out)->is_by_door = true;
+	fal_chan_set_deadline(*out, FAL_DOOR_MS);
+	err = dial_connected(*out, fd);
 	if (err < 0)
 		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
 	return FAL_OK;

@@ -1,4 +1,4 @@
-/* Token buckets by source, and the order of what is asked at the door. */
+/* Token buckets by source, and the limits on handshakes. */
 #include "net/gate.h"
 
 #include "crypto/hash.h"
@@ -16,7 +16,7 @@ fal_limit_source(const struct sockaddr *sa)
 	if (sa->sa_family == AF_INET) {
 		struct sockaddr_in sin;
 		memcpy(&sin, sa, sizeof(sin));
-		/* as the end of the mapped address, which no prefix equals */
+		/* the end of the mapped address, which no IPv6 prefix equals */
 		source = UINT64_C(0xffff) << 32 | ntohl(sin.sin_addr.s_addr);
 	} else if (sa->sa_family == AF_INET6) {
 		struct sockaddr_in6 sin6;
@@ -30,14 +30,14 @@ fal_limit_source(const struct sockaddr *sa)
 }
 
 static double
-spent_at(const struct fal_bucket *b, uint64_t now_ns)
+bucket_spent(const struct fal_bucket *b, uint64_t now_ns)
 {
 	const double back = (double)(now_ns - b->at_ns) * 1e-9 * FAL_LIMIT_RATE;
 	return b->at_ns != 0 && b->spent > back ? b->spent - back : 0;
 }
 
 static struct fal_bucket *
-find(struct fal_limit *l, uint64_t source)
+bucket_of(struct fal_limit *l, uint64_t source)
 {
 	for (struct fal_bucket *b = l->bucket; b < l->bucket + FAL_LIMIT_SOURCES; b++)
 		if (b->at_ns != 0 && b->source == source)
@@ -46,16 +46,16 @@ find(struct fal_limit *l, uint64_t source)
 }
 
 bool
-fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns)
+fal_limit_take_token(struct fal_limit *l, uint64_t source, uint64_t now_ns)
 {
-	struct fal_bucket *b = find(l, source);
+	struct fal_bucket *b = bucket_of(l, source);
 	if (b == NULL) {
 		b = l->bucket;
 		for (int i = 1; i < FAL_LIMIT_SOURCES; i++)
-			if (spent_at(&l->bucket[i], now_ns) < spent_at(b, now_ns))
+			if (bucket_spent(&l->bucket[i], now_ns) < bucket_spent(b, now_ns))
 				b = &l->bucket[i];
 	}
-	*b = (struct fal_bucket){ source, now_ns, spent_at(b, now_ns) };
+	*b = (struct fal_bucket){ source, now_ns, bucket_spent(b, now_ns) };
 	if (b->spent > l->burst - 1)
 		return false;
 	b->spent += 1;
@@ -63,14 +63,14 @@ fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns)
 }
 
 void
-fal_limit_give(struct fal_limit *l, uint64_t source)
+fal_limit_return_token(struct fal_limit *l, uint64_t source)
 {
-	struct fal_bucket *b = find(l, source);
+	struct fal_bucket *b = bucket_of(l, source);
 	if (b != NULL)
 		b->spent = b->spent > 1 ? b->spent - 1 : 0;
 }
 
-/* --- the door --- */
+/* --- handshakes --- */
 
 void
 fal_gate_init(struct fal_gate *g)
@@ -95,16 +95,17 @@ fal_gate_group(uint64_t from, const char *name)
 }
 
 int
-fal_gate_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns, struct fal_diag *diag)
+fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
+		     struct fal_diag *diag)
 {
-	if (from == 0 || fal_limit_take(&g->wrong, from, now_ns))
+	if (from == 0 || fal_limit_take_token(&g->wrong, from, now_ns))
 		return FAL_EAUTH;
 	return fal_diag_set(diag, FAL_ELIMIT, "too many handshakes in a short time");
 }
 
-/* Whether it came before; now it did. */
+/* Was this MAC seen before?  It is remembered from now on. */
 static bool
-was_seen(struct fal_gate *g, const uint8_t *mac)
+gate_was_seen(struct fal_gate *g, const uint8_t *mac)
 {
 	for (unsigned i = 0; i < FAL_GATE_SEEN; i++)
 		if (memcmp(g->seen[i], mac, FAL_GATE_PRINT) == 0)
@@ -115,22 +116,22 @@ was_seen(struct fal_gate *g, const uint8_t *mac)
 }
 
 int
-fal_gate_right(struct fal_gate *g, uint64_t from, uint64_t group, const uint8_t *mac,
-	       uint64_t now_ns, struct fal_diag *diag)
+fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
+		     const uint8_t *mac, uint64_t now_ns, struct fal_diag *diag)
 {
-	if (was_seen(g, mac)) {
+	if (gate_was_seen(g, mac)) {
 		fal_diag_set(diag, FAL_EAUTH, "a handshake that was said before");
-		return fal_gate_wrong(g, from, now_ns, diag);
+		return fal_gate_count_wrong(g, from, now_ns, diag);
 	}
-	if (from == 0 || fal_limit_take(&g->right, group, now_ns))
+	if (from == 0 || fal_limit_take_token(&g->right, group, now_ns))
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_ELIMIT,
 			    "too many handshakes that opened no session");
 }
 
 void
-fal_gate_proved(struct fal_gate *g, uint64_t from, uint64_t group)
+fal_gate_refund(struct fal_gate *g, uint64_t from, uint64_t group)
 {
 	if (from != 0)
-		fal_limit_give(&g->right, group);
+		fal_limit_return_token(&g->right, group);
 }

@@ -10,21 +10,21 @@
 
 #define MAGIC "FALC"
 #define MAGIC_N 4
-#define VERSION_N 8                   /* magic, version */
+#define VERSION_N 8                   /* bytes: magic, version */
 #define BEGIN_N (VERSION_N + 3)       /* bytes that follow, length of the name */
 #define BODY_N(suites) (6 + (suites)) /* pattern, shard, number of suites, suites */
-#define HEAD_N (VERSION_N + 2)        /* of the answer: verdict, suite */
+#define HEAD_N (VERSION_N + 2)        /* head of the answer: verdict, suite */
 #define NOISE_1_MAX (FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC)
 #define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
 #define MAC_N FAL_HANDSHAKE_MAC
 #define BUILD_N(text) (1 + strlen(text))
 
-/* Of the MACs, the personalisation. */
+/* Personalisation of the MACs. */
 #define LABEL_HELLO "falcon hello"
 #define LABEL_REFUSAL "falcon refusal"
 
-enum { FIRST_MAJOR = 4 }; /* whose layout is still ours */
-enum { BUILD_MAJOR = 6 }; /* the first that names its build */
+enum { FIRST_MAJOR = 4 }; /* the first version with this layout */
+enum { BUILD_MAJOR = 6 }; /* the first version that sends its build */
 enum { PATTERN_NKPSK0 = 1, PATTERN_IK = 2 };
 enum {
 	VERDICT_OK = 0,
@@ -41,20 +41,20 @@ _Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N(FAL_SUITES) +
 _Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
 _Static_assert(FAL_MAC_KEY == 2 * FAL_KEY_BYTES, "public key and PSK");
 
-/* In locked memory. */
+/* Lies in locked memory. */
 struct fal_handshake {
 	struct fal_noise *noise;
 	uint8_t mac_key[FAL_MAC_KEY];
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	/* By us; room for what a refusal says. */
-	uint8_t said[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
-	size_t said_n;
+	/* The bytes that we have sent, with room for those of a refusal. */
+	uint8_t sent[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
+	size_t sent_n;
 };
 
-/* Room for all that either side says, so that no put lacks memory. */
+/* Makes room for all that either side sends, so that no put lacks memory. */
 static void
-reserve(struct fal_buf *b)
+handshake_reserve(struct fal_buf *b)
 {
 	const size_t n = b->n;
 	if (fal_buf_room(b, FAL_HANDSHAKE_MAX) == NULL)
@@ -70,7 +70,8 @@ put_version(struct fal_buf *b)
 	fal_put_u16(b, FAL_PROTO_MINOR);
 }
 
-/* Reads magic and version.  FAL_EFORMAT for a wrong byte even when others miss. */
+/* Reads magic and version.  FAL_EFORMAT for a wrong byte even before the rest has
+ * come. */
 static int
 get_version(struct fal_rd *r, uint16_t *major, uint16_t *minor)
 {
@@ -90,7 +91,7 @@ put_build(struct fal_buf *b)
 	fal_put_bytes(b, build, strlen(build));
 }
 
-/* Reads it from an end of such a version; others have none. */
+/* Reads the build of an end of this version; earlier versions send none. */
 static int
 get_build(struct fal_rd *r, uint16_t major, char out[static FAL_BUILD_MAX + 1])
 {
@@ -109,9 +110,9 @@ get_build(struct fal_rd *r, uint16_t major, char out[static FAL_BUILD_MAX + 1])
 	return FAL_OK;
 }
 
-/* Both ends, where their versions matter. */
+/* Sets a diagnosis with the versions of both ends. */
 static int
-tell_versions(struct fal_diag *diag, int err, const char *build, uint16_t major,
+diag_versions(struct fal_diag *diag, int err, const char *build, uint16_t major,
 	      uint16_t minor)
 {
 	const bool named = build[0] != '\0';
@@ -123,16 +124,16 @@ tell_versions(struct fal_diag *diag, int err, const char *build, uint16_t major,
 }
 
 static void
-mac_key(const uint8_t public[static FAL_KEY_BYTES],
-	const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
+derive_mac_key(const uint8_t public[static FAL_KEY_BYTES],
+	       const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
 {
 	memcpy(out, public, FAL_KEY_BYTES);
 	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
 }
 
-/* The first of ours that is among theirs; 0: none is. */
+/* The first of our suites that is among theirs; 0: none. */
 static uint8_t
-choose(const uint8_t *theirs, size_t n)
+choose_suite(const uint8_t *theirs, size_t n)
 {
 	uint8_t ours[FAL_SUITES];
 	const size_t ours_n = fal_suites(ours);
@@ -150,7 +151,7 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* All but message 1 and MAC. */
+/* Puts all but message 1 and MAC. */
 static void
 put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
@@ -170,29 +171,29 @@ put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 	fal_put_bytes(out, suites, suites_n);
 }
 
-/* Message 1 and the MAC, behind the preamble in hs->said. */
+/* Appends message 1 and the MAC to the preamble in hs->sent. */
 static int
-say_first(struct fal_handshake *hs, const struct fal_client_key *key)
+put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
 {
 	uint8_t psk[FAL_KEY_BYTES];
 	fal_key_derive("falcon psk", key->server, key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
 		.pattern = pattern_of(key->is_static),
-		.prologue = hs->said,
-		.prologue_n = hs->said_n,
+		.prologue = hs->sent,
+		.prologue_n = hs->sent_n,
 		.psk = psk,
 		.static_key = key->server,
 		.client_key = key->is_static ? key->secret : NULL,
 	};
 	hs->noise = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
-	int err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
+	int err = fal_noise_write(hs->noise, NULL, 0, hs->sent + hs->sent_n);
 	if (err < 0)
 		return err;
-	hs->said_n += fal_noise_overhead(opt.pattern, 1);
-	fal_mac(LABEL_HELLO, hs->mac_key, hs->said, hs->said_n, hs->said + hs->said_n);
-	hs->said_n += MAC_N;
+	hs->sent_n += fal_noise_overhead(opt.pattern, 1);
+	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, hs->sent + hs->sent_n);
+	hs->sent_n += MAC_N;
 	return FAL_OK;
 }
 
@@ -202,16 +203,16 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 {
 	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
 	memset(hs, 0, sizeof(*hs));
-	mac_key(key->server, key->psk, hs->mac_key);
+	derive_mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_client_key_print(key, hs->fingerprint);
 	const size_t from = out->n;
-	reserve(out);
+	handshake_reserve(out);
 	put_preamble(out, key);
-	const size_t preamble_n = hs->said_n = out->n - from;
-	memcpy(hs->said, out->p + from, preamble_n);
-	int err = say_first(hs, key);
-	fal_put_bytes(out, hs->said + preamble_n, hs->said_n - preamble_n);
+	const size_t preamble_n = hs->sent_n = out->n - from;
+	memcpy(hs->sent, out->p + from, preamble_n);
+	int err = put_message_1(hs, key);
+	fal_put_bytes(out, hs->sent + preamble_n, hs->sent_n - preamble_n);
 	if (err == FAL_OK)
 		*h = hs;
 	else
@@ -228,7 +229,7 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
-/* What a refusal says, once its MAC is found right; `r` stands behind its head. */
+/* Reads a refusal, which counts once its MAC is right; `r` stands after its head. */
 static int
 read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	     struct fal_diag *diag)
@@ -244,8 +245,8 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	if (mac == NULL)
 		return FAL_ETRUNC;
 	const size_t n = (size_t)(mac - p);
-	memcpy(h->said + h->said_n, p, n);
-	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + n, want);
+	memcpy(h->sent + h->sent_n, p, n);
+	fal_mac(LABEL_REFUSAL, h->mac_key, h->sent, h->sent_n + n, want);
 	if (!fal_secret_equal(mac, want, MAC_N))
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
 	static const char *const verdicts[] = {
@@ -255,14 +256,14 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	};
 	const uint8_t verdict = fal_get_u8(&head);
 	if (verdict == VERDICT_VERSION)
-		return tell_versions(diag, FAL_EVERSION, build, major, minor);
+		return diag_versions(diag, FAL_EVERSION, build, major, minor);
 	return fal_diag_set(diag, FAL_EVERSION, "%s",
 			    verdict <= VERDICT_SUITE
 				    ? verdicts[verdict]
 				    : "it refuses us for a reason that we do not know");
 }
 
-/* Message 2 behind the HEAD_N bytes, and the keys of the session. */
+/* Reads message 2, which follows the HEAD_N bytes, and sets the session's keys. */
 static int
 read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	     struct fal_session *s, struct fal_diag *diag)
@@ -272,7 +273,7 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
 	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	if (choose(&suite, 1) == 0)
+	if (choose_suite(&suite, 1) == 0)
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "it chose a suite that we did not offer");
 	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
@@ -318,7 +319,7 @@ fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 
 /* --- the server --- */
 
-/* The frame of what a client says: whose name, and which bytes. */
+/* Reads the layout of a client's first bytes, and its name. */
 static int
 read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *diag)
 {
@@ -329,7 +330,7 @@ read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *
 	if (err < 0)
 		return err;
 	if (g->major < FIRST_MAJOR)
-		return tell_versions(diag, FAL_EFORMAT, "", g->major, g->minor);
+		return diag_versions(diag, FAL_EFORMAT, "", g->major, g->minor);
 	const size_t rest = fal_get_u16(&r), name_n = fal_get_u8(&r);
 	if (r.err < 0)
 		return r.err;
@@ -368,7 +369,7 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 		return err;
 	const int found = fal_keyring_find(kr, new.name, now, keys);
 	for (int i = 0; i < 2; i++) {
-		mac_key(fal_keyring_public(kr), keys[i]->psk, key);
+		derive_mac_key(fal_keyring_public(kr), keys[i]->psk, key);
 		fal_mac(LABEL_HELLO, key, p, new.n - MAC_N, want);
 		if (fal_secret_equal(want, new.mac, MAC_N) && keys[i]->line != 0)
 			new.key = keys[i];
@@ -384,10 +385,10 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	return FAL_OK;
 }
 
-/* The head, whose it is, and the MAC that proves that it is the answer to just this. */
+/* Puts a refusal, with the MAC that proves it the answer to just this client. */
 static int
-refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
-       struct fal_buf *out)
+put_refusal(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
+	    struct fal_buf *out)
 {
 	uint8_t key[FAL_MAC_KEY], mac[MAC_N];
 	uint8_t both[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
@@ -400,30 +401,30 @@ refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdi
 	const size_t n = out->n - from;
 	memcpy(both, g->p, g->n);
 	memcpy(both + g->n, out->p + from, n);
-	mac_key(fal_keyring_public(kr), g->key->psk, key);
+	derive_mac_key(fal_keyring_public(kr), g->key->psk, key);
 	fal_mac(LABEL_REFUSAL, key, both, g->n + n, mac);
 	fal_secret_wipe(key, sizeof(key));
 	fal_put_bytes(out, mac, MAC_N);
 	return FAL_EVERSION;
 }
 
-/* What stands between name and MAC: the suite, message 1. */
-struct body {
+/* The part between build and MAC: the suite, message 1. */
+struct greeting_body {
 	uint8_t suite;
 	const uint8_t *msg;
 };
 
-/* Reads it; what speaks against it is the result. */
+/* Reads the body; returns the verdict. */
 static uint8_t
-read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
+read_body(const struct fal_greeting *g, struct greeting_body *out, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(g->p + g->body, g->n - MAC_N - g->body);
-	*out = (struct body){ 0 };
+	*out = (struct greeting_body){ 0 };
 	if (g->major != FAL_PROTO_MAJOR || g->minor != FAL_PROTO_MINOR) {
-		tell_versions(diag, 0, g->build, g->major, g->minor);
+		diag_versions(diag, 0, g->build, g->major, g->minor);
 		return VERDICT_VERSION;
 	}
-	/* What both have in common makes the MAC of a static key, and no session. */
+	/* The common secret makes the MAC of a static key, and no session. */
 	const bool is_static = g->key->public != NULL;
 	const uint8_t pattern = fal_get_u8(&r);
 	if (r.err == 0 && pattern != (is_static ? PATTERN_IK : PATTERN_NKPSK0)) {
@@ -445,7 +446,7 @@ read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 		fal_diag_set(diag, 0, "there is no shard %u", shard);
 		return VERDICT_SHARD;
 	}
-	out->suite = choose(suites, suites_n);
+	out->suite = choose_suite(suites, suites_n);
 	if (out->suite == 0) {
 		fal_diag_set(diag, 0, "none of its cipher suites is spoken here");
 		return VERDICT_SUITE;
@@ -454,9 +455,10 @@ read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 	return VERDICT_OK;
 }
 
-/* Message 2, and the keys of the session. */
+/* Puts message 2, and sets the session's keys. */
 static int
-welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s, struct fal_buf *out)
+put_welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s,
+	    struct fal_buf *out)
 {
 	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N], msg[NOISE_2];
 	put_version(out);
@@ -476,11 +478,11 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 {
 	struct fal_session new = { .used = g->n, .role = g->key->role };
 	const size_t from = out->n;
-	reserve(out);
-	struct body body;
+	handshake_reserve(out);
+	struct greeting_body body;
 	const uint8_t verdict = read_body(g, &body, diag);
 	if (verdict != VERDICT_OK)
-		return refuse(kr, g, verdict, out);
+		return put_refusal(kr, g, verdict, out);
 	if (body.msg == NULL)
 		return FAL_EFORMAT;
 	uint8_t psk[FAL_KEY_BYTES];
@@ -498,10 +500,10 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	fal_secret_wipe(psk, sizeof(psk));
 	int err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1), NULL);
 	if (err == FAL_OK)
-		err = welcome(ns, body.suite, &new, out);
+		err = put_welcome(ns, body.suite, &new, out);
 	fal_noise_free(ns);
 	if (err < 0) {
-		out->n = from; /* half an answer says nothing */
+		out->n = from; /* half an answer is no answer */
 		return fal_diag_set(diag, err, "key '%s': %s", g->name,
 				    fal_strerror(err));
 	}

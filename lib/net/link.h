@@ -1,4 +1,4 @@
-/* What a channel's slow line is like (net/slow.h). */
+/* The properties of an emulated link (net/link_emul.h). */
 #ifndef FAL_NET_LINK_H
 #define FAL_NET_LINK_H
 
@@ -6,12 +6,12 @@
 
 struct fal_link {
 	double bandwidth; /* bytes a second, each way; 0: unlimited */
-	/* How long the line needs for what it takes at `now`, a uv_hrtime(); NULL: no
-	 * time. */
+	/* The delay in ns of bytes taken at `now`, a uv_hrtime(); NULL: none. */
 	uint64_t (*delay_ns)(void *arg, uint64_t now);
 	void *arg;
-	/* Channels that send by one line: until when it takes what they gave it, 0 at
-	 * first; what comes in is not slowed then.  NULL: each has a line of its own. */
+	/* For channels that send by one link: the time until which it takes the bytes
+	 * given so far, 0 at first; input is not slowed then.  NULL: a link of its own.
+	 */
 	uint64_t *shared;
 };
 

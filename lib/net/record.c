@@ -1,4 +1,4 @@
-/* Heads of records, what is authenticated with them, and how they are opened. */
+/* Heads of records, the data authenticated with them, and their opening. */
 #include "net/record.h"
 
 #include "base/err.h"
@@ -12,22 +12,22 @@
 _Static_assert((int)FAL_RECORD_MAX == (int)FAL_MSG_MAX, "a record holds any message");
 
 static void
-put_le(uint8_t *p, uint64_t v, size_t n)
+record_put_le(uint8_t *p, uint64_t v, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		p[i] = (uint8_t)(v >> (8 * i));
 }
 
 static void
-put_head(uint8_t *p, uint32_t length, uint8_t type, uint8_t flags)
+record_put_head(uint8_t *p, uint32_t length, uint8_t type, uint8_t flags)
 {
-	put_le(p, length, 4);
+	record_put_le(p, length, 4);
 	p[4] = type;
 	p[5] = flags;
-	put_le(p + 6, 0, 2);
+	record_put_le(p + 6, 0, 2);
 }
 
-/* Is it of a type, and are its flags those that may be? */
+/* Are type and flags known, and may they go together? */
 static bool
 flags_fit(const struct fal_record *r)
 {
@@ -43,7 +43,7 @@ flags_fit(const struct fal_record *r)
 }
 
 int
-fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
+fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out)
 {
 	if (n < FAL_RECORD_HEAD)
 		return FAL_ETRUNC;
@@ -77,45 +77,45 @@ int
 fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p, size_t n)
 {
 	assert(n <= FAL_RECORD_MAX);
-	put_head(p, (uint32_t)(n + FAL_SEAL_TAG), type, flags);
+	record_put_head(p, (uint32_t)(n + FAL_SEAL_TAG), type, flags);
 	return fal_seal_seal(tx, p, FAL_RECORD_HEAD, p + FAL_RECORD_HEAD, n);
 }
 
 void
-fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n)
+fal_record_put_unsealed(uint8_t flags, uint8_t *p, size_t n)
 {
 	assert(n <= FAL_RECORD_MAX);
-	put_head(p, (uint32_t)n, FAL_RECORD_SESSION, flags | FAL_RECORD_UNSEALED);
+	record_put_head(p, (uint32_t)n, FAL_RECORD_SESSION, flags | FAL_RECORD_UNSEALED);
 }
 
 #define AD_MAX (FAL_RECORD_SHARED_HEAD + 4 + FAL_SHARED_AD_MAX)
 
-/* head, u32 count, the owner's bytes. */
+/* Sets the associated data: head, u32 count, the owner's bytes; returns its length. */
 static size_t
 shared_ad(const struct fal_publication *pub, const uint8_t *head,
 	  uint8_t ad[static AD_MAX])
 {
 	assert(pub->ad_n <= FAL_SHARED_AD_MAX);
 	memcpy(ad, head, FAL_RECORD_SHARED_HEAD);
-	put_le(ad + FAL_RECORD_SHARED_HEAD, pub->count, 4);
+	record_put_le(ad + FAL_RECORD_SHARED_HEAD, pub->count, 4);
 	memcpy(ad + FAL_RECORD_SHARED_HEAD + 4, pub->ad, pub->ad_n);
 	return FAL_RECORD_SHARED_HEAD + 4 + pub->ad_n;
 }
 
-/* A shared record's head, before n bytes and perhaps a tag. */
+/* Writes a shared record's head, for a body of n bytes with its tag. */
 static void
 put_shared_head(const struct fal_publication *pub, uint32_t index, uint8_t flags,
 		size_t n, uint8_t *p)
 {
 	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n;
-	put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
-	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
-	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
+	record_put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
+	record_put_le(p + FAL_RECORD_HEAD, pub->id, 8);
+	record_put_le(p + FAL_RECORD_HEAD + 8, index, 4);
 }
 
 void
-fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
-			   const struct fal_aead_text *msg, uint8_t *p)
+fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+			       const struct fal_aead_text *msg, uint8_t *p)
 {
 	const size_t n = msg->n + msg->rest_n;
 	assert(n <= FAL_RECORD_MAX);
@@ -126,7 +126,7 @@ fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
 }
 
 int
-fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
+fal_record_seal_shared(const struct fal_publication *pub, uint32_t index, uint8_t flags,
 		       const struct fal_aead_text *msg, uint8_t *p)
 {
 	const size_t n = msg->n + msg->rest_n;
@@ -143,9 +143,9 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
-	uint64_t told;              /* it was expected as this one, from 1; 0: none */
+	uint64_t number;            /* its number among all expected, from 1; 0: none */
 	uint32_t came;              /* records */
-	uint8_t *seen;              /* by index, bits: it came; NULL: none did */
+	uint8_t *seen;              /* by index, bits: it came; NULL: no record came */
 };
 
 struct fal_reader *
@@ -172,7 +172,7 @@ fal_reader_free(struct fal_reader *r)
 }
 
 static void
-grow(struct fal_reader *r)
+reader_grow(struct fal_reader *r)
 {
 	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / FAL_SHARDS_MAX;
 	uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
@@ -190,22 +190,22 @@ grow(struct fal_reader *r)
 	r->cap = cap;
 }
 
-/* The place of the next publication: a free place, the place of the publication told
- * first, or, at `cap`, more room. */
+/* The index for the next publication: a free one, that of the publication expected
+ * longest, or, at `cap`, a new one. */
 static size_t
-place(const struct fal_reader *r)
+reader_next_index(const struct fal_reader *r)
 {
 	size_t at = 0;
 	for (size_t i = 1; i < r->cap; i++)
-		if (r->expect[i].told < r->expect[at].told)
+		if (r->expect[i].number < r->expect[at].number)
 			at = i;
-	const bool full = r->cap == 0 || r->expect[at].told != 0;
+	const bool full = r->cap == 0 || r->expect[at].number != 0;
 	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
 }
 
-/* NULL: it is not expected, or not any more. */
+/* NULL: the publication is not expected. */
 static struct fal_expect *
-find(struct fal_reader *r, uint64_t id)
+reader_find(struct fal_reader *r, uint64_t id)
 {
 	for (size_t i = 0; i < r->cap; i++) {
 		const size_t at = (r->last + i) % r->cap;
@@ -222,36 +222,37 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 		return FAL_EINVAL;
 	if (pub->ad_n > FAL_SHARED_AD_MAX)
 		return FAL_ELIMIT;
-	if (find(r, pub->id) != NULL)
+	if (reader_find(r, pub->id) != NULL)
 		return FAL_EEXIST;
-	const size_t at = place(r);
+	const size_t at = reader_next_index(r);
 	if (at == r->cap)
-		grow(r);
+		reader_grow(r);
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
 	free(r->expect[at].seen);
-	r->expect[at] = (struct fal_expect){ .pub = *pub, .told = ++r->told };
+	r->expect[at] = (struct fal_expect){ .pub = *pub, .number = ++r->expected };
 	r->expect[at].pub.key = key;
-	if (pub->id > r->most)
-		r->most = pub->id;
+	if (pub->id > r->max_id)
+		r->max_id = pub->id;
 	return FAL_OK;
 }
 
-/* Opens the message's first `head` bytes in place and what is behind them to `rest`, as
+/* Opens the message's first `head` bytes in place and the others to `rest`, as
  * fal_aead_open_apart. */
 static int
-shared_open(const struct fal_publication *pub, const struct fal_record *r, uint8_t *p,
-	    size_t head, uint8_t *rest)
+open_apart(const struct fal_publication *pub, const struct fal_record *r, uint8_t *p,
+	   size_t head, uint8_t *rest)
 {
 	uint8_t ad[AD_MAX], *body = p + r->head;
-	const struct fal_aead_record of = { pub->key, r->index, ad,
-					    shared_ad(pub, p, ad) };
-	return fal_aead_open_apart(pub->aead, &of, body, r->body, head, rest);
+	const struct fal_aead_record record = { pub->key, r->index, ad,
+						shared_ad(pub, p, ad) };
+	return fal_aead_open_apart(pub->aead, &record, body, r->body, head, rest);
 }
 
-/* Whoever publishes has no other suites than ChaCha and the session's. */
+/* Finds the context for a record's suite.  A publisher has no other suites than ChaCha
+ * and the session's. */
 static int
-take_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **out)
+reader_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **out)
 {
 	const uint8_t suite = (rec->flags & FAL_RECORD_AES) != 0
 				      ? FAL_SUITE_AES256_GCM
@@ -264,16 +265,16 @@ take_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **
 	return err;
 }
 
-/* The content of a publication's record, once the record is open. */
-struct open {
+/* The content of an opened publication's record. */
+struct opened {
 	const uint8_t *msg;
 	size_t n;
 };
 
-/* Opens it to where it is wanted. */
+/* Opens a record to the owner's memory, if the owner wants that. */
 static int
 open_placed(struct fal_reader *r, const struct fal_publication *pub,
-	    const struct fal_record *rec, uint8_t *p, struct open *out)
+	    const struct fal_record *rec, uint8_t *p, struct opened *out)
 {
 	const bool whole = r->place == NULL || (rec->flags & FAL_RECORD_ZSTD) != 0;
 	size_t head = out->n;
@@ -282,7 +283,7 @@ open_placed(struct fal_reader *r, const struct fal_publication *pub,
 	assert(head <= out->n);
 	int err = FAL_OK;
 	if (rec->tag != 0)
-		err = shared_open(pub, rec, p, rest != NULL ? head : out->n, rest);
+		err = open_apart(pub, rec, p, rest != NULL ? head : out->n, rest);
 	else if (rest != NULL)
 		memcpy(rest, out->msg + head, out->n - head);
 	if (err < 0 || rest == NULL)
@@ -291,9 +292,9 @@ open_placed(struct fal_reader *r, const struct fal_publication *pub,
 	return FAL_READ_PLACED;
 }
 
-/* FAL_ESTATE: there is no such record, or it has come. */
+/* FAL_ESTATE: the publication has no such record, or the record has come before. */
 static int
-is_due(struct fal_expect *e, uint32_t index)
+expect_check_due(struct fal_expect *e, uint32_t index)
 {
 	if (index >= e->pub.count)
 		return FAL_ESTATE;
@@ -306,30 +307,30 @@ is_due(struct fal_expect *e, uint32_t index)
 
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
-	    struct open *out)
+	    struct opened *out)
 {
-	if (rec->publication == 0 || rec->publication > r->most)
+	if (rec->publication == 0 || rec->publication > r->max_id)
 		return FAL_ESTATE;
-	struct fal_expect *e = find(r, rec->publication);
+	struct fal_expect *e = reader_find(r, rec->publication);
 	if (e == NULL)
 		return FAL_READ_NOTHING;
-	int err = is_due(e, rec->index);
+	int err = expect_check_due(e, rec->index);
 	if (err == FAL_OK && rec->tag != 0)
-		err = take_aead(r, rec, &e->pub.aead);
+		err = reader_aead(r, rec, &e->pub.aead);
 	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
 	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
-	if (++e->came == e->pub.count) { /* nothing more of it is expected */
+	if (++e->came == e->pub.count) { /* all records have come */
 		free(e->seen);
 		e->seen = NULL;
-		e->pub.id = e->told = 0;
+		e->pub.id = e->number = 0;
 	}
 	return got;
 }
 
 static int
-unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
+reader_unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
 {
 	if (r->zip == NULL)
 		r->zip = fal_zip_new(FAL_ZIP_LEVEL);
@@ -351,27 +352,27 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		const uint8_t **msg, size_t *msg_n)
 {
 	struct fal_record rec;
-	int err = fal_record_peek(p, n, &rec);
+	int err = fal_record_parse_head(p, n, &rec);
 	if (err < 0)
 		return err;
 	const bool is_shared = rec.type == FAL_RECORD_SHARED;
-	/* A record is sealed exactly if it must be; a publication may always be. */
+	/* A session record must be sealed, or must not; a publication's may always be. */
 	if (rec.tag == 0 ? !r->unsealed : r->unsealed && !is_shared)
 		return FAL_EFORMAT;
-	struct open is = { p + rec.head, rec.body - rec.tag };
+	struct opened opened = { p + rec.head, rec.body - rec.tag };
 	int got = rec.type == FAL_RECORD_UNSEAL ? FAL_READ_UNSEAL : FAL_READ_MESSAGE;
 	if (is_shared)
-		got = open_shared(r, &rec, p, &is);
+		got = open_shared(r, &rec, p, &opened);
 	else if (rec.tag != 0)
 		err = fal_seal_open(&r->rx, p, rec.head, p + rec.head, rec.body);
 	if (err < 0 || got < 0)
 		return err < 0 ? err : got;
 	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
-	    (err = unzip(r, &is.msg, &is.n)) < 0)
+	    (err = reader_unzip(r, &opened.msg, &opened.n)) < 0)
 		return err;
 	*used = rec.head + rec.body;
-	*msg = is.msg;
-	*msg_n = is.n;
+	*msg = opened.msg;
+	*msg_n = opened.n;
 	return got;
 }
 

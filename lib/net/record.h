@@ -1,19 +1,19 @@
-/* Records: the pieces in which sealed messages travel.  Bytes in, bytes out.
+/* Records: the sealed form in which messages travel.  Bytes in, bytes out.
  *
  *     session record   u32 length, u8 type = 1, u8 flags, u16 0, sealed message
  *     shared record    u32 length, u8 type = 2, u8 flags, u16 0,
  *                      u64 publication, u32 index, sealed message
  *     unseal record    u32 length, u8 type = 3, u8 0, u16 0, sealed: a process
- *                      (net/near.h), or nothing
+ *                      (net/door.h), or nothing
  *
- * `length` counts what follows the first 8 bytes; all of the clear head is authenticated.
- * A record holds one message, tag of FAL_SEAL_TAG bytes behind it; with FAL_RECORD_ZSTD
- * it is one zstd frame of the message.  Session records are sealed by the session's
- * suite, as unseal records are, in one row with them; shared ones by ChaCha20-Poly1305,
- * or, with FAL_RECORD_AES, by AES-256-GCM.
+ * `length` counts the bytes after the first 8; the whole clear head is authenticated.
+ * A record holds one message, followed by a tag of FAL_SEAL_TAG bytes; with
+ * FAL_RECORD_ZSTD one zstd frame of the message.  Session records are sealed by the
+ * session's suite, as unseal records are, by one sequence of nonces; shared records by
+ * ChaCha20-Poly1305, or, with FAL_RECORD_AES, by AES-256-GCM.
  *
  * A session or shared record with FAL_RECORD_UNSEALED holds its message in clear, without
- * a tag.  An empty unseal record is the last sealed one of its direction.
+ * a tag.  An empty unseal record is the last sealed record of its direction.
  */
 #ifndef FAL_NET_RECORD_H
 #define FAL_NET_RECORD_H
@@ -30,11 +30,11 @@
 
 #define FAL_RECORD_MAX 65536      /* bytes of a message */
 #define FAL_RECORD_HEAD 8         /* bytes of a session record's clear head */
-#define FAL_RECORD_SHARED_HEAD 20 /* of a shared record's */
+#define FAL_RECORD_SHARED_HEAD 20 /* head of a shared record */
 #define FAL_RECORD_WIRE_MAX (FAL_RECORD_SHARED_HEAD + FAL_RECORD_MAX + FAL_SEAL_TAG)
-#define FAL_SHARED_AD_MAX 128 /* bytes that a publication's owner binds to it */
-/* Versions that may be on their way: all that the largest slack lets a worker compute on,
- * and those around an evaluation. */
+#define FAL_SHARED_AD_MAX 128 /* associated data of a publication's owner, bytes */
+/* Versions that may be on their way: the versions that the largest slack lets a worker
+ * compute on, and those around an evaluation. */
 #define FAL_VERSIONS_MAX (FAL_SLACK_MAX + 8)
 
 enum fal_record_type {
@@ -47,116 +47,116 @@ enum { FAL_RECORD_ZSTD = 1, FAL_RECORD_AES = 2, FAL_RECORD_UNSEALED = 4 }; /* fl
 struct fal_record {
 	uint8_t type;
 	uint8_t flags;
-	uint64_t publication; /* of a shared record */
-	uint32_t index;       /* of a shared record */
+	uint64_t publication; /* in a shared record */
+	uint32_t index;       /* in a shared record */
 	size_t head;          /* clear bytes */
-	size_t body;          /* bytes behind them, tag included */
+	size_t body;          /* bytes after the head, tag included */
 	size_t tag;           /* bytes of the tag: FAL_SEAL_TAG, or 0 */
 };
 
-/* What all records of a publication have in common. */
+/* The properties that all records of a publication share. */
 struct fal_publication {
-	uint64_t id;        /* from 1, larger than every one before */
-	uint32_t count;     /* its records */
+	uint64_t id;        /* from 1; larger than all before */
+	uint32_t count;     /* records */
 	const uint8_t *key; /* FAL_KEY_BYTES, of this publication alone; borrowed */
-	uint8_t ad[FAL_SHARED_AD_MAX]; /* what its owner binds to it */
+	uint8_t ad[FAL_SHARED_AD_MAX]; /* associated data of its owner */
 	size_t ad_n;
 	struct fal_aead *aead; /* by its suite; borrowed */
-	/* What it is of, for who expects it; nothing of this is authenticated. */
+	/* The contents, for the reader's owner; not authenticated. */
 	uint64_t version;
 	uint32_t first, blocks;
 };
 
-/* Judges the record that begins the n bytes at `p`.  FAL_ETRUNC until all of it is there;
- * FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are. */
-int fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out);
+/* Parses the head of the record at `p`, of n bytes so far.  FAL_ETRUNC: the record is not
+ * complete; FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are.
+ */
+int fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out);
 
 /* Makes a session or unseal record in place: the message's n ≤ FAL_RECORD_MAX bytes stand
- * at p + FAL_RECORD_HEAD, with room for FAL_SEAL_TAG behind.  FAL_ELIMIT as
+ * at p + FAL_RECORD_HEAD, with room for FAL_SEAL_TAG after them.  FAL_ELIMIT as
  * fal_seal_seal. */
 int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p,
 		    size_t n);
 
 /* Makes an unsealed session record: writes its head at p; the message's n bytes stand at
  * p + FAL_RECORD_HEAD. */
-void fal_record_unsealed(uint8_t flags, uint8_t *p, size_t n);
+void fal_record_put_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
-/* Makes a shared record; the message to be sealed is elsewhere, in two places.  Besides
- * the head, count and ad of `pub` are authenticated, so the last record is known for what
- * it is.  Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
-int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
+/* Makes a shared record of a message that lies elsewhere, in two places.  Besides the
+ * head, count and ad of `pub` are authenticated, so that a reader knows the last record.
+ * Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
+int fal_record_seal_shared(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 
 /* Makes an unsealed shared record of the same message. */
-void fal_record_shared_unsealed(const struct fal_publication *pub, uint32_t index,
-				const struct fal_aead_text *msg, uint8_t *p);
+void fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t index,
+				    const struct fal_aead_text *msg, uint8_t *p);
 
 /* ---- the receiving half of a session: records in, messages out -----------------------
  *
- * Authenticates, then decompresses; nothing is allocated from a number of the peer's
- * beyond FAL_RECORD_MAX. */
+ * Authenticates, then decompresses; allocates nothing by a number of the peer's beyond
+ * FAL_RECORD_MAX. */
 
-/* Publications that may arrive interleaved with their keys, of all shards. */
+/* Publications of all shards that may arrive interleaved. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-/* The place that is to get the bytes behind the first *head of the n bytes of the message
- * in record `index` of `pub`, elsewhere than in the reader; NULL: none.  The reader may
- * write to the place before it has authenticated the record, so nobody may believe the
- * bytes there before fal_reader_next has returned FAL_READ_PLACED.  The call does so
- * next, or fails. */
+/* Returns the memory for the bytes after the first *head of the n bytes of the message in
+ * record `index` of `pub`; NULL: the reader's.  The reader may write there before it has
+ * authenticated the record, so the bytes are valid only once fal_reader_next has returned
+ * FAL_READ_PLACED, which it does next, or fails. */
 typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
 			      uint32_t index, size_t n, size_t *head);
 
 struct fal_reader {
-	struct fal_seal
-		rx; /* what session records are opened with; set, and then taken */
+	struct fal_seal rx; /* opens session records; set, and then taken */
 	/* Set, for good: records of the session come unsealed, and those of publications
-	 * may; until then such records are refused. */
+	 * may; before, such records are refused. */
 	bool unsealed;
-	/* Set: is asked for each record but compressed ones; NULL: nobody. */
+	/* Set: called for each record but compressed ones; NULL: never. */
 	fal_place_fn *place;
 	void *place_arg;
-	/* To be read: all that was decompressed here, bytes_in as sent, bytes_out as
-	 * read. */
+	/* To be read: all that was decompressed; bytes_in as sent, bytes_out as read. */
 	struct fal_zip_stat unzipped;
 	/* private */
-	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, as they come */
-	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
-	uint8_t *keys;             /* which is locked memory; both grow as needed */
-	size_t cap, last;          /* last: of whose record came last */
-	uint64_t told;             /* so many were ever expected, */
-	uint64_t most;             /* of these numbers at most */
+	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, made when needed */
+	struct fal_expect *expect;               /* `cap` of them */
+	uint8_t *keys;     /* their content keys, in locked memory */
+	size_t cap, last;  /* last: index of the last record's publication */
+	uint64_t expected; /* publications expected, ever */
+	uint64_t max_id;   /* the largest of their ids */
 	struct fal_zip *zip;
 	struct fal_buf plain;
 };
 
-/* Freed, it is wiped; NULL is let be. */
+/* Freeing wipes; fal_reader_free does nothing with NULL. */
 struct fal_reader *fal_reader_new(void);
 void fal_reader_free(struct fal_reader *r);
 
-/* Shared records of `pub` may come from now on; copied, key included.  Ids come in any
- * order; when FAL_EXPECT_MAX are expected the one told longest ago is given up.
- * FAL_EEXIST: this one is expected; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n). */
+/* Expects shared records of `pub`, which is copied, key included.  Ids come in
+ * any order; beyond FAL_EXPECT_MAX the publication expected longest is given up.
+ * FAL_EEXIST: this publication is expected; FAL_EINVAL (id or count 0),
+ * FAL_ELIMIT (ad_n). */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
 /* The content of a record. */
 enum fal_read {
-	FAL_READ_NOTHING, /* it is of a publication that nobody waits for any more */
+	FAL_READ_NOTHING, /* a record of a publication no longer expected */
 	FAL_READ_MESSAGE, /* a message */
-	FAL_READ_PLACED,  /* the same; the rest of it is where fal_place_fn wanted it */
+	FAL_READ_PLACED,  /* a message, with its rest in fal_place_fn's memory */
 	FAL_READ_UNSEAL   /* the text of an unseal record */
 };
 
-/* Takes the record that begins the n bytes at `p`, which it decrypts in place: enum
- * fal_read, and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the
- * next call.  Then `*used` bytes are done with.  FAL_ETRUNC: all of it is not there yet.
- * All else ends the session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE
- * for a publication above all that were announced or a record of one that came before. */
+/* Reads the record at `p`, of n bytes so far, which it decrypts in place. Returns
+ * enum fal_read and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r`
+ * until the next call; the record had `*used` bytes.  FAL_ETRUNC: the record is
+ * not complete.  All other errors end the session: FAL_EFORMAT, FAL_ELIMIT,
+ * FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE for a publication beyond all announced ones,
+ * or for a record that has come before. */
 int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		    const uint8_t **msg, size_t *msg_n);
 
-/* Nanoseconds that decompressing p[n], which `z` made, takes; `scratch` is memory for
- * it. */
+/* Nanoseconds that decompressing p[n], which `z` made, takes;
+ * `scratch` is its memory. */
 uint64_t fal_unzip_ns(struct fal_zip *z, const void *p, size_t n,
 		      struct fal_buf *scratch);
 

@@ -1,4 +1,4 @@
-/* Counts of those who are refused. */
+/* Counts of refused handshakes. */
 #include "net/refusals.h"
 
 #include "crypto/hash.h"
@@ -25,18 +25,19 @@ fal_refusals_add(struct fal_refusals *r, const char *source, const char *why)
 {
 	r->n++;
 	count_source(r, source);
-	snprintf(r->last, sizeof(r->last), "%s", source);
-	snprintf(r->why, sizeof(r->why), "%s", why);
+	snprintf(r->last_source, sizeof(r->last_source), "%s", source);
+	snprintf(r->last_why, sizeof(r->last_why), "%s", why);
 }
 
 bool
 fal_refusals_due(struct fal_refusals *r, double now, bool over, struct fal_diag *line)
 {
-	const double passed = now - r->said;
-	if (r->n == 0 || (r->begun && passed < FAL_REFUSALS_S && !over))
+	const double passed = now - r->logged_at;
+	if (r->n == 0 || (r->has_logged && passed < FAL_REFUSALS_S && !over))
 		return false;
 	if (r->n == 1)
-		fal_diag_set(line, 0, "refused a handshake from %s: %s", r->last, r->why);
+		fal_diag_set(line, 0, "refused a handshake from %s: %s", r->last_source,
+			     r->last_why);
 	else
 		fal_diag_set(line, 0,
 			     "refused %llu handshakes from %u source%s in the last %.0f "
@@ -45,9 +46,9 @@ fal_refusals_due(struct fal_refusals *r, double now, bool over, struct fal_diag 
 			     r->sources == 1                      ? ""
 			     : r->sources == FAL_REFUSALS_SOURCES ? "s or more"
 								  : "s",
-			     passed, r->last, r->why);
-	r->begun = true;
-	r->said = now;
+			     passed, r->last_source, r->last_why);
+	r->has_logged = true;
+	r->logged_at = now;
 	r->n = 0;
 	r->sources = 0;
 	return true;

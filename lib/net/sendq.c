@@ -1,4 +1,4 @@
-/* Queues, compression and sealing of what is sent, and batches of it. */
+/* Queues, compression and sealing of messages to send, and batches of records. */
 #include "net/sendq.h"
 
 #include "base/fault.h"
@@ -9,31 +9,40 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-/* Long messages of bulk come one after another: the memory of so many, about a batch, is
- * used again, as new pages cost as much as the sealing. */
+/* The memory of so many long messages of bulk, about a batch, is kept for later ones, as
+ * new pages cost as much as sealing. */
 #define SPARES 24
 
-#define RATE_BATCH ((size_t)32 << 10)  /* of batches that are at least as large */
-#define RATE_BYTES ((uint64_t)1 << 20) /* a rate is taken after so many bytes, */
-#define RATE_NS 20000000u              /* or so much time */
+#define RATE_BATCH ((size_t)32 << 10)  /* bytes; smaller batches do not count */
+#define RATE_BYTES ((uint64_t)1 << 20) /* end of a measurement of the rate, */
+#define RATE_NS 20000000u              /* or its duration */
 
-/* A message between its head and its tag, or a publication that is on its way. */
+/* The kinds of enum fal_send, and two of our own. */
+enum node_kind {
+	NODE_CONTROL = FAL_SEND_CONTROL,
+	NODE_BULK = FAL_SEND_BULK,
+	NODE_PACKED = FAL_SEND_PACKED,
+	NODE_ZIPPED = FAL_SEND_ZIPPED,
+	NODE_RAW,   /* leaves as it is */
+	NODE_UNSEAL /* an unseal record */
+};
+
+/* A message between its head and its tag, or a publication under way. */
 struct fal_node {
 	TAILQ_ENTRY(fal_node) link;
-	struct fal_writer *of;     /* whose spare it becomes, or NULL */
+	struct fal_writer *owner;  /* keeps it as a spare, or NULL */
 	struct fal_shared *shared; /* NULL: bytes */
-	uint32_t index;            /* of its next record */
+	uint32_t index;            /* the publication's next record */
 	size_t n;                  /* bytes of the message */
-	bool raw, packed, bulk, zipped;
-	bool unseal; /* an unseal record */
+	enum node_kind kind;       /* of a message */
 	uint8_t bytes[];
 };
 
 static void
-free_node(struct fal_node *node)
+writer_free_node(struct fal_node *node)
 {
 	fal_shared_drop(node->shared);
-	struct fal_writer *w = node->of;
+	struct fal_writer *w = node->owner;
 	if (w == NULL || w->spares == SPARES) {
 		free(node);
 		return;
@@ -59,12 +68,12 @@ fal_writer_free(struct fal_writer *w)
 	if (w == NULL)
 		return;
 	fal_seal_wipe(&w->tx);
-	w->spares = SPARES; /* nothing becomes one any more */
+	w->spares = SPARES; /* no node becomes a spare any more */
 	TAILQ_CONCAT(&w->control, &w->bulk, link);
 	TAILQ_CONCAT(&w->control, &w->spare, link);
 	for (struct fal_node *node; (node = TAILQ_FIRST(&w->control)) != NULL;) {
 		TAILQ_REMOVE(&w->control, node, link);
-		free_node(node);
+		writer_free_node(node);
 	}
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
@@ -73,7 +82,7 @@ fal_writer_free(struct fal_writer *w)
 
 /* A node with room for head, n bytes and tag; NULL: out of memory. */
 static struct fal_node *
-new_node(size_t n)
+writer_new_node(size_t n)
 {
 	struct fal_node *node =
 		FAL_TRY(MALLOC, NULL,
@@ -83,29 +92,29 @@ new_node(size_t n)
 	return node;
 }
 
-/* The same for a message; a long one of bulk gets the memory of an earlier one. */
+/* A node for a message; a long one of bulk gets the memory of a spare. */
 static struct fal_node *
-node_for(struct fal_writer *w, size_t n, enum fal_send how)
+writer_message_node(struct fal_writer *w, size_t n, enum fal_send how)
 {
 	if (how != FAL_SEND_BULK || n < FAL_RECORD_MAX / 2)
-		return new_node(n);
+		return writer_new_node(n);
 	struct fal_node *node = TAILQ_FIRST(&w->spare);
 	if (node != NULL) {
 		TAILQ_REMOVE(&w->spare, node, link);
 		w->spares--;
 	} else {
-		node = new_node(FAL_RECORD_MAX);
+		node = writer_new_node(FAL_RECORD_MAX);
 	}
 	if (node != NULL)
-		*node = (struct fal_node){ .n = n, .of = w };
+		*node = (struct fal_node){ .n = n, .owner = w };
 	return node;
 }
 
-/* The same for what the program itself says, a few bytes. */
+/* A node for a few bytes of the program's own. */
 static struct fal_node *
-own_node(struct fal_writer *w, size_t n)
+writer_own_node(struct fal_writer *w, size_t n)
 {
-	struct fal_node *node = new_node(n);
+	struct fal_node *node = writer_new_node(n);
 	if (node == NULL)
 		fal_out_of_memory();
 	w->queued += n;
@@ -115,10 +124,10 @@ own_node(struct fal_writer *w, size_t n)
 void
 fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n)
 {
-	struct fal_node *node = own_node(w, n);
+	struct fal_node *node = writer_own_node(w, n);
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, p, n);
-	node->unseal = true;
+	node->kind = NODE_UNSEAL;
 	TAILQ_INSERT_TAIL(&w->control, node, link);
 }
 
@@ -127,15 +136,13 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 {
 	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
 		return FAL_ELIMIT;
-	struct fal_node *node = node_for(w, n, how);
+	struct fal_node *node = writer_message_node(w, n, how);
 	if (node == NULL)
 		return FAL_ENOMEM;
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, msg, n);
-	node->bulk = how != FAL_SEND_CONTROL;
-	node->packed = how == FAL_SEND_PACKED;
-	node->zipped = how == FAL_SEND_ZIPPED;
-	TAILQ_INSERT_TAIL(node->bulk ? &w->bulk : &w->control, node, link);
+	node->kind = (enum node_kind)how;
+	TAILQ_INSERT_TAIL(how == FAL_SEND_CONTROL ? &w->control : &w->bulk, node, link);
 	w->queued += n;
 	return FAL_OK;
 }
@@ -143,9 +150,9 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 void
 fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 {
-	struct fal_node *node = own_node(w, n);
+	struct fal_node *node = writer_own_node(w, n);
 	memcpy(node->bytes, p, n);
-	node->raw = true;
+	node->kind = NODE_RAW;
 	TAILQ_INSERT_HEAD(&w->control, node, link);
 }
 
@@ -154,45 +161,45 @@ fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 {
 	if (w->shared >= FAL_VERSIONS_MAX * s->parts)
 		return FAL_ELIMIT;
-	struct fal_node *node = own_node(w, 0);
+	struct fal_node *node = writer_own_node(w, 0);
 	node->shared = fal_shared_ref(s);
 	TAILQ_INSERT_TAIL(&w->bulk, node, link);
 	w->shared++;
 	return FAL_OK;
 }
 
-/* All that leaves of a publication has left. */
+/* Drops a publication from the queue. */
 static void
-drop_shared(struct fal_writer *w, struct fal_node *node)
+writer_drop_shared(struct fal_writer *w, struct fal_node *node)
 {
 	TAILQ_REMOVE(&w->bulk, node, link);
-	free_node(node);
+	writer_free_node(node);
 	w->shared--;
 }
 
 void
-fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
+fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
 {
 	struct fal_node *next;
 	for (struct fal_node *node = TAILQ_FIRST(&w->bulk); node != NULL; node = next) {
 		next = TAILQ_NEXT(node, link);
 		if (node->shared != NULL && is_old(arg, node->shared))
-			drop_shared(w, node);
+			writer_drop_shared(w, node);
 	}
 }
 
-/* Is the next record of a publication still to be made? */
+/* Is the next record of a publication not made yet? */
 static bool
-is_dry(const struct fal_node *node)
+node_awaits_record(const struct fal_node *node)
 {
 	return node->shared != NULL && node->index == node->shared->made;
 }
 
 bool
-fal_writer_idle(const struct fal_writer *w)
+fal_writer_is_idle(const struct fal_writer *w)
 {
 	const struct fal_node *node = TAILQ_FIRST(&w->bulk);
-	while (node != NULL && is_dry(node))
+	while (node != NULL && node_awaits_record(node))
 		node = TAILQ_NEXT(node, link);
 	return TAILQ_EMPTY(&w->control) && node == NULL;
 }
@@ -208,22 +215,22 @@ fal_writer_compress(struct fal_writer *w, enum fal_compress mode)
 }
 
 bool
-fal_writer_compressing(const struct fal_writer *w)
+fal_writer_is_compressing(const struct fal_writer *w)
 {
 	return w->mode == FAL_COMPRESS_ALWAYS || w->trial || w->pays;
 }
 
 static void
-add(struct fal_zip_stat *to, const struct fal_zip_stat *stat)
+zip_stat_add(struct fal_zip_stat *to, const struct fal_zip_stat *stat)
 {
 	to->bytes_in += stat->bytes_in;
 	to->bytes_out += stat->bytes_out;
 	to->ns += stat->ns;
 }
 
-/* Compresses the message where that makes it smaller; true when it did. */
+/* Compresses the message if that makes it smaller; true: it has. */
 static bool
-pack(struct fal_writer *w, struct fal_node *node)
+writer_compress(struct fal_writer *w, struct fal_node *node)
 {
 	const uint64_t begun = uv_hrtime();
 	if (w->zip == NULL)
@@ -239,64 +246,65 @@ pack(struct fal_writer *w, struct fal_node *node)
 		node->n = stat.bytes_out = w->packed.n;
 	}
 	stat.ns = uv_hrtime() - begun;
-	add(&w->zipped, &stat);
-	if (node->packed)
+	zip_stat_add(&w->zipped, &stat);
+	if (node->kind == NODE_PACKED)
 		return smaller;
 	if (smaller && w->trial)
 		stat.ns += fal_unzip_ns(w->zip, msg, node->n, &w->packed);
-	add(&w->measured, &stat);
+	zip_stat_add(&w->measured, &stat);
 	return smaller;
 }
 
-/* The first of the bulk that can leave; NULL: there is none.  A publication that waits
- * for more of it to be made holds nobody up, as that may wait for what is behind it; what
- * will never be whole is left out. */
+/* The first node of bulk that can leave; NULL: none.  A publication whose next record is
+ * not made yet holds up no node, as its maker may wait for a later one; a publication
+ * that is broken off leaves the queue. */
 static struct fal_node *
-first_ready(struct fal_writer *w)
+writer_first_ready(struct fal_writer *w)
 {
 	struct fal_node *node = TAILQ_FIRST(&w->bulk);
-	while (node != NULL && is_dry(node)) {
+	while (node != NULL && node_awaits_record(node)) {
 		struct fal_node *next = TAILQ_NEXT(node, link);
 		if (node->shared->broken)
-			drop_shared(w, node);
+			writer_drop_shared(w, node);
 		node = next;
 	}
 	return node;
 }
 
-/* The next record of the publication. */
+/* Takes the next record of the publication. */
 static void
-next_shared(struct fal_writer *w, struct fal_node *node, struct fal_piece *out)
+writer_next_shared(struct fal_writer *w, struct fal_node *node, struct fal_piece *out)
 {
 	struct fal_piece piece = { .shared = node->shared, .at = node->index };
 	fal_shared_lend(node->shared, node->index);
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	if (++node->index == node->shared->pub.count) {
-		add(&w->measured, &node->shared->stat);
-		drop_shared(w, node);
+		zip_stat_add(&w->measured, &node->shared->stat);
+		writer_drop_shared(w, node);
 	}
 	*out = piece;
 }
 
 /* Makes the record of a message that was taken out of its queue: `*n` bytes. */
 static int
-make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
+writer_make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
 {
-	uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
-	w->tries += node->bulk && !node->packed && !node->zipped;
-	if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
-	    (node->packed || fal_writer_compressing(w)) && pack(w, node))
+	const bool compress = node->kind == NODE_PACKED ||
+			      (node->kind == NODE_BULK && fal_writer_is_compressing(w));
+	uint8_t flags = node->kind == NODE_ZIPPED ? FAL_RECORD_ZSTD : 0;
+	w->tries += node->kind == NODE_BULK;
+	if (compress && node->n >= FAL_WRITER_ZIP_MIN && writer_compress(w, node))
 		flags = FAL_RECORD_ZSTD;
 	*n = FAL_RECORD_HEAD + node->n;
 	if (w->unsealed) {
-		fal_record_unsealed(flags, node->bytes, node->n);
+		fal_record_put_unsealed(flags, node->bytes, node->n);
 		return FAL_OK;
 	}
 	*n += FAL_SEAL_TAG;
-	w->unsealed = node->unseal && node->n == 0;
-	return fal_record_seal(&w->tx,
-			       node->unseal ? FAL_RECORD_UNSEAL : FAL_RECORD_SESSION,
+	const bool unseal = node->kind == NODE_UNSEAL;
+	w->unsealed = unseal && node->n == 0;
+	return fal_record_seal(&w->tx, unseal ? FAL_RECORD_UNSEAL : FAL_RECORD_SESSION,
 			       flags, node->bytes, node->n);
 }
 
@@ -306,26 +314,26 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	struct fal_node *node = TAILQ_FIRST(&w->control);
 	struct fal_fifo *q = node != NULL ? &w->control : &w->bulk;
 	if (node == NULL)
-		node = first_ready(w);
-	if (node == NULL || (w->tx.key == NULL && !node->raw))
+		node = writer_first_ready(w);
+	if (node == NULL || (w->tx.key == NULL && node->kind != NODE_RAW))
 		return 0;
-	/* A measurement ends that has seen enough, or as much as it may. */
+	/* A measurement ends once it has seen enough, or as much as it may. */
 	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
 	if (w->trial && (enough || w->tries >= FAL_WRITER_TRIES)) {
 		w->trial = false;
 		w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 	}
 	if (node->shared != NULL) {
-		next_shared(w, node, out);
+		writer_next_shared(w, node, out);
 		return 1;
 	}
 	TAILQ_REMOVE(q, node, link);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
-	if (!node->raw) {
-		const int err = make_record(w, node, &piece.n);
+	if (node->kind != NODE_RAW) {
+		const int err = writer_make_record(w, node, &piece.n);
 		if (err < 0) {
-			free_node(node);
+			writer_free_node(node);
 			return err;
 		}
 	}
@@ -337,7 +345,7 @@ void
 fal_piece_free(struct fal_piece *piece)
 {
 	if (piece->node != NULL)
-		free_node(piece->node);
+		writer_free_node(piece->node);
 	if (piece->shared != NULL)
 		fal_shared_return(piece->shared, piece->at);
 	*piece = (struct fal_piece){ 0 };
@@ -380,7 +388,7 @@ fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES])
 			skip -= piece->n;
 			continue;
 		}
-		/* libuv's buffers are not const, even to be written from. */
+		/* libuv's buffers are not const, even for writing from them. */
 		out[n].base = (char *)(uintptr_t)piece->p + skip;
 		out[n++].len = piece->n - skip;
 		skip = 0;
@@ -395,11 +403,11 @@ fal_outbox_copy(const struct fal_outbox *b, char *out)
 		memcpy(out, b->piece[i].p, b->piece[i].n);
 }
 
-/* From when it was offered to now is what the link needed. */
+/* Measures the rate: the link needed the time since the batch was offered. */
 static void
-measure(struct fal_outbox *b, size_t bytes)
+outbox_measure(struct fal_outbox *b, size_t bytes)
 {
-	/* A small one tells of wake-ups, not of the link. */
+	/* A small batch measures wake-ups, not the link. */
 	if (bytes < RATE_BATCH)
 		return;
 	b->rate_bytes += bytes;
@@ -412,20 +420,20 @@ measure(struct fal_outbox *b, size_t bytes)
 }
 
 void
-fal_outbox_taken(struct fal_outbox *b)
+fal_outbox_complete(struct fal_outbox *b)
 {
 	const size_t bytes = b->bytes;
 	fal_outbox_drop(b);
 	b->tx += bytes;
-	measure(b, bytes);
+	outbox_measure(b, bytes);
 }
 
 void
-fal_outbox_took(struct fal_outbox *b, size_t n)
+fal_outbox_advance(struct fal_outbox *b, size_t n)
 {
 	b->taken += n;
 	if (b->taken == b->bytes)
-		fal_outbox_taken(b);
+		fal_outbox_complete(b);
 }
 
 size_t

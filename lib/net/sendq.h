@@ -1,8 +1,8 @@
 /* The sending half of a session: messages in, records in the order of the wire out, and
- * batches of these for the socket, with the rate at which it takes them.
+ * batches of these for the socket, with the rate at which the socket takes them.
  *
  * Two queues, control before bulk.  A message is compressed and sealed when its turn has
- * come, as the nonces follow the order of the wire.  Nothing here touches a descriptor.
+ * come, as the nonces follow the order of the wire.  Nothing here uses a descriptor.
  */
 #ifndef FAL_NET_SENDQ_H
 #define FAL_NET_SENDQ_H
@@ -17,15 +17,15 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
-#define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
+#define FAL_WRITER_ZIP_MIN 512 /* bytes; smaller messages are not compressed */
+#define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk in a measurement, */
 #define FAL_WRITER_TRIES 64                /* and messages and publications at most */
 
 enum fal_send {
 	FAL_SEND_CONTROL, /* before all bulk; never compressed */
 	FAL_SEND_BULK,    /* compressed if the connection is */
 	FAL_SEND_PACKED,  /* bulk that is always compressed: texts, traces, snapshots */
-	FAL_SEND_ZIPPED   /* bulk that fal_zip_compress made: it leaves as it is */
+	FAL_SEND_ZIPPED   /* bulk that fal_zip_compress has made: sent as it is */
 };
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
@@ -44,14 +44,13 @@ struct fal_piece {
 TAILQ_HEAD(fal_fifo, fal_node);
 
 struct fal_writer {
-	/* The seal of the messages; set, and then taken.  Without a seal only raw bytes
-	 * leave. */
+	/* Seals messages; set, and then taken.  Without a key only raw bytes leave. */
 	struct fal_seal tx;
 	/* To be read: */
-	size_t queued;              /* bytes of messages that wait; shared ones are not */
+	size_t queued;              /* bytes of queued messages, without publications */
 	struct fal_zip_stat zipped; /* all that was compressed here */
 	bool trial;                 /* a measurement of FAL_COMPRESS_AUTO goes on, */
-	bool pays;                  /* which then found that it pays */
+	bool pays;                  /* and has found that compression pays */
 	/* private */
 	struct fal_fifo control, bulk;
 	size_t cap;
@@ -61,89 +60,88 @@ struct fal_writer {
 	struct fal_zip_stat measured;
 	struct fal_zip *zip;
 	struct fal_buf packed;
-	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
+	struct fal_fifo spare; /* nodes with room for FAL_RECORD_MAX */
 	unsigned spares;
 	bool unsealed;
 };
 
-/* For at most `cap` bytes that wait.  Freed, with what waits, it is wiped; NULL is let
- * be.
- */
+/* For at most `cap` queued bytes.  Freeing wipes; fal_writer_free drops the queue, and
+ * does nothing with NULL. */
 struct fal_writer *fal_writer_new(size_t cap);
 void fal_writer_free(struct fal_writer *w);
 
-/* Queues a copy of n ≤ FAL_RECORD_MAX bytes.  FAL_ELIMIT when that is too long or more
- * than `cap` would wait; FAL_ENOMEM. */
+/* Queues a copy of n ≤ FAL_RECORD_MAX bytes.  FAL_ELIMIT: too long, or more than `cap`
+ * would be queued; FAL_ENOMEM. */
 int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how);
 
-/* Queues an unseal record of n bytes, with control; behind an empty one all records of
+/* Queues an unseal record of n bytes as control; after an empty one all records of
  * messages are unsealed. */
 void fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n);
 
-/* Queues bytes that leave as they are, before anything else that waits: handshakes. */
+/* Queues bytes that leave as they are, before all else in the queue: handshakes. */
 void fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 
-/* Queues a publication by reference; while more of it is to be made, what is behind it
- * leaves before that.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions. */
+/* Queues a publication by reference.  While its next record is not made, later bulk
+ * leaves before that record.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
-/* Forgets what was not sent yet of the publications in the queue that are old. */
+/* Drops the unsent rest of outdated publications in the queue. */
 typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
-void fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
+void fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
 
-/* Does nothing wait that could leave?  Publications may, of which more is to be made. */
-bool fal_writer_idle(const struct fal_writer *w);
+/* Is the queue without records that could leave?  Records not made yet do not count. */
+bool fal_writer_is_idle(const struct fal_writer *w);
 
-/* See fal_chan_compress.  While a measurement goes on, fal_writer_next needs `rate`, the
- * link's bytes a second (0: not known yet); a link that shows none to the end of it is
- * too quick for that. */
+/* See fal_chan_compress.  During a measurement fal_writer_next needs `rate`, the link's
+ * bytes a second (0: not known yet); a link whose rate is not known by the end is too
+ * fast for compression. */
 void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
-bool fal_writer_compressing(const struct fal_writer *w);
+bool fal_writer_is_compressing(const struct fal_writer *w);
 
-/* The next bytes for the wire: 1 and `out`, to be ended with fal_piece_free; 0: nothing
- * is to be sent yet; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */
+/* The next bytes for the wire: 1 and `out`, for fal_piece_free; 0: nothing to send yet;
+ * FAL_ELIMIT: the nonces are used up; FAL_ENOMEM. */
 int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 
-/* Before its writer. */
+/* Frees a piece, before its writer is freed. */
 void fal_piece_free(struct fal_piece *piece);
 
-/* The batch that goes out at once: sealed records in the hands of the socket. */
-#define FAL_OUTBOX_PIECES 256               /* records in one */
-#define FAL_OUTBOX_MAX ((size_t)1 << 20)    /* most bytes in one */
-#define FAL_OUTBOX_SMALL ((size_t)64 << 10) /* the least that is the limit */
-#define FAL_OUTBOX_S 0.002 /* what one takes at the link's rate, between the two */
+/* The batch that the socket takes at once: sealed records. */
+#define FAL_OUTBOX_PIECES 256               /* records at most */
+#define FAL_OUTBOX_MAX ((size_t)1 << 20)    /* bytes at most */
+#define FAL_OUTBOX_SMALL ((size_t)64 << 10) /* the least limit in bytes */
+#define FAL_OUTBOX_S 0.002                  /* seconds of a batch, between these limits */
 
-/* {0} is empty and valid; to be read but for `offered`. */
+/* {0} is empty and valid; to be read, but for `offered`. */
 struct fal_outbox {
-	size_t bytes;     /* 0: nothing went in */
-	size_t own;       /* these that no other one has: all but publications */
-	size_t taken;     /* of them by the socket */
-	uint64_t offered; /* when the socket was offered all of it, by uv_hrtime */
+	size_t bytes;     /* 0: empty */
+	size_t own;       /* this channel's alone: all but publications */
+	size_t taken;     /* by the socket */
+	uint64_t offered; /* uv_hrtime when the socket was offered the whole batch */
 	uint64_t tx;      /* bytes that were taken, ever */
 	double rate;      /* bytes a second; 0: not known */
 	/* private */
 	struct fal_piece piece[FAL_OUTBOX_PIECES];
 	unsigned n;
-	uint64_t rate_bytes, rate_ns; /* of the running measurement */
+	uint64_t rate_bytes, rate_ns; /* the running measurement */
 };
 
-/* Seals what goes next, up to `limit` bytes; `rate` as fal_writer_next.  0, or an error,
- * which leaves what was sealed to fal_outbox_drop. */
+/* Seals the next records, up to `limit` bytes; `rate` as fal_writer_next.  After an error
+ * the sealed records are left to fal_outbox_drop. */
 int fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit,
 		    double rate);
 
 /* The bytes that the socket has not taken: as buffers, whose number the first function
- * returns; or all of them copied, one buffer behind the other. */
+ * returns; or copied into one. */
 unsigned fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES]);
 void fal_outbox_copy(const struct fal_outbox *b, char *out);
 
-/* The socket has taken so many bytes more; has taken all, and it is dropped; it is
- * dropped. */
-void fal_outbox_took(struct fal_outbox *b, size_t n);
-void fal_outbox_taken(struct fal_outbox *b);
+/* The socket has taken n more bytes; the socket has taken all, which drops the batch;
+ * drops the batch. */
+void fal_outbox_advance(struct fal_outbox *b, size_t n);
+void fal_outbox_complete(struct fal_outbox *b);
 void fal_outbox_drop(struct fal_outbox *b);
 
-/* Bytes for FAL_OUTBOX_S. */
+/* The bytes of a batch for FAL_OUTBOX_S. */
 size_t fal_outbox_limit(const struct fal_outbox *b);
 
 #endif

@@ -217,7 +217,7 @@ in_session(struct told *b, uint8_t type, bool unsealed, uint8_t flags, const uin
 	must(rec != NULL);
 	memcpy(rec + FAL_RECORD_HEAD, p, n);
 	if (unsealed) {
-		fal_record_unsealed(flags, rec, n);
+		fal_record_put_unsealed(flags, rec, n);
 	} else {
 		must(fal_record_seal(&b->tx, type, flags, rec, n) == 0);
 		all += FAL_SEAL_TAG;
@@ -243,9 +243,10 @@ published(struct told *b, unsigned which, uint8_t flags, const uint8_t *p, size_
 	const bool over = b->next[which] == COUNT;
 	must(rec != NULL);
 	if (unsealed)
-		fal_record_shared_unsealed(&b->pub[which], b->next[which], &text, rec);
+		fal_record_put_shared_unsealed(&b->pub[which], b->next[which], &text,
+					       rec);
 	else
-		must(fal_record_shared_seal(&b->pub[which], b->next[which], flags, &text,
+		must(fal_record_seal_shared(&b->pub[which], b->next[which], flags, &text,
 					    rec) == 0);
 	const int got = hears(b, rec, all, &msg, &msg_n);
 	must(got < 0 || (got == FAL_READ_NOTHING) == over);
@@ -292,7 +293,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct fal_record rec;
-	if (fal_record_peek(p, n, &rec) == 0)
+	if (fal_record_parse_head(p, n, &rec) == 0)
 		must(rec.head + rec.body <= n && rec.body >= rec.tag &&
 		     rec.body <= FAL_RECORD_MAX + rec.tag);
 	handshakes(p, n);

@@ -37,10 +37,10 @@ int __real_fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 int __wrap_fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 		    const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		    const struct fal_chan_ops *ops, struct fal_chan **out);
-int __real_fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+int __real_fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 			 const struct fal_client_key *key, const struct fal_chan_opt *opt,
 			 const struct fal_chan_ops *ops, struct fal_chan **out);
-int __wrap_fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+int __wrap_fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 			 const struct fal_client_key *key, const struct fal_chan_opt *opt,
 			 const struct fal_chan_ops *ops, struct fal_chan **out);
 
@@ -271,12 +271,12 @@ __wrap_fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 
 /* Where nothing is shared, as another machine would. */
 int
-__wrap_fal_dial_near(uv_loop_t *loop, const struct fal_addr *addr,
+__wrap_fal_dial_door(uv_loop_t *loop, const struct fal_addr *addr,
 		     const struct fal_client_key *key, const struct fal_chan_opt *opt,
 		     const struct fal_chan_ops *ops, struct fal_chan **out)
 {
 	return is("drip") ? FAL_ENOENT
-			  : __real_fal_dial_near(loop, addr, key, opt, ops, out);
+			  : __real_fal_dial_door(loop, addr, key, opt, ops, out);
 }
 
 /* Its records leave one by one. */

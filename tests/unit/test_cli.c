@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/wrap.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"
@@ -829,11 +829,11 @@ test_idle(void **state)
 	cores_we_may_use = 0;
 	const uint64_t now = fal_cli_idle_ns("");
 	assert_true(fal_cli_idle_ns("") >= now);
-	const uint64_t own = fal_cli_own_ns();
+	const uint64_t own = fal_cli_cpu_ns();
 	assert_true(own > 0);
-	while (fal_cli_own_ns() == own)
+	while (fal_cli_cpu_ns() == own)
 		;
-	assert_true(fal_cli_own_ns() > own);
+	assert_true(fal_cli_cpu_ns() > own);
 }
 
 static void
@@ -909,7 +909,7 @@ test_fold(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct fal_buf b = { 0 };
-		fal_wrap(cases[i].text, strlen(cases[i].text), cases[i].width, &b);
+		fal_text_wrap(cases[i].text, strlen(cases[i].text), cases[i].width, &b);
 		fal_put_u8(&b, 0);
 		if (strcmp((char *)b.p, cases[i].folded) != 0)
 			fail_msg("case %zu: '%s', not '%s'", i, (char *)b.p,
@@ -924,7 +924,7 @@ test_fold(void **state)
 		for (size_t i = 0; i < n; i++)
 			text[i] = " \nabc"[fal_rng_below(&g, 5)];
 		struct fal_buf b = { 0 };
-		fal_wrap(text, n, width, &b);
+		fal_text_wrap(text, n, width, &b);
 		size_t at = 0, line = 0, wide = 0, words = 0;
 		for (size_t i = 0; i < n; i++)
 			if (text[i] != ' ' && text[i] != '\n') {

@@ -725,27 +725,31 @@ budgets(void **state)
 	fal_gate_init(g);
 	assert_true(lab != bob && lab != fal_gate_group(8, "lab"));
 	for (int i = 0; i < FAL_GATE_WRONG; i++)
-		assert_int_equal(fal_gate_wrong(g, 7, at(1), &d), FAL_EAUTH);
+		assert_int_equal(fal_gate_count_wrong(g, 7, at(1), &d), FAL_EAUTH);
 	assert_string_equal(d.text, "");
 	for (int i = 0; i < 1000; i++)
-		assert_int_equal(fal_gate_wrong(g, 7, at(1), &d), FAL_ELIMIT);
+		assert_int_equal(fal_gate_count_wrong(g, 7, at(1), &d), FAL_ELIMIT);
 	assert_string_equal(d.text, "too many handshakes in a short time");
-	assert_int_equal(fal_gate_wrong(g, 8, at(1), &d), FAL_EAUTH);
+	assert_int_equal(fal_gate_count_wrong(g, 8, at(1), &d), FAL_EAUTH);
 	/* Those that open a session are not counted, ... */
 	for (int i = 0; i < 1000; i++) {
-		assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), 0);
-		fal_gate_proved(g, 7, lab);
+		assert_int_equal(fal_gate_count_right(g, 7, lab, mac_no(n++), at(1), &d),
+				 0);
+		fal_gate_refund(g, 7, lab);
 	}
 	/* ... those that do not are, and cost no other name anything. */
 	for (int i = 0; i < FAL_GATE_RIGHT; i++)
-		assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), 0);
-	assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), FAL_ELIMIT);
-	assert_int_equal(fal_gate_right(g, 7, bob, mac_no(n++), at(1), &d), 0);
-	assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1.25), &d), 0);
+		assert_int_equal(fal_gate_count_right(g, 7, lab, mac_no(n++), at(1), &d),
+				 0);
+	assert_int_equal(fal_gate_count_right(g, 7, lab, mac_no(n++), at(1), &d),
+			 FAL_ELIMIT);
+	assert_int_equal(fal_gate_count_right(g, 7, bob, mac_no(n++), at(1), &d), 0);
+	assert_int_equal(fal_gate_count_right(g, 7, lab, mac_no(n++), at(1.25), &d), 0);
 	/* Without a network there are no sources. */
 	for (int i = 0; i < 1000; i++) {
-		assert_int_equal(fal_gate_wrong(g, 0, at(2), &d), FAL_EAUTH);
-		assert_int_equal(fal_gate_right(g, 0, 1, mac_no(n++), at(2), &d), 0);
+		assert_int_equal(fal_gate_count_wrong(g, 0, at(2), &d), FAL_EAUTH);
+		assert_int_equal(fal_gate_count_right(g, 0, 1, mac_no(n++), at(2), &d),
+				 0);
 	}
 	free(g);
 }
@@ -757,22 +761,23 @@ replays(void **state)
 	struct fal_diag d;
 	(void)state;
 	fal_gate_init(g);
-	assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d), 0);
+	assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(0), at(1), &d), 0);
 	for (int i = 0; i < FAL_GATE_WRONG; i++) {
-		assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d),
+		assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(0), at(1), &d),
 				 FAL_EAUTH);
 		assert_string_equal(d.text, "a handshake that was said before");
 	}
-	assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d), FAL_ELIMIT);
+	assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(0), at(1), &d), FAL_ELIMIT);
 	/* It did not cost the name anything. */
 	for (uint32_t i = 1; i < FAL_GATE_RIGHT; i++)
-		assert_int_equal(fal_gate_right(g, 7, 1, mac_no(i), at(1), &d), 0);
+		assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(i), at(1), &d), 0);
 	/* As many are known as is said. */
 	for (uint32_t i = FAL_GATE_RIGHT; i < FAL_GATE_SEEN; i++)
-		assert_int_equal(fal_gate_right(g, 0, 1, mac_no(i), at(1), &d), 0);
-	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(0), at(1), &d), FAL_EAUTH);
-	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(FAL_GATE_SEEN), at(1), &d), 0);
-	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(1), at(1), &d), FAL_EAUTH);
+		assert_int_equal(fal_gate_count_right(g, 0, 1, mac_no(i), at(1), &d), 0);
+	assert_int_equal(fal_gate_count_right(g, 0, 1, mac_no(0), at(1), &d), FAL_EAUTH);
+	assert_int_equal(fal_gate_count_right(g, 0, 1, mac_no(FAL_GATE_SEEN), at(1), &d),
+			 0);
+	assert_int_equal(fal_gate_count_right(g, 0, 1, mac_no(1), at(1), &d), FAL_EAUTH);
 	free(g);
 }
 

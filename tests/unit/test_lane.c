@@ -31,7 +31,7 @@ __wrap_uv_hrtime(void)
 }
 
 struct fake {
-	struct maker maker;
+	struct backend backend;
 	uint64_t ns; /* that a task takes */
 	pthread_t by;
 	struct lanes *lanes;
@@ -42,7 +42,7 @@ struct fake {
 };
 
 static int
-compute(struct maker *m, uint32_t lane, const struct fal_run_job *job,
+compute(struct backend *m, uint32_t lane, const struct fal_run_job *job,
 	struct fal_ran *ran)
 {
 	struct fake *f = (struct fake *)m;
@@ -54,7 +54,7 @@ compute(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 }
 
 static void
-on_end(void *arg, uint32_t lane, const struct lane_end *end)
+on_end(void *arg, uint32_t lane, const struct lane_result *end)
 {
 	struct fake *f = arg;
 	assert_int_equal(lane, 0);
@@ -73,22 +73,22 @@ computed_here(struct fake *f, uv_loop_t *loop, uint64_t ns, uint32_t count, bool
 	f->ns = ns;
 	lane_start(f->lanes, 0, &job, !later);
 	if (later)
-		lane_begin(f->lanes, 0);
+		lane_release(f->lanes, 0);
 	assert_int_equal(f->ended, before); /* nobody is called back from within */
-	assert_false(lanes_idle(f->lanes));
+	assert_false(lanes_are_idle(f->lanes));
 	while (f->ended == before)
 		uv_run(loop, UV_RUN_ONCE);
-	assert_true(lanes_idle(f->lanes));
+	assert_true(lanes_are_idle(f->lanes));
 	return pthread_equal(f->by, pthread_self()) != 0;
 }
 
 static void
 run_all(bool quick, uint32_t lanes, bool (*const check)(struct fake *, uv_loop_t *))
 {
-	static const struct maker_ops ops = { .run = compute };
-	struct fake f = { .maker = { &ops, .quick = quick } };
+	static const struct backend_ops ops = { .run = compute };
+	struct fake f = { .backend = { &ops, .only_computes = quick } };
 	struct lanes_conf conf = {
-		.maker = &f.maker, .lanes = lanes, .arg = &f, .on_end = on_end
+		.backend = &f.backend, .lanes = lanes, .arg = &f, .on_end = on_end
 	};
 	uv_loop_t loop;
 	assert_int_equal(uv_loop_init(&loop), 0);
@@ -218,7 +218,7 @@ struct worker {
 
 /* The lane's thread: no word to cmocka from here. */
 static int
-work_waiting(struct maker *m, uint32_t lane, const struct fal_run_job *job,
+work_waiting(struct backend *m, uint32_t lane, const struct fal_run_job *job,
 	     struct fal_ran *ran)
 {
 	struct worker *w = (struct worker *)m;
@@ -242,7 +242,7 @@ work_waiting(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 }
 
 static void
-on_waiting_end(void *arg, uint32_t lane, const struct lane_end *end)
+on_waiting_end(void *arg, uint32_t lane, const struct lane_result *end)
 {
 	struct worker *w = arg;
 	assert_int_equal(lane, 0);
@@ -269,7 +269,7 @@ static void
 comes(struct worker *w, uint32_t blocks)
 {
 	w->came = blocks;
-	lane_came(w->fake.lanes, 0, blocks);
+	lane_add_blocks(w->fake.lanes, 0, blocks);
 }
 
 /* What it needs comes when it waits for it, after ages, at times in vain; or it is
@@ -304,7 +304,7 @@ run_worker(struct worker *w, uv_loop_t *loop, const struct fal_run_job *job,
 		feed(w, w->came, cancel);
 	while (w->fake.ended == ended)
 		uv_run(loop, UV_RUN_ONCE);
-	assert_true(lanes_idle(w->fake.lanes));
+	assert_true(lanes_are_idle(w->fake.lanes));
 }
 
 /* A plain one that takes so long; whether it is the loop's. */
@@ -338,7 +338,7 @@ one_that_comes(struct worker *w, uv_loop_t *loop, bool cancelled)
 }
 
 static void
-cancel_nothing(struct maker *m, uint32_t lane, uint64_t id)
+cancel_nothing(struct backend *m, uint32_t lane, uint64_t id)
 {
 	(void)m;
 	(void)lane;
@@ -348,13 +348,14 @@ cancel_nothing(struct maker *m, uint32_t lane, uint64_t id)
 static void
 with_worker(void (*run)(struct worker *, uv_loop_t *))
 {
-	static const struct maker_ops ops = { .run = work_waiting,
-					      .cancel = cancel_nothing };
-	struct worker w = { .fake.maker = { &ops, .quick = true },
+	static const struct backend_ops ops = { .run = work_waiting,
+						.cancel = cancel_nothing };
+	struct worker w = { .fake.backend = { &ops, .only_computes = true },
 			    .loop = pthread_self() };
-	struct lanes_conf conf = {
-		.maker = &w.fake.maker, .lanes = 1, .arg = &w, .on_end = on_waiting_end
-	};
+	struct lanes_conf conf = { .backend = &w.fake.backend,
+				   .lanes = 1,
+				   .arg = &w,
+				   .on_end = on_waiting_end };
 	uv_loop_t loop;
 	w.rng = fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
 	sem_init(&w.waits, 0, 0);

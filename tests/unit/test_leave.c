@@ -109,7 +109,7 @@ comes(int i)
 	assert_int_equal(fal_dial(&t.w.loop, &at, &key, &opt, &ops, &t.w.client[i].c), 0);
 	SEND(&t.w.client[i], 'h');
 	UNTIL(&t.w, t.w.server[i].msgs == 1);
-	t.w.server[i].c->local = local;
+	t.w.server[i].c->is_local = local;
 }
 
 static void

@@ -254,7 +254,8 @@ signs_of_life(void **state)
 	SEND(c, 'h');
 	UNTIL(&w, s->msgs == 1);
 	const uint64_t from = uv_hrtime();
-	UNTIL(&w, uv_hrtime() - from > 3 * FAL_CHAN_LIVES * life * UINT64_C(1000000));
+	UNTIL(&w,
+	      uv_hrtime() - from > 3 * FAL_CHAN_KEEPALIVES * life * UINT64_C(1000000));
 	assert_int_equal(c->closed + s->closed, 0);
 	assert_int_equal(c->msgs, 0);
 	assert_int_equal(s->msgs, 1);

@@ -1,7 +1,7 @@
 /* Doors beside ports: who finds them, who stands there in vain, and that nothing follows
  * from a door behind which somebody else is. */
 #include "../drawn.h"
-#include "net/near.h"
+#include "net/door.h"
 #include "test_net.h"
 
 #include <ifaddrs.h>
@@ -51,7 +51,7 @@ dials(struct world *w, int i, struct fal_addr at, int psk)
 	const struct fal_client_key key = client_key("lab", psk, 1);
 	const struct fal_chan_ops ops = ops_of(&w->client[i]);
 	const struct fal_chan_opt opt = { 0 };
-	int err = fal_dial_near(&w->loop, &at, &key, &opt, &ops, &w->client[i].c);
+	int err = fal_dial_door(&w->loop, &at, &key, &opt, &ops, &w->client[i].c);
 	if (err != FAL_ENOENT)
 		assert_int_equal(err, 0);
 	return err == 0;
@@ -66,7 +66,7 @@ leads_there(struct world *w, struct fal_addr at)
 	memset(w->client, 0, sizeof(w->client));
 	if (!dials(w, 0, at, 2))
 		fail_msg("no door beside %s:%u", at.what, at.port);
-	assert_true(fal_chan_is_near(w->client[0].c));
+	assert_true(fal_chan_is_by_door(w->client[0].c));
 	SEND(&w->client[0], 'h');
 	UNTIL(w, w->server[0].msgs == 1);
 	assert_int_equal(w->client[0].opened, 1);
@@ -253,7 +253,7 @@ a_door_proves_nothing(void **state)
 		struct sockaddr_in in = { .sin_family = AF_INET,
 					  .sin_port = htons((uint16_t)at),
 					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-		const int fd = fal_near_bind((struct sockaddr *)&in);
+		const int fd = fal_door_bind((struct sockaddr *)&in);
 		assert_true(fd >= 0);
 		uv_pipe_init(&w.loop, &squat.door, 0);
 		assert_int_equal(uv_pipe_open(&squat.door, fd), 0);
@@ -271,7 +271,7 @@ a_door_proves_nothing(void **state)
 		listen_at(&w, to, (struct fal_listen_opt){ .chan.unseals = true });
 		dial(&w, 1);
 		UNTIL(&w, w.client[1].opened == 1);
-		assert_false(fal_chan_is_near(w.client[1].c));
+		assert_false(fal_chan_is_by_door(w.client[1].c));
 		uv_close((uv_handle_t *)&squat.door, NULL);
 		if (!uv_is_closing((uv_handle_t *)&squat.client))
 			uv_close((uv_handle_t *)&squat.client, NULL);
@@ -422,14 +422,14 @@ numbers_are_used_again(void **state)
 	}
 	const int fd = accept(l, NULL, NULL);
 	const uint32_t number = (uint32_t)pid;
-	assert_true(fal_near_self(process));
-	assert_false(fal_near_is(fd, process));
+	assert_true(fal_process_name(process));
+	assert_false(fal_peer_is_process(fd, process));
 	memcpy(process, &number, sizeof(number));
-	assert_true(fal_near_is(fd, process));
+	assert_true(fal_peer_is_process(fd, process));
 	const bool knows = knows_who_ended(fd);
 	close(tell[1]);
 	came_to(pid, 0);
-	const bool is = fal_near_is(fd, process);
+	const bool is = fal_peer_is_process(fd, process);
 	close(stay[1]);
 	assert_int_equal(read(fd, &byte, 1), 0);
 	close(tell[0]);

@@ -91,7 +91,7 @@ addresses(void **state)
 	fal_buf_clear(&b);
 	struct fal_addr far, through;
 	assert_int_equal(fal_addr_parse("[fe80::1%eth0]:7", &far, NULL), 0);
-	fal_addr_through(&a, &far, &through);
+	fal_addr_via_command(&a, &far, &through);
 	fal_addr_command(&through, &b);
 	assert_string_equal((char *)b.p, "nc fe80::1%eth0 7 100%");
 	fal_buf_free(&b);
@@ -172,7 +172,7 @@ control_goes_first(void **state)
 	passes(&p, "c1", 2);
 	passes(&p, "c2", 2);
 	passes(&p, "b2", 2);
-	assert_true(fal_writer_idle(p.w));
+	assert_true(fal_writer_is_idle(p.w));
 	wipe(&p);
 }
 
@@ -257,10 +257,10 @@ heads_are_judged_early(void **state)
 	};
 	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
 		struct fal_record r;
-		const int err = fal_record_peek(heads[i].head, 8, &r);
+		const int err = fal_record_parse_head(heads[i].head, 8, &r);
 		if (err != heads[i].err)
 			fail_msg("head %zu: %d, expected %d", i, err, heads[i].err);
-		assert_int_equal(fal_record_peek(heads[i].head, 7, &r), FAL_ETRUNC);
+		assert_int_equal(fal_record_parse_head(heads[i].head, 7, &r), FAL_ETRUNC);
 	}
 }
 
@@ -282,7 +282,7 @@ compresses_as_told(void **state)
 	passes(&p, zeros, sizeof(zeros));
 	assert_int_equal(p.w->zipped.bytes_in, 2 * sizeof(zeros));
 	fal_writer_compress(p.w, FAL_COMPRESS_NEVER);
-	assert_false(fal_writer_compressing(p.w));
+	assert_false(fal_writer_is_compressing(p.w));
 	wipe(&p);
 }
 
@@ -309,12 +309,12 @@ auto_goes_on(double rate, const uint8_t *msg, size_t n)
 	fal_writer_compress(p.w, FAL_COMPRESS_AUTO);
 	for (size_t sent = 0; sent < FAL_WRITER_TRIAL + n; sent += n) {
 		struct fal_piece piece;
-		assert_true(fal_writer_compressing(p.w));
+		assert_true(fal_writer_is_compressing(p.w));
 		assert_int_equal(fal_writer_put(p.w, msg, n, FAL_SEND_BULK), 0);
 		assert_int_equal(fal_writer_next(p.w, rate, &piece), 1);
 		fal_piece_free(&piece);
 	}
-	const bool goes_on = fal_writer_compressing(p.w);
+	const bool goes_on = fal_writer_is_compressing(p.w);
 	wipe(&p);
 	return goes_on;
 }
@@ -367,7 +367,7 @@ every_measurement_ends(void **state)
 			if (p.w->trial)
 				fail_msg("%zu bytes at %g B/s are measured for ever",
 					 sizes[k], rates[i]);
-			assert_int_equal(fal_writer_compressing(p.w),
+			assert_int_equal(fal_writer_is_compressing(p.w),
 					 rates[i] == 1e3 && sizes[k] > 1);
 			wipe(&p);
 		}
@@ -662,9 +662,9 @@ sessions_have_no_suite_flag(void **state)
 	uint8_t head[8] = { 16, 0, 0, 0, FAL_RECORD_SESSION, FAL_RECORD_AES, 0, 0 };
 	struct fal_record rec;
 	(void)state;
-	assert_int_equal(fal_record_peek(head, 8, &rec), FAL_EFORMAT);
+	assert_int_equal(fal_record_parse_head(head, 8, &rec), FAL_EFORMAT);
 	head[5] = FAL_RECORD_ZSTD;
-	assert_int_equal(fal_record_peek(head, 8, &rec), FAL_ETRUNC);
+	assert_int_equal(fal_record_parse_head(head, 8, &rec), FAL_ETRUNC);
 }
 
 static bool
@@ -688,7 +688,7 @@ skips_what_is_old(void **state)
 	assert_int_equal(b.n, n);
 	assert_memory_equal(b.p, first, n);
 	fal_buf_free(&b);
-	fal_writer_skip_shared(p.w, is_old, NULL);
+	fal_writer_drop_outdated(p.w, is_old, NULL);
 	assert_int_equal(fal_writer_put_shared(p.w, t), 0);
 	fal_shared_drop(s);
 	passes(&p, "bulk", 4);
@@ -702,7 +702,7 @@ skips_what_is_old(void **state)
 		assert_int_equal(msg[0], i);
 		fal_buf_free(&b);
 	}
-	assert_true(fal_writer_idle(p.w));
+	assert_true(fal_writer_is_idle(p.w));
 	for (int i = 0; i < FAL_VERSIONS_MAX; i++)
 		assert_int_equal(fal_writer_put_shared(p.w, t), 0);
 	assert_int_equal(fal_writer_put_shared(p.w, t), FAL_ELIMIT);

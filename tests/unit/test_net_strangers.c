@@ -400,7 +400,7 @@ static unsigned
 takes(struct fal_limit *l, uint64_t source, double s)
 {
 	unsigned n = 0;
-	while (n < 1000 && fal_limit_take(l, source, (uint64_t)(s * 1e9)))
+	while (n < 1000 && fal_limit_take_token(l, source, (uint64_t)(s * 1e9)))
 		n++;
 	return n;
 }
@@ -414,9 +414,9 @@ buckets(void **state)
 	assert_int_equal(takes(&l, 7, 1), FAL_GATE_WRONG);
 	assert_int_equal(takes(&l, 8, 1), FAL_GATE_WRONG);
 	assert_int_equal(takes(&l, 7, 1.55), 5);
-	fal_limit_give(&l, 7);
+	fal_limit_return_token(&l, 7);
 	assert_int_equal(takes(&l, 7, 1.55), 1);
-	fal_limit_give(&l, 9); /* not there */
+	fal_limit_return_token(&l, 9); /* not there */
 	assert_int_equal(takes(&l, 7, 1000), FAL_GATE_WRONG);
 	for (uint64_t i = 100; i < 100 + 10 * FAL_LIMIT_SOURCES; i++)
 		all += takes(&l, i, 1000);

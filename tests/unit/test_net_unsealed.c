@@ -2,7 +2,7 @@
  * and others, whose are: what is said comes all the same. */
 #include "../drawn.h"
 #include "net/conn_priv.h"
-#include "net/near.h"
+#include "net/door.h"
 #include "test_net.h"
 
 #include <poll.h>
@@ -246,7 +246,7 @@ two_meet(enum way way, uint64_t seed)
 	ops.on_place = on_place;
 	ops.on_placed = on_placed;
 	if (way == BY_DOOR)
-		assert_int_equal(fal_dial_near(&t.w.loop, &at, &key, &by, &ops, &c->c),
+		assert_int_equal(fal_dial_door(&t.w.loop, &at, &key, &by, &ops, &c->c),
 				 0);
 	else
 		assert_int_equal(fal_dial(&t.w.loop, &at, &key, &by, &ops, &c->c), 0);
@@ -428,7 +428,7 @@ static void
 name(struct end *from, int changed)
 {
 	uint8_t process[FAL_PROCESS_BYTES];
-	assert_true(fal_near_self(process));
+	assert_true(fal_process_name(process));
 	if (changed >= 0)
 		process[changed] ^= 1;
 	fal_writer_put_unseal(from->c->writer, process, sizeof(process));

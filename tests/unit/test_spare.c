@@ -18,10 +18,10 @@ static uint64_t idle, own;          /* what the system says */
 static uint32_t asked;
 
 uint64_t __wrap_fal_cli_idle_ns(const char *root);
-uint64_t __wrap_fal_cli_own_ns(void);
+uint64_t __wrap_fal_cli_cpu_ns(void);
 
 uint64_t
-__wrap_fal_cli_own_ns(void)
+__wrap_fal_cli_cpu_ns(void)
 {
 	return own;
 }
@@ -40,19 +40,19 @@ a_third_of_a_core_is_enough(void **state)
 {
 	struct fal_rng r =
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
-	struct spare s = { 0 };
+	struct spare_core s = { 0 };
 	uint64_t now = ms * (1 + fal_rng_below(&r, 1000000));
 	bool is = false;
 	(void)state;
 	idle = now * 7;
 	own = now / 3;
-	assert_false(spare_core(&s, now, 1)); /* nothing is known yet */
+	assert_false(spare_core_exists(&s, now, 1)); /* nothing is known yet */
 	for (int i = 0; i < 500; i++) {
 		/* Until half a second is over nobody looks, whatever happens. */
 		const uint32_t before = asked, lanes = 1 + fal_rng_below(&r, 64);
 		const uint64_t since = ms * (500 + fal_rng_below(&r, 4000));
 		const uint64_t soon = ms * fal_rng_below(&r, 500);
-		assert_int_equal(spare_core(&s, now + soon, 1), is);
+		assert_int_equal(spare_core_exists(&s, now + soon, 1), is);
 		assert_int_equal(asked, before);
 		/* Of a core, in hundredths, beside the lanes, or less than those need;
 		 * clear of the bounds. */
@@ -65,7 +65,7 @@ a_third_of_a_core_is_enough(void **state)
 		idle += since / 100 * rest;
 		own += since / 100 * (all - rest);
 		is = part > 35 || (is && part > 28);
-		if (spare_core(&s, now, lanes) != is)
+		if (spare_core_exists(&s, now, lanes) != is)
 			fail_msg("%d %% of a core beside %u lanes, %u %% idle: not %d",
 				 part, lanes, rest, is);
 		assert_int_equal(asked, before + 1);
@@ -73,14 +73,14 @@ a_third_of_a_core_is_enough(void **state)
 	/* All may be what this process has had. */
 	now += 1000 * ms;
 	own += 2000 * ms;
-	assert_true(spare_core(&s, now, 1));
+	assert_true(spare_core_exists(&s, now, 1));
 	/* What was had is not given back. */
 	own -= 1000 * ms;
-	assert_false(spare_core(&s, now += 1000 * ms, 1));
+	assert_false(spare_core_exists(&s, now += 1000 * ms, 1));
 	/* Where the system does not tell there is none. */
 	idle = 0;
-	assert_false(spare_core(&s, now + 1000 * ms, 1));
-	assert_false(spare_core(&s, now + 2000 * ms, 1));
+	assert_false(spare_core_exists(&s, now + 1000 * ms, 1));
+	assert_false(spare_core_exists(&s, now + 2000 * ms, 1));
 }
 
 int

@@ -133,7 +133,7 @@ struct lane {
 	float params[FLOATS]; /* of this serial */
 	off_t at;             /* where these are to be found */
 	atomic_bool over;
-	struct trainer_made made;
+	struct trainer_result made;
 };
 
 static void *
@@ -147,8 +147,8 @@ run(void *arg)
 		.serial = l->serial,
 	};
 	l->made.end = TRAINER_CANCELLED;
-	if (trainer_start(trainer, l->id) != 0)
-		trainer_do(trainer, &l->task, &l->made);
+	if (trainer_prepare(trainer, l->id) != 0)
+		trainer_compute(trainer, &l->task, &l->made);
 	l->over = true;
 	return NULL;
 }
@@ -211,7 +211,7 @@ ends(struct lane *l, enum trainer_end want)
 	if (l->made.end != want)
 		fail_msg("task %u: ends as %d, not %d", (unsigned)l->id, l->made.end,
 			 want);
-	if (want == TRAINER_MADE)
+	if (want == TRAINER_DONE)
 		assert_true(l->made.loss == (double)l->id / 2 &&
 			    l->made.right == l->id % 2);
 }
@@ -230,7 +230,7 @@ one_task(void)
 	struct lane l;
 	give(&l);
 	done(&l);
-	ends(&l, TRAINER_MADE);
+	ends(&l, TRAINER_DONE);
 }
 
 /* ---- tests ------------------------------------------------------------------------- */
@@ -238,14 +238,16 @@ one_task(void)
 static int
 begin(void **state)
 {
-	const struct trainer_conf conf = { .command = command, .worker = "w", .mute = 3 };
+	const struct trainer_conf conf = { .command = command,
+					   .worker = "w",
+					   .max_silent_starts = 3 };
 	struct fal_grad_hello hello;
 	struct fal_diag diag;
 	(void)state;
 	assert_int_equal(trainer_new(&conf, &trainer), 0);
 	arrive();
-	assert_int_equal(trainer_greet(trainer, &hello, &diag), 0);
-	trainer_begin(trainer, &job);
+	assert_int_equal(trainer_wait_hello(trainer, &hello, &diag), 0);
+	trainer_set_job(trainer, &job);
 	return 0;
 }
 
@@ -334,7 +336,7 @@ late_answers(void **state)
 		give(&a);
 		trainer_cancel(trainer, a.id - 1); /* of a task that is over */
 		done(&a);
-		ends(&a, TRAINER_MADE);
+		ends(&a, TRAINER_DONE);
 	}
 }
 
@@ -372,7 +374,7 @@ parameters(void **state)
 			untouched(&l, fd);
 		}
 		done(&l);
-		ends(&l, cancels ? TRAINER_CANCELLED : TRAINER_MADE);
+		ends(&l, cancels ? TRAINER_CANCELLED : TRAINER_DONE);
 	}
 	close(fd);
 }
@@ -419,7 +421,7 @@ ends_meanwhile(void **state)
 		hear_task(&l);
 		assert_int_not_equal(process(), was);
 		done(&l);
-		ends(&l, TRAINER_MADE);
+		ends(&l, TRAINER_DONE);
 	}
 }
 
@@ -481,12 +483,12 @@ backs_off(void **state)
 			fail_msg("end %d: back in %u ms", i, (unsigned)took);
 	}
 	done(&l);
-	ends(&l, TRAINER_MADE);
+	ends(&l, TRAINER_DONE);
 	give(&l);
 	if (comes_back(&l) >= least / 2)
 		fail_msg("back no sooner, though it has done a task");
 	done(&l);
-	ends(&l, TRAINER_MADE);
+	ends(&l, TRAINER_DONE);
 }
 
 /* A trainer that never says hello is given up, and the waiting lane is told. */
@@ -508,8 +510,8 @@ gives_up(void **state)
 		depart();
 	}
 	ends(&l, TRAINER_CANCELLED);
-	assert_int_equal(trainer_start(trainer, l.id + 1), 0);
-	assert_true(trainer_failed(trainer));
+	assert_int_equal(trainer_prepare(trainer, l.id + 1), 0);
+	assert_true(trainer_is_given_up(trainer));
 	said = fopen("/dev/null", "r");
 	words = fopen("/dev/null", "w");
 }

@@ -519,7 +519,7 @@ shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint
 	for (uint8_t i = 0; i < pub.ad_n; i++)
 		pub.ad[i] = i;
 	must(fal_aead_new(suite, FAL_LIBRARY_ANY, &pub.aead) == 0 &&
-		     fal_record_shared_seal(&pub, index, 0, &said, rec) == 0,
+		     fal_record_seal_shared(&pub, index, 0, &said, rec) == 0,
 	     "seal");
 	fal_aead_free(pub.aead);
 	rec[5] ^= flip;

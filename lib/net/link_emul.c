@@ -1,5 +1,5 @@
-/* The line: when bytes are taken, and when they are there. */
-#include "net/slow.h"
+/* The emulated link: when it takes bytes, and when they arrive. */
+#include "net/link_emul.h"
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -13,58 +13,58 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define MARKS 1024                   /* reads that may be on the line */
-#define AHEAD_NS 2000000u            /* what may wait to be taken */
-#define OUT_MAX ((size_t)16 << 20)   /* bytes on the line and in the socket's hands */
-#define BATCH_MIN ((size_t)32 << 10) /* a smaller one is no measure of the link */
-#define PIECE_MIN ((size_t)4 << 10)  /* some packets */
+#define MARKS 1024                   /* reads that may be on the link */
+#define AHEAD_NS 2000000u            /* bytes for so long may wait to be taken */
+#define OUT_MAX ((size_t)16 << 20)   /* bytes on the link and in the socket's hands */
+#define BATCH_MIN ((size_t)32 << 10) /* a smaller batch does not measure the link */
+#define PIECE_MIN ((size_t)4 << 10)  /* a few packets */
 
-/* The end of what one read brought. */
+/* The end of the bytes of one read. */
 struct mark {
-	uint64_t upto; /* of all that was read */
+	uint64_t end; /* in all bytes read */
 	uint64_t due;
 };
 
 /* A batch, or a piece of one. */
 struct parcel {
 	STAILQ_ENTRY(parcel) link;
-	struct fal_slow *s;
+	struct fal_link_emul *s;
 	uv_write_t write;
 	uint64_t due;
 	size_t n;
 	char bytes[];
 };
 
-struct fal_slow {
-	struct fal_slow_ops ops;
+struct fal_link_emul {
+	struct fal_link_emul_ops ops;
 	struct fal_link link;
 	uv_stream_t *to;
-	int fd; /* a timer's, finer than libuv's */
+	int fd; /* a timerfd, finer than libuv's timers */
 	uv_poll_t poll;
-	bool over; /* it is closed, or closing */
+	bool is_closed; /* or closing */
 	/* in */
 	struct mark marks[MARKS];
 	unsigned first, count;
 	uint64_t read, arrived;
-	uint64_t in_busy; /* until then it takes what came */
-	int ended;        /* how the stream did, once all is there */
+	uint64_t in_busy; /* the link takes the bytes read until then */
+	int ended;        /* libuv's error, for after the last byte; 0: none */
 	/* out */
 	STAILQ_HEAD(parcels, parcel) out;
 	uint64_t out_busy, out_due;
 	size_t out_n;        /* bytes of parcels */
-	struct parcel *next; /* the first that the line has not taken; NULL: it has all */
-	bool taking;
+	struct parcel *next; /* the first that the link has not taken; NULL: none */
+	bool is_taking;
 };
 
 static uint64_t
-delay(const struct fal_slow *s, uint64_t now)
+link_delay(const struct fal_link_emul *s, uint64_t now)
 {
 	return s->link.delay_ns != NULL ? s->link.delay_ns(s->link.arg, now) : 0;
 }
 
-/* When the line has taken n bytes more. */
+/* Moves *busy to the time when the link has taken n bytes more. */
 static void
-take(const struct fal_slow *s, uint64_t now, size_t n, uint64_t *busy)
+link_take(const struct fal_link_emul *s, uint64_t now, size_t n, uint64_t *busy)
 {
 	if (*busy < now)
 		*busy = now;
@@ -73,62 +73,62 @@ take(const struct fal_slow *s, uint64_t now, size_t n, uint64_t *busy)
 }
 
 static void
-sooner(uint64_t *at, uint64_t other)
+set_min(uint64_t *at, uint64_t other)
 {
 	if (other < *at)
 		*at = other;
 }
 
-/* Sets the timer to what comes next. */
+/* Sets the timer to the next event. */
 static void
-arm(struct fal_slow *s)
+link_set_timer(struct fal_link_emul *s)
 {
 	uint64_t at = UINT64_MAX;
 	const struct parcel *p = STAILQ_FIRST(&s->out);
 	if (s->count > 0)
-		sooner(&at, s->marks[s->first].due);
+		set_min(&at, s->marks[s->first].due);
 	if (s->count > 0 && s->in_busy > AHEAD_NS)
-		sooner(&at,
-		       s->in_busy - AHEAD_NS > uv_hrtime() ? s->in_busy - AHEAD_NS : at);
+		set_min(&at,
+			s->in_busy - AHEAD_NS > uv_hrtime() ? s->in_busy - AHEAD_NS : at);
 	if (p != NULL)
-		sooner(&at, p->due);
+		set_min(&at, p->due);
 	if (s->next != NULL)
-		sooner(&at, s->out_busy - AHEAD_NS);
-	else if (s->taking && s->out_n <= OUT_MAX)
-		sooner(&at, s->out_busy);
+		set_min(&at, s->out_busy - AHEAD_NS);
+	else if (s->is_taking && s->out_n <= OUT_MAX)
+		set_min(&at, s->out_busy);
 	struct itimerspec t = { 0 };
 	if (at != UINT64_MAX) {
 		at += at == 0; /* zero disarms */
 		t.it_value.tv_sec = (time_t)(at / 1000000000);
 		t.it_value.tv_nsec = (long)(at % 1000000000);
 	}
-	/* It cannot fail: the times are valid. */
+	/* This cannot fail: the times are valid. */
 	(void)timerfd_settime(s->fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
 /* --- in --------------------------------------------------------------------------- */
 
 void
-fal_slow_read(struct fal_slow *s, size_t n)
+fal_link_emul_read(struct fal_link_emul *s, size_t n)
 {
 	const uint64_t now = uv_hrtime();
 	struct mark *last = NULL;
 	s->read += n;
 	if (s->count > 0)
 		last = &s->marks[(s->first + s->count - 1) % MARKS];
-	take(s, now, s->link.shared == NULL ? n : 0, &s->in_busy);
-	uint64_t due = s->in_busy + delay(s, now);
+	link_take(s, now, s->link.shared == NULL ? n : 0, &s->in_busy);
+	uint64_t due = s->in_busy + link_delay(s, now);
 	if (last != NULL && due < last->due)
-		due = last->due; /* none overtakes another */
+		due = last->due; /* bytes keep their order */
 	if (s->count == MARKS)
 		*last = (struct mark){ s->read, due };
 	else
 		s->marks[(s->first + s->count++) % MARKS] = (struct mark){ s->read, due };
-	arm(s);
+	link_set_timer(s);
 }
 
 bool
-fal_slow_ends(struct fal_slow *s, int status)
+fal_link_emul_set_end(struct fal_link_emul *s, int status)
 {
 	if (s->count == 0)
 		return false;
@@ -137,27 +137,27 @@ fal_slow_ends(struct fal_slow *s, int status)
 }
 
 size_t
-fal_slow_held(const struct fal_slow *s)
+fal_link_emul_held(const struct fal_link_emul *s)
 {
 	return s == NULL ? 0 : (size_t)(s->read - s->arrived);
 }
 
 bool
-fal_slow_full(const struct fal_slow *s, bool stuffed)
+fal_link_emul_is_full(const struct fal_link_emul *s, bool no_room)
 {
-	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || stuffed);
+	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || no_room);
 }
 
-/* What is due is there. */
+/* Delivers the bytes read that are due. */
 static void
-arrive(struct fal_slow *s, uint64_t now)
+link_deliver_read(struct fal_link_emul *s, uint64_t now)
 {
 	for (; s->count > 0 && s->marks[s->first].due <= now; s->count--) {
-		s->arrived = s->marks[s->first].upto;
+		s->arrived = s->marks[s->first].end;
 		s->first = (s->first + 1) % MARKS;
 	}
 	s->ops.arrived(s->ops.arg);
-	if (s->count == 0 && s->ended != 0 && !s->over) {
+	if (s->count == 0 && s->ended != 0 && !s->is_closed) {
 		const int ended = s->ended;
 		s->ended = 0;
 		s->ops.ended(s->ops.arg, ended);
@@ -167,26 +167,26 @@ arrive(struct fal_slow *s, uint64_t now)
 /* --- out -------------------------------------------------------------------------- */
 
 static void
-on_written(uv_write_t *req, int status)
+link_on_written(uv_write_t *req, int status)
 {
 	struct parcel *p = req->data;
-	struct fal_slow *s = p->s;
+	struct fal_link_emul *s = p->s;
 	s->out_n -= p->n;
 	free(p);
-	if (s->over)
+	if (s->is_closed)
 		return;
 	if (status < 0)
 		s->ops.ended(s->ops.arg, status);
-	else if (fal_slow_sent(s))
+	else if (fal_link_emul_has_sent(s))
 		s->ops.sent(s->ops.arg);
-	if (!s->over)
-		arm(s);
+	if (!s->is_closed)
+		link_set_timer(s);
 }
 
-/* What the line takes of a channel before it is another one's turn: of those that share
- * it, some packets. */
+/* Bytes that the link takes of one channel before it is another channel's turn: a few
+ * packets, if channels share the link. */
 static size_t
-piece(const struct fal_slow *s)
+link_piece(const struct fal_link_emul *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.shared == NULL || s->link.bandwidth == 0)
@@ -194,24 +194,24 @@ piece(const struct fal_slow *s)
 	return n > (double)PIECE_MIN ? (size_t)n : PIECE_MIN;
 }
 
-/* The line takes the next parcel, at `when` if it has nothing else to do. */
+/* Has the link take the next parcel, from `when` on if it is idle. */
 static void
-take_next(struct fal_slow *s, uint64_t when)
+link_take_next(struct fal_link_emul *s, uint64_t when)
 {
 	struct parcel *p = s->next;
 	uint64_t *busy = s->link.shared != NULL ? s->link.shared : &s->out_busy;
-	take(s, when, p->n, busy);
+	link_take(s, when, p->n, busy);
 	s->out_busy = *busy;
-	p->due = s->out_busy + delay(s, when);
+	p->due = s->out_busy + link_delay(s, when);
 	if (p->due < s->out_due)
 		p->due = s->out_due;
 	s->out_due = p->due;
 	s->next = STAILQ_NEXT(p, link);
 }
 
-/* Room for n bytes behind the parcels; NULL: out of memory. */
+/* Appends a parcel of n bytes, and returns its memory; NULL: out of memory. */
 static char *
-add(struct fal_slow *s, size_t n)
+link_add_parcel(struct fal_link_emul *s, size_t n)
 {
 	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
@@ -224,57 +224,45 @@ add(struct fal_slow *s, size_t n)
 	return p->bytes;
 }
 
-static int
-add_pieces(struct fal_slow *s, const struct fal_outbox *b, size_t each)
+int
+fal_link_emul_write(struct fal_link_emul *s, const struct fal_outbox *b)
 {
-	const size_t n = b->bytes;
+	const size_t n = b->bytes, each = link_piece(s);
 	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
 	if (all != NULL)
 		fal_outbox_copy(b, all);
-	for (size_t at = 0; at < n && to != NULL; at += each) {
-		const size_t some = each < n - at ? each : n - at;
-		to = add(s, some);
+	for (size_t at = 0, some; at < n && to != NULL; at += some) {
+		some = each < n - at ? each : n - at;
+		to = link_add_parcel(s, some);
 		if (to != NULL)
 			memcpy(to, all + at, some);
 	}
 	free(all);
-	return to != NULL ? FAL_OK : FAL_ENOMEM;
-}
-
-int
-fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
-{
-	const size_t n = b->bytes, most = piece(s);
-	char *to = NULL;
-	if (n > most && add_pieces(s, b, most) < 0)
+	if (to == NULL)
 		return FAL_ENOMEM;
-	if (n <= most && (to = add(s, n)) == NULL)
-		return FAL_ENOMEM;
-	if (to != NULL)
-		fal_outbox_copy(b, to);
-	s->taking = true;
-	take_next(s, uv_hrtime());
-	arm(s);
+	s->is_taking = true;
+	link_take_next(s, uv_hrtime());
+	link_set_timer(s);
 	return FAL_OK;
 }
 
 bool
-fal_slow_took(struct fal_slow *s)
+fal_link_emul_has_taken(struct fal_link_emul *s)
 {
 	if (s->next != NULL || s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
 		return false;
-	s->taking = false;
+	s->is_taking = false;
 	return true;
 }
 
 bool
-fal_slow_sent(const struct fal_slow *s)
+fal_link_emul_has_sent(const struct fal_link_emul *s)
 {
 	return s == NULL || s->out_n == 0;
 }
 
 size_t
-fal_slow_batch(const struct fal_slow *s)
+fal_link_emul_batch(const struct fal_link_emul *s)
 {
 	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.bandwidth == 0)
@@ -282,15 +270,15 @@ fal_slow_batch(const struct fal_slow *s)
 	return (size_t)fal_min(fal_max(n, BATCH_MIN), FAL_OUTBOX_MAX);
 }
 
-/* Hands to the socket what is due. */
+/* Gives the socket the parcels that are due. */
 static int
-deliver(struct fal_slow *s, uint64_t now)
+link_deliver_written(struct fal_link_emul *s, uint64_t now)
 {
 	struct parcel *p;
 	int err = 0;
 	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now && err == 0) {
 		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
-		err = uv_write(&p->write, s->to, &buf, 1, on_written);
+		err = uv_write(&p->write, s->to, &buf, 1, link_on_written);
 		if (err == 0)
 			STAILQ_REMOVE_HEAD(&s->out, link);
 	}
@@ -300,75 +288,76 @@ deliver(struct fal_slow *s, uint64_t now)
 /* --- life ------------------------------------------------------------------------- */
 
 static void
-on_timer(uv_poll_t *poll, int status, int events)
+link_on_timer(uv_poll_t *poll, int status, int events)
 {
-	struct fal_slow *s = poll->data;
+	struct fal_link_emul *s = poll->data;
 	uint64_t times;
 	(void)status;
 	(void)events;
 	if (read(s->fd, &times, sizeof(times)) < 0)
-		return; /* it was set anew meanwhile */
+		return; /* the timer was set anew meanwhile */
 	const uint64_t now = uv_hrtime();
-	if (deliver(s, now) < 0) {
+	if (link_deliver_written(s, now) < 0) {
 		s->ops.failed(s->ops.arg);
 		return;
 	}
-	/* It has waited for it since then, however late this is. */
+	/* The parcel has waited since then, however late this timer is. */
 	if (s->next != NULL && s->out_busy <= now + AHEAD_NS)
-		take_next(s, s->out_busy < now ? s->out_busy : now);
-	if (s->taking && s->next == NULL && s->out_busy <= now && s->out_n <= OUT_MAX) {
-		s->taking = false;
+		link_take_next(s, s->out_busy < now ? s->out_busy : now);
+	if (s->is_taking && s->next == NULL && s->out_busy <= now &&
+	    s->out_n <= OUT_MAX) {
+		s->is_taking = false;
 		s->ops.taken(s->ops.arg);
 	}
-	if (!s->over)
-		arrive(s, now);
-	if (!s->over)
-		arm(s);
+	if (!s->is_closed)
+		link_deliver_read(s, now);
+	if (!s->is_closed)
+		link_set_timer(s);
 }
 
-struct fal_slow *
-fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
-	     const struct fal_slow_ops *ops)
+struct fal_link_emul *
+fal_link_emul_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
+		  const struct fal_link_emul_ops *ops)
 {
-	struct fal_slow *s = fal_xcalloc(1, sizeof(*s));
+	struct fal_link_emul *s = fal_xcalloc(1, sizeof(*s));
 	s->ops = *ops;
 	s->link = *link;
 	s->to = to;
 	STAILQ_INIT(&s->out);
 	s->fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (s->fd < 0)
-		goto free_slow;
+		goto free_emul;
 	if (uv_poll_init(loop, &s->poll, s->fd) < 0)
 		goto close_fd;
 	s->poll.data = s;
-	(void)uv_poll_start(&s->poll, UV_READABLE, on_timer); /* no other one has it */
+	(void)uv_poll_start(&s->poll, UV_READABLE, link_on_timer); /* the fd is new */
 	return s;
 
 close_fd:
 	close(s->fd);
-free_slow:
+free_emul:
 	free(s);
 	return NULL;
 }
 
 static void
-on_closed(uv_handle_t *h)
+link_on_closed(uv_handle_t *h)
 {
-	const struct fal_slow *s = h->data;
+	const struct fal_link_emul *s = h->data;
 	s->ops.closed(s->ops.arg);
 }
 
 void
-fal_slow_close(struct fal_slow *s)
+fal_link_emul_close(struct fal_link_emul *s)
 {
 	if (s == NULL)
 		return;
-	s->over = true;
-	uv_close((uv_handle_t *)&s->poll, on_closed);
+	s->is_closed = true;
+	uv_close((uv_handle_t *)&s->poll, link_on_closed);
 }
 
 void
-fal_slow_free(struct fal_slow *s)
+fal_link_emul_free(struct fal_link_emul *s)
 {
 	struct parcel *p;
 	if (s == NULL)

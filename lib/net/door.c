@@ -1,5 +1,5 @@
-/* What doors are called, and who may stand there. */
-#include "net/near.h"
+/* The names of local doors, and the process at the other end of a door. */
+#include "net/door.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,24 +16,25 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* Whom the kernel names where a user has no number here. */
+/* The user that the kernel names for a user without a number here. */
 #define NOBODY 65534
 #define BOOT_BYTES 36
-#ifndef SO_PEERPIDFD /* of Linux 6.5 */
+#ifndef SO_PEERPIDFD /* Linux 6.5 */
 #define SO_PEERPIDFD 77
 #endif
 
 _Static_assert(4 + 8 + BOOT_BYTES == FAL_PROCESS_BYTES, "all of it");
 
-union at {
+union ip_address {
 	struct sockaddr sa;
 	struct sockaddr_in four;
 	struct sockaddr_in6 six;
 };
 
-/* The door of this IP and port; its length is part of the name. */
+/* Sets the name of the door of this IP and port; returns its length, a part of the
+ * name. */
 static socklen_t
-name_of(const char *ip, unsigned port, struct sockaddr_un *out)
+door_name(const char *ip, unsigned port, struct sockaddr_un *out)
 {
 	*out = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	const int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
@@ -42,22 +43,22 @@ name_of(const char *ip, unsigned port, struct sockaddr_un *out)
 }
 
 static int
-new_socket(void)
+door_socket(void)
 {
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 int
-fal_near_bind(const struct sockaddr *at)
+fal_door_bind(const struct sockaddr *at)
 {
 	char ip[INET6_ADDRSTRLEN];
 	struct sockaddr_un to;
-	const int fd = new_socket();
+	const int fd = door_socket();
 	if (fd < 0 || uv_ip_name(at, ip, sizeof(ip)) < 0)
 		goto close_fd;
-	/* The port stands at the same place for both families. */
+	/* The port has the same offset in both families. */
 	const unsigned port = ntohs(((const struct sockaddr_in *)at)->sin_port);
-	const socklen_t n = name_of(ip, port, &to);
+	const socklen_t n = door_name(ip, port, &to);
 	if (bind(fd, (struct sockaddr *)&to, n) == 0)
 		return fd;
 close_fd:
@@ -66,41 +67,41 @@ close_fd:
 	return -1;
 }
 
-/* The process that made the other end; false: it is another user's. */
+/* Finds the process that made the other end.  False: it is another user's. */
 static bool
-find_kin(int fd, struct ucred *of)
+peer_of_same_user(int fd, struct ucred *peer)
 {
-	socklen_t n = sizeof(*of);
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, of, &n) == 0 &&
-	       of->uid == geteuid() && of->uid != NOBODY;
+	socklen_t n = sizeof(*peer);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &n) == 0 &&
+	       peer->uid == geteuid() && peer->uid != NOBODY;
 }
 
 bool
-fal_near_is_kin(int fd)
+fal_peer_is_same_user(int fd)
 {
-	struct ucred of;
-	return find_kin(fd, &of);
+	struct ucred peer;
+	return peer_of_same_user(fd, &peer);
 }
 
-/* Is the process that made the other end still here?  Else another process may have its
- * number by now, or the connection, which is then a relay.  Where the kernel does not
- * know, the process counts as here. */
+/* Does the process that made the other end still live?  Otherwise another process may
+ * have its number by now, or its end of the connection, and be a relay.  Where the kernel
+ * does not know, the process counts as alive. */
 static bool
-lives(int fd)
+peer_lives(int fd)
 {
 	int process;
 	socklen_t n = sizeof(process);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &n) < 0)
 		return errno == ENOPROTOOPT;
-	struct pollfd is = { .fd = process, .events = POLLIN };
-	const bool ended = poll(&is, 1, 0) != 0;
+	struct pollfd poll_fd = { .fd = process, .events = POLLIN };
+	const bool ended = poll(&poll_fd, 1, 0) != 0;
 	close(process);
 	return !ended;
 }
 
-/* Process `pid` of our kernel and namespace. */
+/* Sets the name of process `pid` of our kernel and namespace. */
 static bool
-describe(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
+process_name(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
 {
 	struct stat space;
 	const uint32_t number = (uint32_t)pid;
@@ -111,30 +112,30 @@ describe(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
 	if (!boot || pid <= 0 || stat("/proc/self/ns/pid", &space) < 0)
 		return false;
 	const uint64_t inode = space.st_ino;
-	/* Both ends are of one machine, or differ anyhow: its own order of bytes. */
+	/* Only ends on one machine compare names: the byte order of the machine does. */
 	memcpy(out, &number, 4);
 	memcpy(out + 4, &inode, 8);
 	return true;
 }
 
 bool
-fal_near_self(uint8_t out[static FAL_PROCESS_BYTES])
+fal_process_name(uint8_t out[static FAL_PROCESS_BYTES])
 {
-	return describe(getpid(), out);
+	return process_name(getpid(), out);
 }
 
 bool
-fal_near_is(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
+fal_peer_is_process(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 {
-	struct ucred of;
-	uint8_t want[FAL_PROCESS_BYTES];
-	return find_kin(fd, &of) && describe(of.pid, want) && lives(fd) &&
-	       memcmp(process, want, FAL_PROCESS_BYTES) == 0;
+	struct ucred peer;
+	uint8_t expected[FAL_PROCESS_BYTES];
+	return peer_of_same_user(fd, &peer) && process_name(peer.pid, expected) &&
+	       peer_lives(fd) && memcmp(process, expected, FAL_PROCESS_BYTES) == 0;
 }
 
-/* Of this machine, whatever interfaces it has? */
+/* Is it a loopback address, which every machine has? */
 static bool
-is_loopback(const union at *a)
+is_loopback(const union ip_address *a)
 {
 	return a->sa.sa_family == AF_INET6
 		       ? IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr)
@@ -142,9 +143,9 @@ is_loopback(const union at *a)
 }
 
 static bool
-same_ip(const union at *a, const struct sockaddr *other)
+same_ip(const union ip_address *a, const struct sockaddr *other)
 {
-	const union at *b = (const union at *)(const void *)other;
+	const union ip_address *b = (const union ip_address *)(const void *)other;
 	if (other == NULL || other->sa_family != a->sa.sa_family)
 		return false;
 	return a->sa.sa_family == AF_INET6
@@ -152,9 +153,9 @@ same_ip(const union at *a, const struct sockaddr *other)
 		       : a->four.sin_addr.s_addr == b->four.sin_addr.s_addr;
 }
 
-/* Of one of its interfaces? */
+/* Is it the address of an interface of this machine? */
 static bool
-is_own(const union at *a)
+is_interface_address(const union ip_address *a)
 {
 	struct ifaddrs *all;
 	bool own = false;
@@ -166,9 +167,9 @@ is_own(const union at *a)
 	return own;
 }
 
-/* The address as a number, if it is one of this machine. */
+/* Sets `out` to the address as a number.  False: it is no address of this machine. */
 static bool
-find(const struct fal_addr *at, union at *out)
+parse_own_address(const struct fal_addr *at, union ip_address *out)
 {
 	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
 					  .ai_socktype = SOCK_STREAM,
@@ -180,25 +181,25 @@ find(const struct fal_addr *at, union at *out)
 		return false;
 	memcpy(out, ai->ai_addr, ai->ai_addrlen);
 	freeaddrinfo(ai);
-	return is_loopback(out) || is_own(out);
+	return is_loopback(out) || is_interface_address(out);
 }
 
 int
-fal_near_reach(const struct fal_addr *at)
+fal_door_connect(const struct fal_addr *at)
 {
-	union at is;
+	union ip_address addr;
 	char own[INET6_ADDRSTRLEN];
-	if (!find(at, &is) || uv_ip_name(&is.sa, own, sizeof(own)) < 0)
+	if (!parse_own_address(at, &addr) || uv_ip_name(&addr.sa, own, sizeof(own)) < 0)
 		return -1;
-	/* Who listens at all of IPv6 has those of IPv4, too. */
+	/* A server that listens at all of IPv6 listens at all of IPv4, too. */
 	const char *const ip[] = { own, "::", "0.0.0.0" };
-	const size_t all = is.sa.sa_family == AF_INET6 ? 2 : 3;
+	const size_t all = addr.sa.sa_family == AF_INET6 ? 2 : 3;
 	for (size_t i = 0; i < all; i++) {
 		struct sockaddr_un to;
-		const socklen_t n = name_of(ip[i], at->port, &to);
-		const int fd = new_socket();
+		const socklen_t n = door_name(ip[i], at->port, &to);
+		const int fd = door_socket();
 		if (fd >= 0 && connect(fd, (struct sockaddr *)&to, n) == 0 &&
-		    fal_near_is_kin(fd))
+		    fal_peer_is_same_user(fd))
 			return fd;
 		if (fd >= 0)
 			close(fd);
