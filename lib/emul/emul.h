@@ -1,7 +1,7 @@
 /* --emulate SPEC: computes when a task would begin and end on another machine.
  *
  * The functions take and return times; only the record is written to a file.  The
- * callers in falcon-work sleep and crash; lib/net/slow.h delays records.  Only the
+ * callers in falcon-work sleep and crash; lib/net/link_emul.h delays records.  Only the
  * loop's thread calls these functions.
  *
  * The speed is a step function of the time since the first task began and does not
