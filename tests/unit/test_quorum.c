@@ -250,7 +250,7 @@ outer_is_plain(void **state)
 		const uint64_t line = fal_branch_version(1, k + 1);
 		const float m = 0.9f - 0.1f * (float)k;
 		if (k == 4) { /* it begins anew */
-			fal_store_forget_slots(store, UINT64_MAX);
+			fal_store_forget_slots(store, 0, UINT64_MAX);
 			memset(v, 0, sizeof(v));
 		}
 		fal_store_line(store, line);

@@ -284,7 +284,7 @@ nothing_is_no_step(void **state)
 	fal_store_skip(store, 1, 1, none);
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).refused, 0,
+	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).nonfinite, 0,
 	      "refused blocks");
 	check((int64_t)fal_store_version(store), 1, "version");
 	same_params(was, "a step of nothing");
@@ -382,7 +382,7 @@ updates_are_naive(const struct fal_optim *optim)
 		check(fal_store_merge(store, clock), 0, "merge");
 		check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f,
 									.divisor = 24 })
-			      .refused,
+			      .nonfinite,
 		      0, "refused");
 		const struct fal_optim_step by = fal_optim_step(optim, 0.1f, clock);
 		for (uint32_t k = 0; k < BLOCKS; k++) {
@@ -790,8 +790,8 @@ beyond_the_numbers(void **state)
 			fal_store_step(store,
 				       &(struct fal_store_update){ .lr = 0x1p-100f,
 								   .divisor = 1 + k });
-		check(is.refused, 0, "refused");
-		check(is.beyond, k == 0 ? 2 : 0, "beyond");
+		check(is.nonfinite, 0, "refused");
+		check(is.out_of_range, k == 0 ? 2 : 0, "beyond");
 		check(memcmp(was, fal_store_params(store),
 			     (size_t)2 * FAL_BLOCK * sizeof(float)) == 0,
 		      k == 0, "blocks 0 and 1 stay");
@@ -838,7 +838,7 @@ beyond_is_not_clipped_by(void **state)
 	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1,
 								.divisor = 1,
 								.squares = all })
-		      .beyond,
+		      .out_of_range,
 	      1, "beyond");
 	/* All mean gradients were 1. */
 	const double by = (double)init[0] - (double)fal_store_params(store)[0];
@@ -871,8 +871,8 @@ beyond_as_it_comes(void **state)
 	const struct fal_unstepped is =
 		fal_store_step(store, &(struct fal_store_update){
 					      .lr = how.lr, .divisor = how.divisor });
-	check(is.beyond, 1, "beyond");
-	check(is.refused, 0, "refused");
+	check(is.out_of_range, 1, "beyond");
+	check(is.nonfinite, 0, "refused");
 	check(fal_cid_eq(is.by.id, b), 1, "the largest");
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		check(memcmp(was + (size_t)i * FAL_BLOCK,
@@ -894,7 +894,7 @@ small_clock(uint64_t clock, int size)
 	bring(clock, a, grad, fal_store_exps(store));
 	check(fal_store_merge(store, clock), 0, "merge");
 	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 })
-		      .refused,
+		      .nonfinite,
 	      0, "refused");
 }
 
@@ -995,7 +995,7 @@ changes(void **state)
 		fal_store_add_delta(store, round, 1, &is);
 		fal_store_step(store, &(struct fal_store_update){ 0 });
 		const bool left_out = k == 0 || k == 3;
-		check(is.beyond, left_out ? BLOCKS : 0, "blocks left out");
+		check(is.out_of_range, left_out ? BLOCKS : 0, "blocks left out");
 		check(memcmp(was, fal_store_params(store), sizeof(was)) == 0, left_out,
 		      "they stay");
 		if (left_out)
@@ -1005,10 +1005,10 @@ changes(void **state)
 	memcpy(was, fal_store_params(store), sizeof(was));
 	bring_change(++round, a, one, 0);
 	check(fal_store_revise(store, round, 5, &is), 1, "rank");
-	check(is.beyond, 0, "blocks left out");
+	check(is.out_of_range, 0, "blocks left out");
 	bring_change(++round, b, one, 90);
 	check(fal_store_revise(store, round, 5, &is), 2, "rank");
-	check(is.beyond, BLOCKS, "blocks left out");
+	check(is.out_of_range, BLOCKS, "blocks left out");
 	fal_store_step(store, &(struct fal_store_update){ 0 });
 	for (size_t i = 0; i < N; i++)
 		if (fabs((double)fal_store_params(store)[i] - (double)was[i] - 0.5) >
@@ -1053,7 +1053,7 @@ steps_stay_finite(void **state)
 			refused = fal_store_step(store,
 						 &(struct fal_store_update){
 							 .lr = lr, .divisor = 1 })
-					  .refused;
+					  .nonfinite;
 			for (size_t i = 0; i < N; i++)
 				if (!isfinite(fal_store_params(store)[i]))
 					fail_msg("value %zu is %g", i,
@@ -1150,14 +1150,14 @@ revisions(void **state)
 				want[i] += (double)u[i] / 3;
 		}
 		close_to(fal_store_params(store), want, 4e-6);
-		fal_store_forget_slots(store, 78);
+		fal_store_forget_slots(store, 0, 78);
 	}
 	/* A slot that was forgotten begins again; one that was not goes on. */
 	bring_delta(40, u);
 	check(fal_store_revise(store, 40, 77, &unstepped), 1, "d of a new slot");
 	bring_delta(41, u);
 	check(fal_store_revise(store, 41, 78, &unstepped), 1, "d of another slot");
-	fal_store_forget_slots(store, 78);
+	fal_store_forget_slots(store, 0, 78);
 	bring_delta(42, u);
 	check(fal_store_revise(store, 42, 77, &unstepped), 1, "d after forgetting");
 	bring_delta(43, u);
@@ -1206,7 +1206,7 @@ push_one(struct fal_store *s, uint64_t round, uint64_t pusher, uint32_t samples)
 		check(fal_store_add(s, &from, &rec), 1, "record");
 	}
 	check(fal_store_merge(s, round), 0, "merge");
-	check(fal_store_step(s, &how).refused, 0, "refused");
+	check(fal_store_step(s, &how).nonfinite, 0, "refused");
 }
 
 /* The other store becomes what the first one is. */
@@ -1244,7 +1244,7 @@ pushes_have_a_momentum_each(void **state)
 	for (uint32_t i = 0; i < PUSHES; i++) {
 		const uint64_t of = by[i];
 		if (i == LEAVES) {
-			fal_store_forget_slot(store, 1);
+			fal_store_forget_slots(store, 1, 2);
 			m[1] = 0;
 		}
 		if (i == MOVES)
