@@ -1,0 +1,134 @@
+/* The worker's queued and running tasks. */
+#include "worker/agent_priv.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+void
+agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
+{
+	struct fal_buf out = { 0 };
+	m->incarnation = a->conf.incarnation;
+	fal_msg_put(&out, m);
+	a->ops.send(a->ops.arg, &out, bulk);
+	fal_buf_free(&out);
+}
+
+bool
+lane_trains(const struct lane *l)
+{
+	return l->is_busy && !l->is_eval && !l->is_cancelled;
+}
+
+void
+lane_cancel(struct fal_agent *a, uint32_t lane)
+{
+	a->lane[lane].is_cancelled = true;
+	a->ops.cancel(a->ops.arg, lane);
+}
+
+/* The index of the first queued task of a later round. */
+static size_t
+queue_round_end(const struct fal_agent *a, uint64_t round)
+{
+	size_t low = 0, high = a->queue.n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (a->queue.v[mid].round <= round)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Would the task go into the contribution? */
+static bool
+task_feeds(const struct task *t, const struct contribution *c)
+{
+	return !t->is_check && !t->is_alone && t->seq == 0 && t->round == c->round &&
+	       t->exponents == c->exp_base->version && fal_cid_eq(t->fills, c->fills);
+}
+
+bool
+tasks_feed(const struct fal_agent *a, const struct contribution *c)
+{
+	for (size_t i = queue_round_end(a, c->round);
+	     i > 0 && a->queue.v[i - 1].round == c->round; i--)
+		if (task_feeds(&a->queue.v[i - 1], c))
+			return true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (lane_trains(&a->lane[i]) && task_feeds(&a->lane[i].task, c))
+			return true;
+	return false;
+}
+
+bool
+tasks_need_version(const struct fal_agent *a, uint64_t version)
+{
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (a->queue.v[i].version == version ||
+		    a->queue.v[i].exponents == version)
+			return true;
+	return false;
+}
+
+/* Is the task one of `count` tasks of the round from `first` on, of kind check or not? */
+static bool
+task_is_among(const struct task *t, uint64_t round, uint32_t first, uint32_t count,
+	      bool is_check)
+{
+	return t->round == round && t->is_check == is_check && t->task - first < count;
+}
+
+void
+tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,
+		bool *held)
+{
+	const uint64_t round = task->round;
+	const uint32_t first = task->task;
+	for (size_t i = queue_round_end(a, round);
+	     i > 0 && a->queue.v[i - 1].round == round; i--)
+		if (task_is_among(&a->queue.v[i - 1], round, first, count,
+				  task->is_check))
+			held[a->queue.v[i - 1].task - first] = true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (lane_trains(&a->lane[i]) &&
+		    task_is_among(&a->lane[i].task, round, first, count, task->is_check))
+			held[a->lane[i].task.task - first] = true;
+}
+
+void
+tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool *held)
+{
+	uint32_t fresh = 0;
+	for (uint32_t i = 0; i < count; i++)
+		fresh += !held[i];
+	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
+	const size_t before = task.round > 0 ? queue_round_end(a, task.round - 1) : 0;
+	struct task *at =
+		a->queue.v + (task.is_check ? before : queue_round_end(a, task.round));
+	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(task));
+	a->queue.n += fresh;
+	for (uint32_t i = 0; i < count; i++, task.task++)
+		if (!held[i])
+			*at++ = task;
+}
+
+void
+tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+	   bool is_check)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (!task_is_among(&a->queue.v[i], round, first, count, is_check))
+			a->queue.v[kept++] = a->queue.v[i];
+	a->queue.n = kept;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+		const struct lane *l = &a->lane[i];
+		if (lane_trains(l) &&
+		    task_is_among(&l->task, round, first, count, is_check))
+			lane_cancel(a, i);
+	}
+}
