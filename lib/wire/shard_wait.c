@@ -18,8 +18,8 @@ fal_shard_wait_put(struct fal_buf *out, uint32_t shard, const struct fal_shard_w
 
 /* Checks all rows; adds them to `w`, unless that is NULL. */
 static int
-read_rows(const struct fal_tail *rows, uint32_t shards, uint64_t most,
-	  struct fal_shard_wait *w)
+read_wait_rows(const struct fal_tail *rows, uint32_t shards, uint64_t most,
+	       struct fal_shard_wait *w)
 {
 	struct fal_rd r = fal_rd_init(rows->p, rows->n);
 	uint32_t previous = 0;
@@ -45,6 +45,6 @@ int
 fal_shard_wait_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
 		   struct fal_shard_wait *w)
 {
-	int err = read_rows(rows, shards, most, NULL);
-	return err < 0 ? err : read_rows(rows, shards, most, w);
+	int err = read_wait_rows(rows, shards, most, NULL);
+	return err < 0 ? err : read_wait_rows(rows, shards, most, w);
 }

@@ -296,7 +296,7 @@ send_checked(struct fal_agent *a, const struct task *task, const struct fal_ran 
 
 /* Claims a finished task; its sum is taken.  As fal_sum_add. */
 static int
-claim_result(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
+lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
 {
 	const struct task *task = &was->task;
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
@@ -357,7 +357,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		send_checked(a, &was.task, ran);
 		memory_return_sum(a, was.sum);
 	} else {
-		err = claim_result(a, &was, ran);
+		err = lane_claim(a, &was, ran);
 	}
 	snapshot_unref(a, was.base);
 	snapshot_unref(a, was.exp_base);
