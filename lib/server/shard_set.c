@@ -487,32 +487,34 @@ fal_shard_set_in_order(const struct fal_shard_set *r, uint32_t out[static FAL_SH
 	return fal_map_in_order(&map, out);
 }
 
+static struct fal_shard_part
+part_of_shard(const struct fal_shard_set *r, uint32_t i)
+{
+	const struct fal_image_run *run = &r->at[i].now.run;
+	return (struct fal_shard_part){
+		i, run->first, run->count, run->values, NULL, NULL
+	};
+}
+
 bool
 fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out)
 {
-	const struct holding *h = &r->at[i].now;
-	*out = (struct fal_shard_part){ .shard = i,
-					.first = h->run.first,
-					.count = h->run.count,
-					.values = h->run.values };
-	return h->shard != NULL &&
-	       fal_shard_at(h->shard, version, &out->params, &out->exps);
+	*out = part_of_shard(r, i);
+	return r->at[i].now.shard != NULL &&
+	       fal_shard_at(r->at[i].now.shard, version, &out->params, &out->exps);
 }
 
 bool
 fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out, struct fal_shard_making *is)
 {
-	const struct holding *h = &r->at[i].now;
-	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
+	const struct fal_shard *shard = r->at[i].now.shard;
+	if (shard == NULL || !fal_shard_making(shard, is) || is->version != version)
 		return false;
-	*out = (struct fal_shard_part){ .shard = i,
-					.first = h->run.first,
-					.count = h->run.count,
-					.values = h->run.values,
-					.params = is->params,
-					.exps = is->exps };
+	*out = part_of_shard(r, i);
+	out->params = is->params;
+	out->exps = is->exps;
 	return true;
 }
 

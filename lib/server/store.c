@@ -12,6 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The largest magnitude in block b of `v`. */
+static double
+block_max(const struct fal_store *s, const float *v, uint32_t b)
+{
+	return (double)fal_max_abs(v + (size_t)b * FAL_BLOCK,
+				   fal_block_len(s->conf.n, b));
+}
+
 static size_t
 state_len(const struct fal_store_conf *conf)
 {
@@ -102,8 +110,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	if (averages)
 		memcpy(s->average, init, conf->n * sizeof(float));
 	for (uint32_t b = 0; b < blocks; b++)
-		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
-							 fal_block_len(conf->n, b));
+		s->reach[b].params = block_max(s, init, b);
 	return s;
 }
 
@@ -359,10 +366,7 @@ is_delta_too_large(const struct fal_store *s, const float *delta, uint32_t len,
 	if (*largest < 1) {
 		*largest = 1;
 		for (uint32_t b = 0; b < s->blocks; b++)
-			*largest = fmax(*largest,
-					(double)fal_max_abs(s->params +
-								    (size_t)b * FAL_BLOCK,
-							    fal_block_len(s->conf.n, b)));
+			*largest = fmax(*largest, block_max(s, s->params, b));
 	}
 	return needed > *largest;
 }
@@ -520,11 +524,10 @@ measure_reach(const struct fal_store *s, const float *params, const float *state
 	      uint32_t b)
 {
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
-	const size_t first = (size_t)b * FAL_BLOCK;
-	const uint32_t len = fal_block_len(s->conf.n, b);
-	return (struct fal_reach){ (double)fal_max_abs(params + first, len),
-				   (double)fal_max_abs(state + first * slots,
-						       slots * len) };
+	const float *block_state = state + (size_t)b * FAL_BLOCK * slots;
+	const uint32_t n = slots * fal_block_len(s->conf.n, b);
+	return (struct fal_reach){ block_max(s, params, b),
+				   (double)fal_max_abs(block_state, n) };
 }
 
 /* Steps block b by its mean gradient, and overwrites that gradient.  Returns false,

@@ -41,7 +41,7 @@ struct snapshot {
 };
 
 struct task {
-	uint64_t round, clock;
+	uint64_t round, clock; /* round first: the sort key */
 	uint64_t version, exponents; /* computed on; the version with its exponents */
 	uint32_t task;
 	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */

@@ -2,6 +2,7 @@
 #include "worker/agent_priv.h"
 
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <string.h>
 
@@ -28,19 +29,11 @@ lane_cancel(struct fal_agent *a, uint32_t lane)
 	a->ops.cancel(a->ops.arg, lane);
 }
 
-/* The index of the first queued task of a later round. */
+/* The index of the first queued task of the round, or of a later one. */
 static size_t
-queue_round_end(const struct fal_agent *a, uint64_t round)
+queue_find(const struct fal_agent *a, uint64_t round)
 {
-	size_t low = 0, high = a->queue.n;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (a->queue.v[mid].round <= round)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place64(a->queue.v, a->queue.n, sizeof(*a->queue.v), round);
 }
 
 /* Would the task go into the contribution? */
@@ -54,9 +47,9 @@ task_feeds(const struct task *t, const struct contribution *c)
 bool
 tasks_feed(const struct fal_agent *a, const struct contribution *c)
 {
-	for (size_t i = queue_round_end(a, c->round);
-	     i > 0 && a->queue.v[i - 1].round == c->round; i--)
-		if (task_feeds(&a->queue.v[i - 1], c))
+	for (size_t i = queue_find(a, c->round);
+	     i < a->queue.n && a->queue.v[i].round == c->round; i++)
+		if (task_feeds(&a->queue.v[i], c))
 			return true;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (lane_trains(&a->lane[i]) && task_feeds(&a->lane[i].task, c))
@@ -88,11 +81,10 @@ tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t cou
 {
 	const uint64_t round = task->round;
 	const uint32_t first = task->task;
-	for (size_t i = queue_round_end(a, round);
-	     i > 0 && a->queue.v[i - 1].round == round; i--)
-		if (task_is_among(&a->queue.v[i - 1], round, first, count,
-				  task->is_check))
-			held[a->queue.v[i - 1].task - first] = true;
+	for (size_t i = queue_find(a, round);
+	     i < a->queue.n && a->queue.v[i].round == round; i++)
+		if (task_is_among(&a->queue.v[i], round, first, count, task->is_check))
+			held[a->queue.v[i].task - first] = true;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (lane_trains(&a->lane[i]) &&
 		    task_is_among(&a->lane[i].task, round, first, count, task->is_check))
@@ -103,16 +95,17 @@ void
 tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool *held)
 {
 	uint32_t fresh = 0;
-	for (uint32_t i = 0; i < count; i++)
-		fresh += !held[i];
+	for (uint32_t k = 0; k < count; k++)
+		fresh += !held[k];
 	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
-	const size_t before = task.round > 0 ? queue_round_end(a, task.round - 1) : 0;
-	struct task *at =
-		a->queue.v + (task.is_check ? before : queue_round_end(a, task.round));
-	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(task));
+	size_t i = queue_find(a, task.round);
+	while (!task.is_check && i < a->queue.n && a->queue.v[i].round == task.round)
+		i++;
+	struct task *at = a->queue.v + i;
+	memmove(at + fresh, at, (a->queue.n - i) * sizeof(task));
 	a->queue.n += fresh;
-	for (uint32_t i = 0; i < count; i++, task.task++)
-		if (!held[i])
+	for (uint32_t k = 0; k < count; k++, task.task++)
+		if (!held[k])
 			*at++ = task;
 }
 
