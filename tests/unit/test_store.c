@@ -26,7 +26,7 @@ static float init[N], grad[N];
 static struct fal_sum *sum;   /* the values of a test's contributions */
 static struct fal_buf record; /* memory of `rec` */
 static struct fal_bfp_rec rec;
-static struct fal_unstepped unstepped; /* quanta of changes of weights */
+static struct fal_unstepped unstepped; /* left out of changes of weights */
 
 static void
 check(int64_t got, int64_t want, const char *what)
