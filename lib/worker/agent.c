@@ -97,7 +97,7 @@ static enum activity
 present_activity(const struct fal_agent *a)
 {
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].is_busy)
+		if (a->lane[i].state != LANE_IDLE)
 			return COMPUTE;
 	if (a->is_pushing)
 		return PUSH;
@@ -110,9 +110,11 @@ all_lanes_are_early(const struct fal_agent *a)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		if (a->lane[i].is_busy && a->lane[i].base->blocks_left == 0)
+		if (a->lane[i].state == LANE_IDLE)
+			continue;
+		if (a->lane[i].base->blocks_left == 0)
 			return false;
-		any |= a->lane[i].is_busy;
+		any = true;
 	}
 	return any;
 }
@@ -161,15 +163,17 @@ take_task(struct fal_agent *a, struct lane *l)
 {
 	for (size_t i = 0; i < a->queue.n; i++) {
 		const struct task *t = &a->queue.v[i];
-		struct snapshot *base = t->is_delta   ? local_base(a, t)
-					: t->is_check ? agent_version(a, t->version)
-						      : agent_to_begin(a, t->version);
+		struct snapshot *base = t->kind == FAL_KIND_DELTA ? local_base(a, t)
+					: t->kind == FAL_KIND_CHECK
+						? agent_version(a, t->version)
+						: agent_to_begin(a, t->version);
 		struct snapshot *exp_base = t->exponents == t->version
 						    ? base
 						    : agent_version(a, t->exponents);
 		bool alone;
 		if (base == NULL || exp_base == NULL || !memory_allows_task(a, t, &alone))
 			continue;
+		l->state = LANE_TRAINS;
 		l->base = base;
 		l->exp_base = exp_base;
 		l->task = *t;
@@ -189,8 +193,8 @@ claims_allow_task(const struct fal_agent *a)
 	size_t held = a->claims.n;
 	bool trains = held > 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		held += a->lane[i].is_busy && a->lane[i].is_cancelled;
-		trains |= lane_trains(&a->lane[i]);
+		held += a->lane[i].state == LANE_CANCELLED;
+		trains |= a->lane[i].state == LANE_TRAINS;
 	}
 	return held <= a->claims_max || !trains;
 }
@@ -214,7 +218,7 @@ choose_task(struct fal_agent *a, struct lane *l)
 	if (a->evals.n == 0 || a->eval_base == NULL ||
 	    a->eval_base->version != a->eval_version)
 		return false;
-	l->is_eval = true;
+	l->state = LANE_EVALUATES;
 	l->task.task = a->evals.v[--a->evals.n];
 	l->base = l->exp_base = a->eval_base;
 	return true;
@@ -225,16 +229,16 @@ static void
 start_lane(struct fal_agent *a, uint32_t lane)
 {
 	struct lane *l = &a->lane[lane];
-	l->is_busy = true;
+	const bool eval = l->state == LANE_EVALUATES;
 	l->base->refs++;
 	l->exp_base->refs++;
-	l->sum = l->is_eval || a->conf.outer ? NULL : memory_take_sum(a);
+	l->sum = eval || a->conf.outer ? NULL : memory_take_sum(a);
 	const struct fal_run run = {
-		.eval = l->is_eval,
+		.eval = eval,
 		.round = l->task.round,
 		.clock = l->task.clock,
 		.task = l->task.task,
-		.version = l->is_eval ? l->base->version : l->task.version,
+		.version = eval ? l->base->version : l->task.version,
 		.exponents = l->task.exponents,
 		.serial = l->base->serial,
 		.params = l->base->params,
@@ -246,7 +250,7 @@ start_lane(struct fal_agent *a, uint32_t lane)
 		.bits = local_find(a, l->task.round) != NULL ? 0 : a->conf.push_bits,
 		.seed = fal_rng_task(a->conf.seed, l->task.clock, l->task.task)
 	};
-	a->overlap.tasks += !l->is_eval;
+	a->overlap.tasks += !eval;
 	a->overlap.begun += l->is_early = run.coming;
 	a->ops.run(a->ops.arg, lane, &run);
 }
@@ -260,7 +264,7 @@ agent_dispatch(struct fal_agent *a)
 	local_begin(a);
 	for (uint32_t i = 0; i < a->lanes; i++) {
 		struct lane *l = &a->lane[i];
-		if (l->is_busy)
+		if (l->state != LANE_IDLE)
 			continue;
 		*l = (struct lane){ 0 };
 		if (!choose_task(a, l))
@@ -301,7 +305,7 @@ lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ra
 	const struct task *task = &was->task;
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
 	struct local_round *local = local_find(a, task->round);
-	if (task->is_delta && (local == NULL || local->is_closed)) {
+	if (task->kind == FAL_KIND_DELTA && (local == NULL || local->is_closed)) {
 		memory_return_sum(a, was->sum); /* the round ended without this task */
 		return FAL_OK;
 	}
@@ -321,7 +325,7 @@ lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ra
 	}
 	if (task->seq != 0)
 		return preclaim_report(a, was, &m);
-	if (task->is_delta)
+	if (task->kind == FAL_KIND_DELTA)
 		local_claim(a, local, &m);
 	else
 		contribution_claim(a, was, &m);
@@ -338,9 +342,9 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 {
 	struct lane *l = &a->lane[lane];
 	int err = FAL_OK;
-	assert(l->is_busy);
+	assert(l->state != LANE_IDLE);
 	charge_time(a, now);
-	if (l->is_early && !l->is_cancelled && !ran->cancelled)
+	if (l->is_early && l->state != LANE_CANCELLED && !ran->cancelled)
 		settle_early_time(a, ran->waited_ns);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
@@ -349,11 +353,11 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		was.sum = ran->sum;
 		a->memory.halves += 1 + fal_sum_grown(was.sum);
 	}
-	if (was.is_cancelled || ran->cancelled) {
+	if (was.state == LANE_CANCELLED || ran->cancelled) {
 		memory_return_sum(a, was.sum);
-	} else if (was.is_eval) {
+	} else if (was.state == LANE_EVALUATES) {
 		send_evaluated(a, was.base->version, was.task.task, ran);
-	} else if (was.task.is_check) {
+	} else if (was.task.kind == FAL_KIND_CHECK) {
 		send_checked(a, &was.task, ran);
 		memory_return_sum(a, was.sum);
 	} else {
@@ -437,8 +441,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 		.version = m->grant.version,
 		.exponents = m->grant.exponents,
 		.task = m->grant.first,
-		.is_delta = delta,
-		.is_check = check,
+		.kind = (enum fal_kind)m->grant.kind,
 		.seq = m->grant.seq,
 		.fills = { m->grant.fills_worker, m->grant.fills_seq },
 	};
@@ -637,7 +640,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	a->queue.n = 0;
 	a->evals.n = 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].is_busy && !a->lane[i].is_cancelled)
+		if (a->lane[i].state != LANE_IDLE && a->lane[i].state != LANE_CANCELLED)
 			lane_cancel(a, i);
 	local_leave(a);
 	preclaim_drop_unfinished(a);

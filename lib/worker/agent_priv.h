@@ -41,18 +41,19 @@ struct snapshot {
 };
 
 struct task {
-	uint64_t round, clock; /* round first: the sort key */
+	uint64_t round, clock;       /* round first: the sort key */
 	uint64_t version, exponents; /* computed on; the version with its exponents */
 	uint32_t task;
-	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */
-	bool is_delta;
-	bool is_check; /* of kind check; may be wanted for good, too */
-	bool is_alone; /* in its contribution, as there is no room for more */
+	uint32_t seq;       /* of the contribution that it is claimed for; 0: none yet */
+	enum fal_kind kind; /* a check may be granted as a gradient, too */
+	bool is_alone;      /* in its contribution, as there is no room for more */
 	struct fal_cid fills;
 };
 
+enum lane_state { LANE_IDLE, LANE_TRAINS, LANE_EVALUATES, LANE_CANCELLED };
+
 struct lane {
-	bool is_busy, is_cancelled, is_eval;
+	enum lane_state state;
 	bool is_early; /* began before all of its version was here */
 	struct task task;
 	struct snapshot *base, *exp_base; /* exp_base: has the exponents */
@@ -198,8 +199,6 @@ struct fal_agent {
 /* ---- tasks.c --- */
 
 void agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
-/* Does the lane run a training task that is still wanted? */
-bool lane_trains(const struct lane *l);
 /* Makes the lane's result unwanted. */
 void lane_cancel(struct fal_agent *a, uint32_t lane);
 /* Sets held[k] for each k below `count` whose task, the k-th from that of `task` on, is
@@ -213,7 +212,7 @@ void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
 /* Drops tasks first … first+count-1 of a round, of kind check or of the others, from the
  * queue and the lanes. */
 void tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
-		bool is_check);
+		bool checks);
 /* Is a task queued or running that would go into the contribution? */
 bool tasks_feed(const struct fal_agent *a, const struct contribution *c);
 /* Does a queued task need this version, or its exponents? */

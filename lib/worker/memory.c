@@ -187,9 +187,10 @@ memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum)
 static bool
 is_same_contribution(const struct task *one, const struct task *other)
 {
-	return !one->is_alone && !other->is_alone && !one->is_check && !other->is_check &&
-	       one->round == other->round && one->seq == other->seq &&
-	       one->exponents == other->exponents && fal_cid_eq(one->fills, other->fills);
+	return !one->is_alone && !other->is_alone && one->kind != FAL_KIND_CHECK &&
+	       other->kind != FAL_KIND_CHECK && one->round == other->round &&
+	       one->seq == other->seq && one->exponents == other->exponents &&
+	       fal_cid_eq(one->fills, other->fills);
 }
 
 /* Is there a contribution for the task that has a task already? */
@@ -215,7 +216,7 @@ lanes_share_contribution(const struct fal_agent *a, const struct task *task,
 			 uint32_t lanes)
 {
 	for (uint32_t i = 0; i < lanes; i++)
-		if (lane_trains(&a->lane[i]) &&
+		if (a->lane[i].state == LANE_TRAINS &&
 		    is_same_contribution(&a->lane[i].task, task))
 			return true;
 	return false;
@@ -231,8 +232,8 @@ halves_in_use(const struct fal_agent *a)
 		n += a->claims.v[i].sum != NULL;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		const struct lane *l = &a->lane[i];
-		const bool begins = lane_trains(l) && !l->task.is_check &&
-				    !l->task.is_delta && !l->task.is_alone &&
+		const bool begins = l->state == LANE_TRAINS &&
+				    l->task.kind == FAL_KIND_GRAD && !l->task.is_alone &&
 				    !has_contribution(a, &l->task) &&
 				    !lanes_share_contribution(a, &l->task, i);
 		n += (size_t)(l->sum != NULL) + (begins ? 2 : 0);
@@ -270,7 +271,7 @@ bool
 memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alone)
 {
 	*alone = false;
-	if (a->conf.sums == 0 || task->is_delta)
+	if (a->conf.sums == 0 || task->kind == FAL_KIND_DELTA)
 		return true;
 	const size_t limit = a->conf.sums - excess_versions(a, 0),
 		     used = halves_in_use(a);
@@ -278,7 +279,8 @@ memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alo
 		return true;
 	if (used >= limit)
 		return false;
-	if (used + 3 <= limit || task->is_check || has_contribution(a, task) ||
+	if (used + 3 <= limit || task->kind == FAL_KIND_CHECK ||
+	    has_contribution(a, task) ||
 	    lanes_share_contribution(a, task, a->conf.lanes_max))
 		return true;
 	if (used + 2 > limit)

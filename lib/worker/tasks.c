@@ -16,16 +16,10 @@ agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 	fal_buf_free(&out);
 }
 
-bool
-lane_trains(const struct lane *l)
-{
-	return l->is_busy && !l->is_eval && !l->is_cancelled;
-}
-
 void
 lane_cancel(struct fal_agent *a, uint32_t lane)
 {
-	a->lane[lane].is_cancelled = true;
+	a->lane[lane].state = LANE_CANCELLED;
 	a->ops.cancel(a->ops.arg, lane);
 }
 
@@ -40,8 +34,9 @@ queue_find(const struct fal_agent *a, uint64_t round)
 static bool
 task_feeds(const struct task *t, const struct contribution *c)
 {
-	return !t->is_check && !t->is_alone && t->seq == 0 && t->round == c->round &&
-	       t->exponents == c->exp_base->version && fal_cid_eq(t->fills, c->fills);
+	return t->kind != FAL_KIND_CHECK && !t->is_alone && t->seq == 0 &&
+	       t->round == c->round && t->exponents == c->exp_base->version &&
+	       fal_cid_eq(t->fills, c->fills);
 }
 
 bool
@@ -52,7 +47,7 @@ tasks_feed(const struct fal_agent *a, const struct contribution *c)
 		if (task_feeds(&a->queue.v[i], c))
 			return true;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (lane_trains(&a->lane[i]) && task_feeds(&a->lane[i].task, c))
+		if (a->lane[i].state == LANE_TRAINS && task_feeds(&a->lane[i].task, c))
 			return true;
 	return false;
 }
@@ -67,12 +62,14 @@ tasks_need_version(const struct fal_agent *a, uint64_t version)
 	return false;
 }
 
-/* Is the task one of `count` tasks of the round from `first` on, of kind check or not? */
+/* Is the task one of `count` tasks of the round from `first` on, and a check, or not a
+ * check? */
 static bool
 task_is_among(const struct task *t, uint64_t round, uint32_t first, uint32_t count,
-	      bool is_check)
+	      bool checks)
 {
-	return t->round == round && t->is_check == is_check && t->task - first < count;
+	return t->round == round && (t->kind == FAL_KIND_CHECK) == checks &&
+	       t->task - first < count;
 }
 
 void
@@ -81,13 +78,14 @@ tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t cou
 {
 	const uint64_t round = task->round;
 	const uint32_t first = task->task;
+	const bool checks = task->kind == FAL_KIND_CHECK;
 	for (size_t i = queue_find(a, round);
 	     i < a->queue.n && a->queue.v[i].round == round; i++)
-		if (task_is_among(&a->queue.v[i], round, first, count, task->is_check))
+		if (task_is_among(&a->queue.v[i], round, first, count, checks))
 			held[a->queue.v[i].task - first] = true;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (lane_trains(&a->lane[i]) &&
-		    task_is_among(&a->lane[i].task, round, first, count, task->is_check))
+		if (a->lane[i].state == LANE_TRAINS &&
+		    task_is_among(&a->lane[i].task, round, first, count, checks))
 			held[a->lane[i].task.task - first] = true;
 }
 
@@ -99,7 +97,8 @@ tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool 
 		fresh += !held[k];
 	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
 	size_t i = queue_find(a, task.round);
-	while (!task.is_check && i < a->queue.n && a->queue.v[i].round == task.round)
+	while (task.kind != FAL_KIND_CHECK && i < a->queue.n &&
+	       a->queue.v[i].round == task.round)
 		i++;
 	struct task *at = a->queue.v + i;
 	memmove(at + fresh, at, (a->queue.n - i) * sizeof(task));
@@ -111,17 +110,17 @@ tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool 
 
 void
 tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
-	   bool is_check)
+	   bool checks)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < a->queue.n; i++)
-		if (!task_is_among(&a->queue.v[i], round, first, count, is_check))
+		if (!task_is_among(&a->queue.v[i], round, first, count, checks))
 			a->queue.v[kept++] = a->queue.v[i];
 	a->queue.n = kept;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		const struct lane *l = &a->lane[i];
-		if (lane_trains(l) &&
-		    task_is_among(&l->task, round, first, count, is_check))
+		if (l->state == LANE_TRAINS &&
+		    task_is_among(&l->task, round, first, count, checks))
 			lane_cancel(a, i);
 	}
 }

@@ -204,7 +204,7 @@ static bool
 lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 {
 	for (uint32_t i = 0; i < a->conf.lanes_max && s->blocks_left > 0; i++)
-		if (a->lane[i].base == s && !a->lane[i].is_cancelled)
+		if (a->lane[i].base == s && a->lane[i].state != LANE_CANCELLED)
 			return true;
 	return false;
 }
