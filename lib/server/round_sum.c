@@ -127,6 +127,7 @@ update_checksums(const struct fal_store *s, struct round *r, struct share *e,
 static void
 count_tasks(struct round *r, uint32_t b, uint32_t tasks)
 {
+	assert(tasks <= r->conf.tasks - r->tasks_counted[b]); /* design.md, I2 */
 	r->tasks_counted[b] += tasks;
 	if (r->tasks_counted[b] == r->conf.tasks)
 		r->blocks_left--;
@@ -217,6 +218,7 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if (inherited)
 		return 0;
 	e->n_counted++;
+	assert(e->n_counted <= s->blocks);
 	store_largest(&r->largest,
 		      &(struct fal_largest){ from->id, record_exponent(rec) });
 	if (r->tasks_counted[b] == r->conf.tasks)

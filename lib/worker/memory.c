@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "sched/policy.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- limits ------------------------------------------------------------------------ */
@@ -308,6 +309,7 @@ snapshot_free(struct snapshot *s)
 void
 snapshot_unref(struct fal_agent *a, struct snapshot *s)
 {
+	assert(s == NULL || s->refs > 0);
 	if (s == NULL || --s->refs > 0)
 		return;
 	if (s->params != NULL && excess_versions(a, 0) > 0) {

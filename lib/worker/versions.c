@@ -5,6 +5,7 @@
 #include "base/branch.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -346,6 +347,17 @@ fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n
 	return (uint8_t *)(s->params + (size_t)part->first * FAL_BLOCK);
 }
 
+static void
+version_take_memory(struct fal_agent *a, struct snapshot *s)
+{
+	struct snapshot *from = snapshot_new(a);
+	s->params = from->params;
+	s->exps = from->exps;
+	s->received = from->received;
+	memset(s->received, 0, a->blocks);
+	free(from);
+}
+
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -364,14 +376,8 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (s->params == NULL && !memory_allows_version(a))
 		return FAL_OK; /* no task will run on it */
-	if (s->params == NULL) {
-		struct snapshot *from = snapshot_new(a);
-		s->params = from->params;
-		s->exps = from->exps;
-		s->received = from->received;
-		memset(s->received, 0, a->blocks);
-		free(from);
-	}
+	if (s->params == NULL)
+		version_take_memory(a, s);
 	const uint8_t *at = m->model.data.p + blocks;
 	const uint32_t lacked = s->blocks_left;
 	for (uint32_t b = first; b < first + blocks; b++) {
@@ -394,6 +400,7 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	const uint32_t prefix = s->prefix;
 	while (s->prefix < a->blocks && s->received[s->prefix])
 		s->prefix++;
+	assert(s->prefix <= a->blocks - s->blocks_left);
 	for (uint32_t i = 0; i < a->conf.lanes_max && s->prefix > prefix; i++)
 		if (a->lane[i].base == s)
 			a->ops.came(a->ops.arg, i, s->prefix);
