@@ -641,7 +641,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	a->evals.n = 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
 		if (a->lane[i].state != LANE_IDLE && a->lane[i].state != LANE_CANCELLED)
-			lane_cancel(a, i);
+			tasks_cancel_lane(a, i);
 	local_leave(a);
 	preclaim_drop_unfinished(a);
 	contribution_close_idle(a);

@@ -200,7 +200,7 @@ struct fal_agent {
 
 void agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 /* Makes the lane's result unwanted. */
-void lane_cancel(struct fal_agent *a, uint32_t lane);
+void tasks_cancel_lane(struct fal_agent *a, uint32_t lane);
 /* Sets held[k] for each k below `count` whose task, the k-th from that of `task` on, is
  * queued or running. */
 void tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,

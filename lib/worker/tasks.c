@@ -17,7 +17,7 @@ agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 }
 
 void
-lane_cancel(struct fal_agent *a, uint32_t lane)
+tasks_cancel_lane(struct fal_agent *a, uint32_t lane)
 {
 	a->lane[lane].state = LANE_CANCELLED;
 	a->ops.cancel(a->ops.arg, lane);
@@ -121,6 +121,6 @@ tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
 		const struct lane *l = &a->lane[i];
 		if (l->state == LANE_TRAINS &&
 		    task_is_among(&l->task, round, first, count, checks))
-			lane_cancel(a, i);
+			tasks_cancel_lane(a, i);
 	}
 }
