@@ -16,7 +16,7 @@ struct racked {
 	struct fal_coord *coord;
 };
 
-/* Of fal_coord_ops, where nobody reads parameters. */
+/* For fal_coord_ops, if nobody reads parameters. */
 static inline void
 racked_no_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
@@ -25,8 +25,8 @@ racked_no_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 	(void)m;
 }
 
-/* The shards of a coordinator, conf->shards of them, that begin with `init`, for
- * gradients of `bits` bits (0: all).  FAL_ENOMEM. */
+/* Makes a coordinator's shards, conf->shards of them, that begin with `init`, for
+ * gradients of `bits` bits (0: all). FAL_ENOMEM. */
 static inline int
 racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *init,
 	      struct racked *out)
@@ -49,7 +49,7 @@ racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *ini
 	return out->shard_set != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* What a shard has done, by what is known of it without a clock. */
+/* The work of a shard, as far as it is known without a clock. */
 static inline void
 racked_served(void *shard_set, uint32_t shard, struct fal_coord_served *out)
 {
@@ -57,7 +57,8 @@ racked_served(void *shard_set, uint32_t shard, struct fal_coord_served *out)
 	fal_shard_set_range(shard_set, shard, &first, &out->blocks);
 }
 
-/* Their coordinator, which reaches them by ops->shards where that is set.  FAL_ENOMEM. */
+/* Makes their coordinator, which reaches them by ops->shards if that is set.  FAL_ENOMEM.
+ */
 static inline int
 racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 	     struct racked *out)
@@ -72,7 +73,7 @@ racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }
 
-/* Both. */
+/* Makes both. */
 static inline int
 racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
 	   double now, struct racked *out)
@@ -96,7 +97,7 @@ racked_params(const struct racked *r)
 	return fal_shard_set_params(r->shard_set, fal_coord_status(r->coord).version);
 }
 
-/* The end, as falcon-ps makes it. */
+/* Ends a job as falcon-ps does. */
 static inline void
 racked_finish(const struct racked *r, double now, const char *why)
 {
@@ -112,7 +113,8 @@ racked_finish(const struct racked *r, double now, const char *why)
 	fal_coord_finish(r->coord, now, &result, why);
 }
 
-/* The exponents of a version, one for each block of the model; false: it is gone. */
+/* Returns the exponents of a version, one for each block of the model; false: the version
+ * is gone. */
 static inline bool
 racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 {
@@ -127,7 +129,7 @@ racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 	return true;
 }
 
-/* The tickets that were sent last, by session. */
+/* The last ticket of each session. */
 struct racked_tickets {
 	struct {
 		uint32_t peer;
@@ -144,7 +146,7 @@ racked_note(struct racked_tickets *t, uint32_t peer, const struct fal_msg *m)
 	t->v[at].is = m->ticket;
 }
 
-/* That of the session's contribution; false: it has none. */
+/* The ticket of the session's contribution; false: there is none. */
 static inline bool
 racked_ticket(const struct racked_tickets *t, uint32_t peer, uint64_t round, uint32_t seq,
 	      struct fal_msg_ticket *out)

@@ -1,8 +1,8 @@
-/* Tasks that are granted above become rounds and evaluations of the coordinator below,
- * and their results go back: a claim with its sum, or what an evaluation came to.
+/* Tasks granted above become rounds and evaluations of the coordinator below.  Their
+ * results go back up: a claim with its sum, or the result of an evaluation.
  *
- * Callbacks of the agent and of the coordinator only take notes, as neither may be called
- * back; fal_group_work carries them out. */
+ * Callbacks of the agent and of the coordinator only take notes, because neither may be
+ * called back; fal_group_work acts on the notes. */
 #include "server/group.h"
 
 #include "base/branch.h"
@@ -12,38 +12,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A task that a lane of the agent has, until it is finished there. */
+/* A task that a lane of the agent has, until the lane finishes it. */
 struct task {
 	struct fal_run run;
 	uint32_t lane;
-	bool asked;     /* the coordinator has it: */
-	uint64_t round; /* … as this round, if it is no test task */
-	bool claimed;   /* a member's claim won there */
-	bool done;      /* the round's sum was given, or the test task is evaluated */
-	bool unwanted;
+	bool is_started; /* the coordinator below has the task, */
+	uint64_t round;  /* … as this round, if it is no test task */
+	bool is_claimed; /* a member's claim has won */
+	bool is_done;    /* the round's sum was given, or the test task is evaluated */
+	bool is_unwanted;
 	struct fal_ran ran;
 };
 
-/* A version, as the level above counts them and as this one does.  Here each has a higher
- * number than those that came before, and none is of a line (base/branch.h), which is
- * nothing to members. */
-struct name {
-	uint64_t up, down;
+/* The number of a version in the job above and in the group below.  Below each version
+ * has a higher number than all earlier ones, and none belongs to a branch
+ * (base/branch.h): members know no branches. */
+struct version_name {
+	uint64_t above, below;
 };
 
 struct fal_group {
 	size_t params;
-	bool ready;              /* READY was said: it may grant */
-	uint32_t members, lanes; /* that were told of last */
-	int err;                 /* of something in a callback */
+	bool is_ready;           /* READY was sent: grants may come */
+	uint32_t members, lanes; /* as sent last */
+	int err;                 /* in a callback */
 	uint64_t steps;          /* results of members, so far */
 	struct task *task;
 	size_t tasks, task_cap;
-	struct name *name; /* of versions that the agent has */
+	struct version_name *name; /* of versions that the agent has */
 	size_t names, name_cap;
-	uint64_t next; /* above all numbers that versions have here */
-	/* The version that is being told of here; NULL: none is. */
-	const struct fal_whole *telling;
+	uint64_t next_below; /* higher than all numbers below */
+	/* The version that fal_group_whole announces below; NULL: none. */
+	const struct fal_whole *announced;
 };
 
 struct fal_group *
@@ -60,32 +60,32 @@ fal_group_may(const struct fal_rule *rule)
 	return !fal_rule_traits(rule).delta;
 }
 
-/* ---- who is here ------------------------------------------------------------------- */
+/* ---- members ----------------------------------------------------------------------- */
 
 enum fal_group_word
 fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t least,
 	       struct fal_msg *m)
 {
-	struct fal_coord_together are;
-	fal_coord_together(below, &are);
-	if (g->ready && are.workers == 0)
+	struct fal_coord_together all;
+	fal_coord_together(below, &all);
+	if (g->is_ready && all.workers == 0)
 		return FAL_GROUP_NOBODY;
-	if (!g->ready && are.workers > 0 && are.workers >= least) {
+	if (!g->is_ready && all.workers > 0 && all.workers >= least) {
 		*m = (struct fal_msg){ .type = FAL_MSG_READY,
-				       .ready.task_ns = are.task_ns,
+				       .ready.task_ns = all.task_ns,
 				       .ready.kernels = "a group" };
-		memcpy(m->ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
-		g->ready = true;
+		memcpy(m->ready.fingerprint, all.fingerprint, FAL_FINGERPRINT);
+		g->is_ready = true;
 		return FAL_GROUP_READY;
 	}
-	if (!g->ready || (are.workers == g->members && are.lanes == g->lanes))
+	if (!g->is_ready || (all.workers == g->members && all.lanes == g->lanes))
 		return FAL_GROUP_NOTHING;
 	*m = (struct fal_msg){ .type = FAL_MSG_CAPACITY,
-			       .capacity = { .members = are.workers,
-					     .lanes = are.lanes,
-					     .task_ns = are.task_ns } };
-	g->members = are.workers;
-	g->lanes = are.lanes;
+			       .capacity = { .members = all.workers,
+					     .lanes = all.lanes,
+					     .task_ns = all.task_ns } };
+	g->members = all.workers;
+	g->lanes = all.lanes;
 	return FAL_GROUP_MEMBERS;
 }
 
@@ -102,7 +102,7 @@ void
 fal_group_cancel(struct fal_group *g, uint32_t lane)
 {
 	for (size_t i = 0; i < g->tasks; i++)
-		g->task[i].unwanted |= g->task[i].lane == lane;
+		g->task[i].is_unwanted |= g->task[i].lane == lane;
 }
 
 uint64_t
@@ -111,35 +111,26 @@ fal_group_steps(const struct fal_group *g)
 	return g->steps;
 }
 
-static const struct name *
-name_of(const struct fal_group *g, uint64_t up)
+static const struct version_name *
+find_version_name(const struct fal_group *g, uint64_t above)
 {
 	for (size_t i = 0; i < g->names; i++)
-		if (g->name[i].up == up)
+		if (g->name[i].above == above)
 			return &g->name[i];
 	return NULL;
 }
 
-/* What the agent has forgotten nobody will ask for. */
-static void
-forget_names(struct fal_group *g, const struct fal_agent *a)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < g->names; i++)
-		if (fal_agent_has(a, g->name[i].up))
-			g->name[kept++] = g->name[i];
-	g->names = kept;
-}
-
-/* Names a version.  It keeps its number if that is above all numbers given so far. */
-static const struct name *
-add_name(struct fal_group *g, uint64_t up)
+/* Names a version.  The version keeps its number if that is higher than all numbers
+ * below. */
+static const struct version_name *
+add_version_name(struct fal_group *g, uint64_t above)
 {
 	FAL_XGROW(g->name, g->name_cap, g->names + 1);
-	const bool keeps = up >= g->next && fal_branch_of(up) == 0;
-	const struct name is = { .up = up, .down = keeps ? up : g->next };
-	g->next = is.down + 1;
-	g->name[g->names] = is;
+	const bool keeps = above >= g->next_below && fal_branch_of(above) == 0;
+	const struct version_name name = { .above = above,
+					   .below = keeps ? above : g->next_below };
+	g->next_below = name.below + 1;
+	g->name[g->names] = name;
 	return &g->name[g->names++];
 }
 
@@ -147,26 +138,31 @@ void
 fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		const struct fal_whole *v)
 {
-	forget_names(g, e->agent);
-	const struct name *is = name_of(g, v->version);
-	if (is == NULL)
-		is = add_name(g, v->version);
-	uint64_t oldest = is->down;
+	size_t kept = 0;
 	for (size_t i = 0; i < g->names; i++)
-		oldest = g->name[i].down < oldest ? g->name[i].down : oldest;
-	g->telling = v;
-	int err = fal_coord_newer(e->coord, e->s, is->down, oldest);
+		if (fal_agent_has(e->agent, g->name[i].above))
+			g->name[kept++] = g->name[i];
+	g->names = kept;
+	const struct version_name *name = find_version_name(g, v->version);
+	if (name == NULL)
+		name = add_version_name(g, v->version);
+	uint64_t oldest = name->below;
+	for (size_t i = 0; i < g->names; i++)
+		oldest = g->name[i].below < oldest ? g->name[i].below : oldest;
+	g->announced = v;
+	int err = fal_coord_newer(e->coord, e->s, name->below, oldest);
 	if (err == FAL_OK && v->keep)
-		err = fal_coord_eval_of(e->coord, e->s, is->down);
-	g->telling = NULL;
+		err = fal_coord_eval_of(e->coord, e->s, name->below);
+	g->announced = NULL;
 	g->err = g->err < 0 ? g->err : err;
 }
 
 static struct task *
-task_of(const struct fal_group *g, uint64_t round)
+find_task(const struct fal_group *g, uint64_t round)
 {
 	for (size_t i = 0; i < g->tasks; i++)
-		if (g->task[i].asked && !g->task[i].run.eval && g->task[i].round == round)
+		if (g->task[i].is_started && !g->task[i].run.eval &&
+		    g->task[i].round == round)
 			return &g->task[i];
 	return NULL;
 }
@@ -174,11 +170,11 @@ task_of(const struct fal_group *g, uint64_t round)
 void
 fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 {
-	struct task *t = task_of(g, is->round);
+	struct task *t = find_task(g, is->round);
 	g->steps++;
 	if (t == NULL)
 		return;
-	t->claimed = true;
+	t->is_claimed = true;
 	t->ran = (struct fal_ran){ .nonfinite = is->nonfinite,
 				   .loss = is->loss,
 				   .task_ns = is->task_ns };
@@ -189,9 +185,9 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 void
 fal_group_given(struct fal_group *g, uint64_t round)
 {
-	struct task *t = task_of(g, round);
+	struct task *t = find_task(g, round);
 	if (t != NULL)
-		t->done = true;
+		t->is_done = true;
 }
 
 void
@@ -200,11 +196,11 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 	g->steps++;
 	for (size_t i = 0; i < g->tasks; i++) {
 		struct task *t = &g->task[i];
-		const struct name *of = name_of(g, t->run.version);
-		if (!t->run.eval || of == NULL || of->down != m->evaluated.version ||
+		const struct version_name *name = find_version_name(g, t->run.version);
+		if (!t->run.eval || name == NULL || name->below != m->evaluated.version ||
 		    t->run.task != m->evaluated.task)
 			continue;
-		t->done = true;
+		t->is_done = true;
 		t->ran = (struct fal_ran){ .loss = m->evaluated.loss,
 					   .right = m->evaluated.right,
 					   .samples = m->evaluated.samples,
@@ -216,12 +212,12 @@ int
 fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 {
 	if (o->kind == FAL_ORDER_PUT) {
-		o->params = g->telling->params;
-		o->exps = g->telling->exps;
+		o->params = g->announced->params;
+		o->exps = g->announced->exps;
 	}
 	if (o->kind != FAL_ORDER_END || o->end != FAL_END_GIVE)
 		return FAL_OK;
-	struct task *t = task_of(g, o->round);
+	struct task *t = find_task(g, o->round);
 	if (t == NULL)
 		return FAL_ESTATE;
 	if (t->ran.sum == NULL)
@@ -230,67 +226,70 @@ fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 	return t->ran.sum != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* ---- carrying them out ------------------------------------------------------------- */
+/* ---- actions ----------------------------------------------------------------------- */
 
-/* Task i goes to the coordinator, where nothing of it can be made before this returns. */
+/* Gives task i to the coordinator below, which makes no result before this returns. */
 static int
-ask(struct fal_group *g, const struct fal_group_ends *e, size_t i)
+start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
-	const struct fal_run is = g->task[i].run;
-	const struct name *on = name_of(g, is.version);
-	const struct name *by = is.eval ? on : name_of(g, is.exponents);
-	g->task[i].asked = true;
+	const struct fal_run run = g->task[i].run;
+	const struct version_name *on = find_version_name(g, run.version);
+	const struct version_name *by =
+		run.eval ? on : find_version_name(g, run.exponents);
+	g->task[i].is_started = true;
 	if (on == NULL || by == NULL)
 		return FAL_EINVAL;
-	if (is.eval)
-		return fal_coord_eval(e->coord, e->s, on->down, is.task);
-	const struct fal_bring what = { .clock = is.clock,
-					.version = on->down,
-					.exponents = by->down,
-					.task = is.task };
+	if (run.eval)
+		return fal_coord_eval(e->coord, e->s, on->below, run.task);
+	const struct fal_bring what = { .clock = run.clock,
+					.version = on->below,
+					.exponents = by->below,
+					.task = run.task };
 	uint64_t round = 0;
 	int err = fal_coord_bring(e->coord, e->s, &what, &round);
 	g->task[i].round = round;
 	return err;
 }
 
-/* The agent hears of a task that is done, or that nobody wants any more. */
+/* Reports a task that is done, or unwanted, to the agent. */
 static int
-settle(const struct fal_group_ends *e, struct task *t)
+finish_task(const struct fal_group_ends *e, struct task *t)
 {
 	const struct fal_ran none = { .cancelled = true };
-	if (!t->unwanted)
+	if (!t->is_unwanted)
 		return fal_agent_finished(e->agent, e->ns, t->lane, &t->ran);
 	fal_sum_free(t->ran.sum);
 	int err = fal_agent_finished(e->agent, e->ns, t->lane, &none);
-	if (err == FAL_OK && t->asked && !t->run.eval && !t->done)
+	if (err == FAL_OK && t->is_started && !t->run.eval && !t->is_done)
 		err = fal_coord_unwanted(e->coord, e->s, t->round);
 	return err;
 }
 
-/* Passes once over all tasks; *any: something was done, so another pass is due. */
+/* Starts new tasks and finishes done ones, in one pass.  *any: something has changed, so
+ * another pass is due. */
 static int
-pass(struct fal_group *g, const struct fal_group_ends *e, bool *any)
+process_tasks(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
-		/* A member has pushed the sum and left without its claim: the task is
-		 * run once more, as long as its version is kept. */
-		const bool silent = t.done && !t.run.eval && !t.claimed && !t.unwanted;
-		t.ran.nonfinite |= silent;
-		if (silent && name_of(g, t.run.version) != NULL &&
-		    name_of(g, t.run.exponents) != NULL) {
+		/* A member that has pushed the sum has left without its claim: the task
+		 * runs once more, as long as its version is kept. */
+		const bool lacks_claim =
+			t.is_done && !t.run.eval && !t.is_claimed && !t.is_unwanted;
+		t.ran.nonfinite |= lacks_claim;
+		if (lacks_claim && find_version_name(g, t.run.version) != NULL &&
+		    find_version_name(g, t.run.exponents) != NULL) {
 			fal_sum_free(t.ran.sum);
 			t = g->task[i] = (struct task){ .run = t.run, .lane = t.lane };
 		}
-		*any |= t.done || t.unwanted || !t.asked;
-		if (t.done || t.unwanted) {
+		*any |= t.is_done || t.is_unwanted || !t.is_started;
+		if (t.is_done || t.is_unwanted) {
 			memmove(g->task + i, g->task + i + 1,
 				(--g->tasks - i) * sizeof(t));
-			err = settle(e, &t);
-		} else if (!t.asked) {
-			err = ask(g, e, i++);
+			err = finish_task(e, &t);
+		} else if (!t.is_started) {
+			err = start_task(g, e, i++);
 		} else {
 			i++;
 		}
@@ -305,7 +304,7 @@ fal_group_work(struct fal_group *g, const struct fal_group_ends *e)
 	int err = g->err;
 	while (any && err == FAL_OK) {
 		any = false;
-		err = pass(g, e, &any);
+		err = process_tasks(g, e, &any);
 		err = err == FAL_OK ? g->err : err;
 	}
 	return err;

@@ -1,10 +1,10 @@
-/* A group server: a coordinator below and one worker above, and what passes between them
- * (design.md, D50).
+/* A group server: the coordinator of a group's members, and the group's one worker in the
+ * job above (design.md, D50).
  *
- * Each task that the agent above is granted is a round of the coordinator below, and what
- * members make of it goes back: a claim with its sum.  No I/O, no clock: falcon-ps
- * drives it with a socket on either side, the simulator with a fake network.
- */
+ * Each task that the job above grants to the agent is a round of the coordinator below.
+ * The result of the members goes back up: a claim with its sum.  No I/O, no clock:
+ * falcon-ps drives the group with a socket on either side, the simulator with a fake
+ * network. */
 #ifndef FAL_SERVER_GROUP_H
 #define FAL_SERVER_GROUP_H
 
@@ -13,7 +13,7 @@
 
 struct fal_group; /* opaque */
 
-/* Whom it stands between, both borrowed for the call, and the time as each has it. */
+/* The two ends of the group, borrowed for the call, and the present time of each. */
 struct fal_group_ends {
 	struct fal_agent *agent;
 	struct fal_coord *coord;
@@ -21,48 +21,48 @@ struct fal_group_ends {
 	double s;    /* the coordinator's */
 };
 
-/* A group whose sums have so many parameters. */
+/* Makes a group for a model of `params` parameters. */
 struct fal_group *fal_group_new(size_t params);
 void fal_group_free(struct fal_group *g); /* may be NULL */
 
-/* Can there be a group server for a job that has this rule above?  Not if workers step
- * weights of their own. */
+/* Returns true if a job with this rule above may have group servers: workers must not
+ * step weights of their own. */
 bool fal_group_may(const struct fal_rule *rule);
 
-/* What is to be said above of those who are ready below, as one worker. */
+/* The next message to the job above about the members, which count as one worker. */
 enum fal_group_word {
-	FAL_GROUP_NOTHING, /* all is known */
-	FAL_GROUP_READY,   /* READY: there are as many as it takes to begin, */
-	FAL_GROUP_MEMBERS, /* CAPACITY: others are there, or more, or fewer */
-	FAL_GROUP_NOBODY,  /* nobody is left: the session above is to end */
+	FAL_GROUP_NOTHING, /* nothing has changed */
+	FAL_GROUP_READY,   /* READY: enough members are here to begin */
+	FAL_GROUP_MEMBERS, /* CAPACITY: the members have changed */
+	FAL_GROUP_NOBODY,  /* no member is left: end the session above */
 };
-/* `m` becomes the message, but for its incarnation; it is known from then on.  Before
- * READY there are to be `least`, or one. */
+/* Sets `m` to the message, without an incarnation; counts the message as sent.  Before
+ * READY there must be at least `least` members, and one. */
 enum fal_group_word fal_group_word(struct fal_group *g, const struct fal_coord *below,
 				   uint32_t least, struct fal_msg *m);
 
-/* ---- notes, taken while one of the two is in the midst of an event ---- */
+/* ---- callbacks: notes taken while one of the ends handles an event ---- */
 
-/* Of fal_agent_ops.  A version goes on to the members at once. */
+/* For fal_agent_ops.  A version goes on to the members at once. */
 void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run);
 void fal_group_cancel(struct fal_group *g, uint32_t lane);
 uint64_t fal_group_steps(const struct fal_group *g);
 void fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		     const struct fal_whole *v);
 
-/* Of fal_coord_ops. */
+/* For fal_coord_ops. */
 void fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is);
 void fal_group_given(struct fal_group *g, uint64_t round);
 void fal_group_evaluated(struct fal_group *g, const struct fal_msg *m);
 
-/* What an order needs beside what the coordinator knows: parameters, borrowed for the
- * call of fal_group_whole, or room for a sum.  FAL_ENOMEM. */
+/* Completes an order with pointers that the coordinator does not have: parameters,
+ * borrowed for the call of fal_group_whole, or memory for a sum.  FAL_ENOMEM. */
 int fal_group_order(struct fal_group *g, struct fal_shard_order *o);
 
-/* ---- and carried out, after each event ---- */
+/* ---- after each event ---- */
 
-/* Does what can be done; fal_agent_more may have something to send then.  0, or an error
- * for which both end. */
+/* Acts on the notes.  Afterwards fal_agent_more may have something to send.  Returns 0,
+ * or an error that must end both sessions. */
 int fal_group_work(struct fal_group *g, const struct fal_group_ends *e);
 
 #endif

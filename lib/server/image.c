@@ -1,4 +1,4 @@
-/* Images: lists of arrays. */
+/* Images: lists of named arrays. */
 #include "server/image.h"
 
 #include "base/err.h"
@@ -19,9 +19,9 @@ fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_
 	snprintf(a->name, sizeof(a->name), "%s", name);
 }
 
-/* Memory for a copy of the array: that of one of this name in `spare`, or new. */
+/* Returns memory for a copy of the array: that of the same array in `spare`, or new. */
 static void *
-room_for(const struct fal_image_array *a, struct fal_image *spare)
+image_array_memory(const struct fal_image_array *a, struct fal_image *spare)
 {
 	for (uint32_t i = 0; i < spare->arrays; i++) {
 		struct fal_image_array *s = &spare->array[i];
@@ -31,7 +31,7 @@ room_for(const struct fal_image_array *a, struct fal_image *spare)
 		s->p = NULL;
 		return p;
 	}
-	/* Not zeroed first: it may be large. */
+	/* Not zeroed: the array may be large. */
 	return FAL_TRY(MALLOC, NULL, malloc(a->bytes > 0 ? a->bytes : 1));
 }
 
@@ -42,7 +42,7 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < from->arrays; i++) {
 		const struct fal_image_array *a = &from->array[i];
-		void *p = room_for(a, m);
+		void *p = image_array_memory(a, m);
 		if (p == NULL) {
 			err = FAL_ENOMEM;
 			break;
@@ -65,10 +65,11 @@ fal_image_is_same(const struct fal_image_head *a, const struct fal_image_head *b
 	       a->held == b->held;
 }
 
-/* Where the blocks `of` begin in array `a` of the blocks `run`, and their bytes. */
+/* Returns the offset of the blocks `of` in array `a` of the blocks `run`, and sets
+ * *bytes. */
 static size_t
-part_of(const struct fal_image_array *a, const struct fal_image_run *run,
-	const struct fal_image_run *of, size_t *bytes)
+image_offset(const struct fal_image_array *a, const struct fal_image_run *run,
+	     const struct fal_image_run *of, size_t *bytes)
 {
 	const uint32_t skipped = of->first - run->first;
 	const size_t per = a->bytes / (a->floats ? run->values : run->count);
@@ -84,7 +85,7 @@ fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 	for (uint32_t i = 0; i < from->arrays; i++) {
 		const struct fal_image_array *a = &from->array[i];
 		size_t bytes;
-		const size_t at = part_of(a, run, of, &bytes);
+		const size_t at = image_offset(a, run, of, &bytes);
 		fal_image_add(out, a->name, a->floats, (char *)a->p + at, bytes);
 	}
 }
@@ -97,19 +98,13 @@ fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 	for (uint32_t i = 0; i < to->arrays && fits; i++) {
 		const struct fal_image_array *a = &to->array[i], *b = &part->array[i];
 		size_t bytes;
-		const size_t at = part_of(a, run, of, &bytes);
+		const size_t at = image_offset(a, run, of, &bytes);
 		fits = strcmp(a->name, b->name) == 0 && a->floats == b->floats &&
 		       bytes == b->bytes;
 		if (fits)
 			memcpy((char *)a->p + at, b->p, bytes);
 	}
 	return fits ? FAL_OK : FAL_EFORMAT;
-}
-
-static bool
-is_held(const struct fal_image_array *a)
-{
-	return strncmp(a->name, "held.", 5) == 0;
 }
 
 bool
@@ -119,8 +114,8 @@ fal_image_hold(struct fal_image *m, uint64_t version)
 		return true;
 	m->is.holds = true;
 	m->is.held = version;
-	/* What was held before stands last. */
-	while (m->arrays > 0 && is_held(&m->array[m->arrays - 1])) {
+	/* The arrays of the version held before stand last. */
+	while (m->arrays > 0 && strncmp(m->array[m->arrays - 1].name, "held.", 5) == 0) {
 		m->arrays--;
 		if (m->owned)
 			free(m->array[m->arrays].p);

@@ -1,12 +1,12 @@
-/* The parts of a store that others than its shard know: its image, what contributions
- * have brought, and what it has at most.
+/* The types of a store that code outside its shard uses: the image, the list of
+ * contributions, and the limits from which memory follows.
  *
- * An image is what a run of blocks is at a version: all that the versions to come depend
- * on, as named arrays and a few numbers, to be copied, kept and brought back.
+ * An image is the whole state of a run of blocks at one version: everything that later
+ * versions depend on, as named arrays and a few numbers.  Images can be copied, kept and
+ * restored.
  *
- * Each array is made of its blocks, one after the other, in the model's order: those of
- * all shards, one behind the other, are those of the model, however it is cut.
- */
+ * Each array consists of its blocks, in the model's order.  So the arrays of all shards,
+ * one after the other, are the arrays of the model, whatever the block map. */
 #ifndef FAL_SERVER_IMAGE_H
 #define FAL_SERVER_IMAGE_H
 
@@ -18,19 +18,19 @@
 
 enum {
 	FAL_IMAGE_NAME = 24,
-	FAL_IMAGE_OTHERS = 1024, /* lines, and slots, at most */
-	/* Versions that are kept at most, whatever an order says: those of the largest
-	 * slack, and those that are on their way. */
+	FAL_IMAGE_OTHERS = 1024, /* branches, and slots, at most */
+	/* The most versions that a store keeps, whatever an order says: the versions of
+	 * the largest slack, and those under way. */
 	FAL_KEPT_MAX = 72
 };
 
-/* The numbers; the same in all shards. */
+/* The numbers of an image.  They are equal in all shards. */
 struct fal_image_head {
 	uint64_t version;
-	uint64_t steps;        /* that the optimiser's state has had */
-	uint32_t olds;         /* versions before it that are kept, too */
-	uint32_t lines, slots; /* that there are; a snapshot has none */
-	bool holds;            /* there is a held version: */
+	uint64_t steps;        /* steps that the optimiser's state has had */
+	uint32_t olds;         /* kept versions before this one */
+	uint32_t lines, slots; /* counts; a snapshot has neither */
+	bool holds;            /* there is a held version, `held` */
 	uint64_t held;
 };
 
@@ -47,63 +47,65 @@ struct fal_image {
 	struct fal_image_array *array;
 	uint32_t arrays;
 	size_t cap;
-	bool owned; /* the arrays' bytes are its own */
+	bool owned; /* the image owns the arrays' bytes */
 };
 
-/* Appends an array that is borrowed. */
+/* Appends an array.  The image borrows `p`. */
 void fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
 		   size_t bytes);
-/* Makes `m` a copy of `from`, of its arrays, too.  What it was before, empty or a copy,
- * is memory for that: new memory costs several times as much as the copying.  FAL_ENOMEM,
- * and it is empty. */
+/* Makes `m` a copy of `from`, arrays included.  `m` is empty or an earlier copy, whose
+ * memory is used again: new memory costs several times as much as the copying.
+ * FAL_ENOMEM: `m` is then empty. */
 int fal_image_copy(struct fal_image *m, const struct fal_image *from);
 void fal_image_free(struct fal_image *m);
 
-/* A run of blocks, the last of which may have fewer values than the others. */
+/* A run of blocks.  The last block may have fewer values than the others. */
 struct fal_image_run {
 	uint32_t first, count;
 	size_t values;
 };
-/* Cuts the part of the blocks `of`, which are some of the blocks `run`, from the image
- * `from` of `run`: in `out`, which borrows the part. */
+/* Sets `out` to the part of the image `from` of the blocks `run` that belongs to the
+ * blocks `of`, a part of `run`. `out` borrows the arrays. */
 void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 		   const struct fal_image_run *of, struct fal_image *out);
-/* Are these the same numbers? */
+/* Returns true if both heads have equal numbers. */
 bool fal_image_is_same(const struct fal_image_head *a, const struct fal_image_head *b);
-/* What is so cut becomes a part of `to`, whose arrays are written.  FAL_EFORMAT: it has
- * other numbers or arrays. */
+/* Copies `part`, made by fal_image_cut with the same blocks, into the arrays of `to`.
+ * FAL_EFORMAT: the numbers or the arrays differ. */
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 		    const struct fal_image *part, const struct fal_image_run *of);
 
-/* Does the image have the held version as one of those that are kept? */
+/* Returns true if the held version is one of the kept versions. */
 static inline bool
 fal_image_keeps(const struct fal_image_head *is)
 {
 	return is->holds && is->held >= is->version - is->olds;
 }
-/* `version` was held when the image had been made: now it says so.  False: it has no such
- * version. */
+/* Marks `version` as held in an image made before.  Returns false if the image does not
+ * have that version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
 
-/* A contribution, the blocks that it has brought to a round, and, with checksums, their
- * checksum. */
+/* A contribution to a round: the number of blocks that the contribution has brought, and,
+ * with checksums, their checksum. */
 struct fal_brought {
 	struct fal_cid id;
 	uint32_t blocks;
 	uint64_t sum;
 };
 
-/* The most that a store has at a time, for whoever counts its bytes. */
+/* The most that a store holds at a time, to compute its bytes from. */
 struct fal_store_most {
-	uint32_t versions; /* versions kept, the newest with them, */
-	/* … and so many more, until the next one is whole everywhere: what a shard has of
-	 * the newest while it makes that, and what other shards may lack tasks of. */
+	uint32_t versions; /* kept versions, the newest included, */
+	/* … and further versions until every shard has the next one: the shard's own copy
+	 * of the newest version during an early step, and a version for which other
+	 * shards still lack tasks. */
 	uint32_t beyond;
-	uint32_t rounds; /* sums: of open ones, and what is collected of others */
+	uint32_t rounds; /* sums: of open rounds, and of collected ones */
 	uint32_t lines;
-	uint32_t pushers; /* that have a momentum of their own, if the optimiser has */
-	bool deltas;      /* the rounds bring changes of weights */
-	bool outer;       /* lines are pushed by an outer step */
+	uint32_t pushers; /* pushers with a momentum of their own, if the optimiser has
+			   * that */
+	bool deltas;      /* rounds bring changes of weights */
+	bool outer;       /* an outer optimiser steps what branches push */
 };
 
 #endif

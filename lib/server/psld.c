@@ -1,4 +1,4 @@
-/* Measurements of each clock, and the numbers of blocks that follow. */
+/* Measures shards clock by clock, and computes their numbers of blocks. */
 #include "server/psld.h"
 
 #include "base/mem.h"
@@ -11,23 +11,25 @@
 #include <string.h>
 
 enum {
-	MEMORY = 40,   /* measurements that are kept, while nothing changes */
-	NEWEST = 3,    /* of these, whose median tells a change */
-	RECENT = 6,    /* clocks in which what a shard was given shows */
+	MEMORY = 40,   /* measurements kept of an unchanged shard */
+	NEWEST = 3,    /* the newest of these, whose median shows a change */
+	RECENT = 6,    /* clocks in which the effect of new blocks shows */
 	CALM = 10,     /* clocks without a move before a trial */
-	HORIZON = 300, /* clocks for which a shard has no room, or is known */
-	HALVINGS = 100 /* beyond what a double can tell apart */
+	HORIZON = 300, /* clocks for which a shard counts as full, or as known */
+	HALVINGS = 100 /* more than the precision of a double */
 };
 
-static const double twice = 2;         /* a shard has changed: by this factor */
-static const double step = 0.2;        /* part of the blocks that may move at a time */
-static const double gain_least = 0.02; /* of a clock */
+static const double change_factor = 2;   /* the factor of a shard that has changed */
+static const double move_part_max = 0.2; /* part of the blocks that may move at a time */
+static const double gain_min = 0.02;     /* part of a clock */
 /* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
-static const double errors = 6;
-static const double never = 1e9, at_once = 1e-12; /* seconds: as good as */
-static const double rounding = 1e-9;              /* of a product that is divided again */
+static const double noise_factor = 6;
+static const double seconds_max = 1e9,
+		    seconds_min = 1e-12; /* seconds that stand for infinity and 0 */
+static const double rounding_slack =
+	1e-9; /* relative error of a product that is divided again */
 
-/* The last measurements, the newest last. */
+/* The last measurements, newest last. */
 struct series {
 	double v[MEMORY];
 	uint32_t n;
@@ -36,22 +38,23 @@ struct series {
 struct fal_psld {
 	struct shard {
 		uint32_t count;     /* blocks */
-		struct series each; /* seconds of one; */
-		double spread;      /* of these, before it changed; 0: not known */
+		struct series each; /* seconds of one block */
+		double spread;      /* of `each` before the last change; 0: unknown */
 		double waited;      /* in the last clock */
-		/* Until these clocks: what it was given shows; it has no room for more
-		 * than it `had` before; it is known, though it has none. */
-		uint64_t shows, full, known;
-		uint32_t had;
+		/* Clocks until which: the effect of new blocks shows; the shard is
+		 * full, with no room for more than `full_count` blocks; the shard
+		 * is known without having blocks. */
+		uint64_t shows_until, full_until, known_until;
+		uint32_t full_count;
 	} shard[FAL_PSLD_SHARDS];
 	uint32_t shards, blocks;
-	struct series clock; /* seconds, of those under this map in which nothing moved */
-	bool moves;          /* the coming clock moves blocks */
+	struct series clock; /* seconds of clocks under this map in which nothing moved */
+	bool moves;          /* blocks move in the coming clock */
 	uint64_t clocks;
-	struct shard *newcomer; /* that is tried, and not measured yet; NULL: none is */
-	uint32_t kept[FAL_PSLD_SHARDS]; /* blocks before that, */
-	double was;                     /* and a clock */
-	double seconds, spent;          /* of the job; in trials */
+	struct shard *newcomer; /* the shard on trial, not measured yet; NULL: none */
+	uint32_t count_before[FAL_PSLD_SHARDS]; /* blocks before the trial */
+	double clock_before;                    /* seconds of a clock before the trial */
+	double job_seconds, trial_seconds;      /* so far */
 };
 
 /* ---- measurements ------------------------------------------------------------------ */
@@ -65,53 +68,55 @@ series_add(struct series *s, double v)
 }
 
 static double
-median(const double *v, uint32_t n)
+series_median(const double *v, uint32_t n)
 {
 	double sorted[MEMORY];
 	memcpy(sorted, v, n * sizeof(*v));
 	return fal_quantile(sorted, n, 0.5);
 }
 
-/* The median of what they are off by, as a part of their median. */
+/* The median of the absolute deviations, as a part of the median. */
 static double
 series_spread(const struct series *s)
 {
 	double off[MEMORY] = { 0 };
-	const double mid = fmax(median(s->v, s->n), at_once);
+	const double mid = fmax(series_median(s->v, s->n), seconds_min);
 	for (uint32_t i = 0; i < s->n; i++)
 		off[i] = fabs(s->v[i] - mid);
-	return median(off, s->n) / mid;
+	return series_median(off, s->n) / mid;
 }
 
+/* Adds a clock's measurement of a shard, and detects a change of its speed. */
 static void
-measure(struct fal_psld *p, struct shard *s, const struct fal_psld_seen *seen)
+measure_shard(struct fal_psld *p, struct shard *s, const struct fal_psld_seen *seen)
 {
 	struct series *e = &s->each;
 	s->waited = seen->waited > 0 ? seen->waited : 0;
-	if (s->count == 0 && s->known <= p->clocks)
+	if (s->count == 0 && s->known_until <= p->clocks)
 		e->n = 0;
 	if (s->count == 0 || !(seen->took >= 0))
 		return;
-	series_add(e, fmin(fmax(seen->took, s->waited), never) / s->count);
+	series_add(e, fmin(fmax(seen->took, s->waited), seconds_max) / s->count);
 	if (e->n < 2 * NEWEST)
 		return;
 	const uint32_t old = e->n - NEWEST;
-	const double was = median(e->v, old), is = median(e->v + old, NEWEST);
-	if (is <= twice * was && was <= twice * is) {
+	const double was = series_median(e->v, old),
+		     is = series_median(e->v + old, NEWEST);
+	if (is <= change_factor * was && was <= change_factor * is) {
 		s->spread = series_spread(e);
 		return;
 	}
 	memmove(e->v, e->v + old, NEWEST * sizeof(*e->v));
 	e->n = NEWEST;
-	if (is > was && s->shows > p->clocks)
-		s->full = p->clocks + HORIZON;
+	if (is > was && s->shows_until > p->clocks)
+		s->full_until = p->clocks + HORIZON;
 }
 
 /* ---- numbers of blocks ------------------------------------------------------------- */
 
-/* Blocks that the shard does in `t` seconds. */
+/* The blocks that a shard processes in `t` seconds. */
 static uint32_t
-room(double cost, uint32_t most, double t)
+blocks_in(double cost, uint32_t most, double t)
 {
 	return (uint32_t)fmin(floor(t / cost), most);
 }
@@ -124,35 +129,37 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 	uint64_t sum = 0;
 	for (uint32_t i = 0; i < n; i++)
 		if (isfinite(cost[i]))
-			high = fmax(high, blocks * cost[i] * (1 + rounding));
+			high = fmax(high, blocks * cost[i] * (1 + rounding_slack));
 	for (int k = 0; k <= HALVINGS + 1; k++) {
 		t = k == 0 || k > HALVINGS ? high : low + (high - low) / 2;
 		sum = 0;
 		for (uint32_t i = 0; i < n; i++)
-			sum += to[i] = room(cost[i], most != NULL ? most[i] : blocks, t);
+			sum += to[i] =
+				blocks_in(cost[i], most != NULL ? most[i] : blocks, t);
 		if (k == 0 && sum < blocks)
 			return (double)INFINITY;
 		*(sum >= blocks ? &high : &low) = t;
 	}
-	/* The last blocks are too many: the shards that are done last give them up. */
+	/* The sum may be a few blocks too large: the slowest shards give them up. */
 	for (; sum > blocks; sum--) {
-		uint32_t last = 0;
+		uint32_t slowest = 0;
 		for (uint32_t i = 1; i < n; i++)
-			if (to[i] > 0 &&
-			    (to[last] == 0 || to[i] * cost[i] > to[last] * cost[last]))
-				last = i;
-		to[last]--;
+			if (to[i] > 0 && (to[slowest] == 0 ||
+					  to[i] * cost[i] > to[slowest] * cost[slowest]))
+				slowest = i;
+		to[slowest]--;
 	}
 	return high;
 }
 
-/* A shard has one run of blocks, in the order of the shards, and whatever is between two
- * of them moves along: so ends of runs come nearer to those by `to`, all by the same
- * part, which is all of the way unless too much would move. */
+/* Limits the move to the numbers `to`. Each shard has one run of blocks, in the order of
+ * the shards, so whatever lies between two runs moves, too.  Therefore the ends of all
+ * runs go the same part of the way to their place in `to`: all of the way unless too much
+ * would move. */
 static void
 limit_step(const struct fal_psld *p, uint32_t *to)
 {
-	const double most = fmax(step * p->blocks - p->shards, 1);
+	const double most = fmax(move_part_max * p->blocks - p->shards, 1);
 	double end = 0, want = 0, moves = 0, last = 0;
 	for (uint32_t i = 0; i < p->shards; i++) {
 		end += p->shard[i].count;
@@ -164,7 +171,7 @@ limit_step(const struct fal_psld *p, uint32_t *to)
 	for (uint32_t i = 0; i < p->shards; i++) {
 		end += p->shard[i].count;
 		want += to[i];
-		/* Rounded away from where it is, so that it gets there. */
+		/* Rounded away from the present end, so that the end arrives some day. */
 		const double at =
 			end + copysign(ceil(part * fabs(want - end)), want - end);
 		to[i] = (uint32_t)(at - last);
@@ -178,44 +185,45 @@ set_counts(struct fal_psld *p, const uint32_t *to)
 	for (uint32_t i = 0; i < p->shards; i++) {
 		struct shard *s = &p->shard[i];
 		if (to[i] > s->count) {
-			s->had = s->shows > p->clocks ? s->had : s->count;
-			s->shows = p->clocks + RECENT;
+			if (s->shows_until <= p->clocks)
+				s->full_count = s->count;
+			s->shows_until = p->clocks + RECENT;
 		}
 		if (to[i] == 0 && s->count > 0)
-			s->known = p->clocks + HORIZON;
+			s->known_until = p->clocks + HORIZON;
 		s->count = to[i];
 	}
 	p->clock.n = 0;
 	p->moves = true;
 }
 
-/* A quarter of a mean share. */
+/* The blocks of a trial: a quarter of a mean share. */
 static uint32_t
-probe(const struct fal_psld *p)
+trial_count(const struct fal_psld *p)
 {
 	uint32_t busy = 0;
 	for (uint32_t i = 0; i < p->shards; i++)
 		busy += p->shard[i].count > 0;
-	assert(busy > 0); /* somebody has the blocks */
+	assert(busy > 0); /* some shard has the blocks */
 	return 1 + p->blocks / (4 * busy);
 }
 
-/* Seconds of a block on each shard (INFINITY: a shard without blocks that was not
- * measured), and how many blocks it may have.  False: too little is known of a shard that
- * has some. */
+/* Computes, for each shard, the seconds of a block (INFINITY: a shard without blocks that
+ * was not measured) and the most blocks that the shard may have.  Returns false if some
+ * shard with blocks was measured too rarely. */
 static bool
-costs(const struct fal_psld *p, double *cost, uint32_t *most)
+compute_costs(const struct fal_psld *p, double *cost, uint32_t *most)
 {
 	for (uint32_t i = 0; i < p->shards; i++) {
 		const struct shard *s = &p->shard[i];
 		const bool known = s->each.n >= NEWEST;
 		if (s->count > 0 && !known)
 			return false;
-		cost[i] = known ? fmax(median(s->each.v, s->each.n), at_once)
+		cost[i] = known ? fmax(series_median(s->each.v, s->each.n), seconds_min)
 				: (double)INFINITY;
-		most[i] = s->full > p->clocks ? s->had
-			  : s->count > 0      ? 2 * s->count
-					      : probe(p);
+		most[i] = s->full_until > p->clocks ? s->full_count
+			  : s->count > 0            ? 2 * s->count
+						    : trial_count(p);
 	}
 	return true;
 }
@@ -223,9 +231,9 @@ costs(const struct fal_psld *p, double *cost, uint32_t *most)
 static enum fal_psld_act
 exploit(struct fal_psld *p, double seconds)
 {
-	double cost[FAL_PSLD_SHARDS], now = 0, waited = 0, noise = gain_least * seconds;
+	double cost[FAL_PSLD_SHARDS], now = 0, waited = 0, noise = gain_min * seconds;
 	uint32_t most[FAL_PSLD_SHARDS], to[FAL_PSLD_SHARDS];
-	if (!costs(p, cost, most))
+	if (!compute_costs(p, cost, most))
 		return FAL_PSLD_STAY;
 	for (uint32_t i = 0; i < p->shards; i++) {
 		const struct shard *s = &p->shard[i];
@@ -233,15 +241,16 @@ exploit(struct fal_psld *p, double seconds)
 			continue;
 		now = fmax(now, s->count * cost[i]);
 		waited = fmax(waited, s->waited);
-		/* Right after a change some are of a clock in which it came. */
+		/* Right after a change some measurements belong to the clock of the
+		 * change. */
 		const double spread = s->each.n < 2 * NEWEST && s->spread > 0
 					      ? s->spread
 					      : series_spread(&s->each);
-		noise = fmax(noise,
-			     errors * spread * s->count * cost[i] / sqrt(s->each.n));
+		noise = fmax(noise, noise_factor * spread * s->count * cost[i] /
+					    sqrt(s->each.n));
 	}
 	double best = fal_psld_level(cost, most, p->shards, p->blocks, to);
-	if (isinf(best)) /* no room: then by what they take */
+	if (isinf(best)) /* no room: ignore the limits */
 		best = fal_psld_level(cost, NULL, p->shards, p->blocks, to);
 	if (!(fmin(now - best, waited) > noise))
 		return FAL_PSLD_STAY;
@@ -252,59 +261,61 @@ exploit(struct fal_psld *p, double seconds)
 
 /* ---- trials ------------------------------------------------------------------------ */
 
-/* A shard that stands by, and is not known, gets some blocks of all others. */
+/* Starts a trial: an unknown standby shard gets some blocks of all others. */
 static enum fal_psld_act
 explore(struct fal_psld *p)
 {
 	double cost[FAL_PSLD_SHARDS];
 	uint32_t most[FAL_PSLD_SHARDS], to[FAL_PSLD_SHARDS], i = 0;
-	const uint32_t gets = probe(p);
+	const uint32_t gets = trial_count(p);
 	while (i < p->shards && (p->shard[i].count > 0 || p->shard[i].each.n > 0))
 		i++;
-	p->was = median(p->clock.v, p->clock.n);
+	p->clock_before = series_median(p->clock.v, p->clock.n);
 	if (i == p->shards || p->clock.n < CALM || gets >= p->blocks ||
-	    p->spent + p->was > FAL_PSLD_BUDGET * p->seconds || !costs(p, cost, most))
+	    p->trial_seconds + p->clock_before > FAL_PSLD_BUDGET * p->job_seconds ||
+	    !compute_costs(p, cost, most))
 		return FAL_PSLD_STAY;
 	fal_psld_level(cost, NULL, p->shards, p->blocks - gets, to);
 	to[i] = gets;
 	p->newcomer = &p->shard[i];
 	for (i = 0; i < p->shards; i++)
-		p->kept[i] = p->shard[i].count;
+		p->count_before[i] = p->shard[i].count;
 	set_counts(p, to);
 	return FAL_PSLD_OUT;
 }
 
-/* The new shard is to be measured, unless that takes too long: then all is as before, and
- * the shard is known as one that is of no use. */
+/* Goes on with the trial, unless it takes too long: then restores the numbers before the
+ * trial, and notes the shard as useless. */
 static enum fal_psld_act
-judge(struct fal_psld *p, double seconds)
+check_trial(struct fal_psld *p, double seconds)
 {
 	struct shard *s = p->newcomer;
-	p->spent += fmax(seconds - p->was, 0);
-	if (p->spent <= FAL_PSLD_BUDGET * p->seconds && s->shows > p->clocks)
+	p->trial_seconds += fmax(seconds - p->clock_before, 0);
+	if (p->trial_seconds <= FAL_PSLD_BUDGET * p->job_seconds &&
+	    s->shows_until > p->clocks)
 		return FAL_PSLD_STAY;
 	s->each.n = 0;
 	while (s->each.n < NEWEST)
-		series_add(&s->each, never);
+		series_add(&s->each, seconds_max);
 	p->newcomer = NULL;
-	set_counts(p, p->kept);
+	set_counts(p, p->count_before);
 	return FAL_PSLD_BACK;
 }
 
-/* ---- all of it --------------------------------------------------------------------- */
+/* ---- clocks ---------------------------------------------------------------------- */
 
 enum fal_psld_act
 fal_psld_clock(struct fal_psld *p, double seconds, const struct fal_psld_seen *seen)
 {
-	p->seconds += seconds;
+	p->job_seconds += seconds;
 	p->clocks++;
 	for (uint32_t i = 0; i < p->shards; i++)
-		measure(p, &p->shard[i], &seen[i]);
+		measure_shard(p, &p->shard[i], &seen[i]);
 	if (!p->moves)
 		series_add(&p->clock, seconds);
 	p->moves = false;
 	if (p->newcomer != NULL && p->newcomer->each.n < NEWEST)
-		return judge(p, seconds);
+		return check_trial(p, seconds);
 	p->newcomer = NULL;
 	const enum fal_psld_act act = exploit(p, seconds);
 	return act == FAL_PSLD_STAY ? explore(p) : act;

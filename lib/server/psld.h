@@ -1,27 +1,27 @@
-/* How many blocks each shard should have, by what workers waited for: after C. Chen et
- * al., "Elastic Parameter Server Load Distribution in Deep Learning Clusters", SoCC 2020,
- * which exploits what was measured and explores what was not.  Its rules are not public;
- * these are ours.
+/* Parameter server load distribution: how many blocks each shard should have, by the time
+ * that workers waited for each shard.  After C. Chen et al., "Elastic Parameter Server
+ * Load Distribution in Deep Learning Clusters", SoCC 2020, which exploits measurements
+ * and explores where there are none.  The paper's rules are not public; these rules are
+ * ours.
  *
- * Times of clocks in, numbers of blocks out.  A shard is as fast as workers saw it,
- * whatever it says of itself.  A shard without a block stands by.
+ * Input: times of clocks.  Output: numbers of blocks.  A shard is as fast as workers
+ * measured it, whatever it says of itself.  A shard without a block is on standby.
  *
- * Exploit: the slowest shard is to be done soonest, at what a block took on each.  At
- * most a fifth of the blocks moves at a time, and no shard gets more than twice what it
- * has.  A gain counts up to what workers waited; nothing moves for less than 2 % of a
- * clock, or than the medians may be wrong by.
+ * Exploit: place blocks so that the slowest shard finishes soonest, at the measured time
+ * of a block on each shard.  At most a fifth of the blocks moves at a time, and no shard
+ * gets more than twice its blocks.  A gain counts up to the time that workers waited.
+ * Nothing moves for less than 2 % of a clock, or for less than the error of the medians.
  *
- * Explore: where nothing is to be gained, a shard that stands by, and was not measured in
- * the last 300 clocks, gets a quarter of a mean share.  When that was measured it is
- * exploited; when all trials together have taken 2 % of the job's seconds the blocks go
- * back.
+ * Explore: if no gain is left, a standby shard that was not measured in the last 300
+ * clocks gets a quarter of a mean share, and is exploited once measured.  When all trials
+ * together have taken 2 % of the job's seconds, the blocks go back.
  *
- * A shard has changed when the median of three clocks is twice or half that of those
- * before: these are forgotten.  A shard that was given blocks and takes twice as long for
- * each then has no room for more than it had, for 300 clocks.
+ * A shard has changed when the median of its last three clocks is twice or half the
+ * median before; the earlier measurements are then dropped.  A shard that was given
+ * blocks and then takes twice as long for each block is full: for 300 clocks it gets no
+ * more than it had.
  *
- * Pure: no I/O, no clock.
- */
+ * Pure: no I/O, no clock. */
 #ifndef FAL_SERVER_PSLD_H
 #define FAL_SERVER_PSLD_H
 
@@ -32,40 +32,40 @@ enum { FAL_PSLD_SHARDS = 64 };
 /* The part of the job's seconds that trials may take together. */
 #define FAL_PSLD_BUDGET 0.02
 
-/* A shard in a clock, as the middle worker saw it. */
+/* A shard in one clock, as the median worker measured it. */
 struct fal_psld_seen {
-	/* Seconds until the shard had all that workers pushed, and they had all of its
-	 * blocks, without what moving took; NAN: it had none, or nobody can say */
+	/* Seconds until the shard had all pushes of the workers, and they had all of its
+	 * blocks, without the time of moves; NAN: no blocks, or not measured */
 	double took;
-	double waited; /* of these, those in which workers did nothing else */
+	double waited; /* of these, seconds in which workers did nothing else */
 };
 
-/* What follows from a clock. */
+/* The decision after a clock. */
 enum fal_psld_act {
-	FAL_PSLD_STAY, /* all have what they had */
+	FAL_PSLD_STAY, /* no change */
 	FAL_PSLD_PLACE,
-	FAL_PSLD_OUT, /* one shard more is tried, */
-	FAL_PSLD_BACK /* and has none again: that took too long */
+	FAL_PSLD_OUT, /* a trial of one more shard begins */
+	FAL_PSLD_BACK /* the trial took too long: the blocks go back */
 };
 
 struct fal_psld; /* opaque */
 
-/* Shards, those that stand by, too, and their blocks. */
+/* `count`: the blocks of each shard, standby shards included. */
 struct fal_psld *fal_psld_new(const uint32_t *count, uint32_t shards);
 void fal_psld_free(struct fal_psld *p);
 
-/* A clock is over, of so many seconds; `seen`: of each shard.  Unless the answer is
- * FAL_PSLD_STAY other numbers hold from the next clock on. */
+/* Takes the measurements of a clock of `seconds`; `seen`: by shard.  Unless the answer is
+ * FAL_PSLD_STAY, fal_psld_count changes from the next clock on. */
 enum fal_psld_act fal_psld_clock(struct fal_psld *p, double seconds,
 				 const struct fal_psld_seen *seen);
 
-/* How many blocks the shard is to have. */
+/* Returns the number of blocks that the shard is to have. */
 uint32_t fal_psld_count(const struct fal_psld *p, uint32_t shard);
 
-/* Divides `blocks` among n shards, into `to`, so that the slowest shard is done soonest:
- * a block takes shard i cost[i] > 0 seconds (INFINITY: the shard gets none), and the
- * shard may have most[i] blocks (NULL: all).  Returns the seconds of the slowest shard;
- * INFINITY: there is no room for all blocks. */
+/* Divides `blocks` among n shards, into `to`, so that the slowest shard finishes soonest.
+ * A block takes shard i cost[i] > 0 seconds (INFINITY: the shard gets none), and shard i
+ * may have most[i] blocks (NULL: all). Returns the seconds of the slowest shard;
+ * INFINITY: the shards have no room for all blocks. */
 double fal_psld_level(const double *cost, const uint32_t *most, uint32_t n,
 		      uint32_t blocks, uint32_t *to);
 

@@ -1,4 +1,4 @@
-/* Open rounds: the sum of each, and which contribution brought which block. */
+/* Open rounds: the sum of each round, and which contribution brought which block. */
 #include "server/store_priv.h"
 
 #include "base/err.h"
@@ -9,25 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void
-forget_entries(struct round *r)
-{
-	for (uint32_t i = 0; i < r->entries; i++) {
-		free(r->entry[i].seen);
-		free(r->entry[i].inherited);
-		free(r->entry[i].sums);
-	}
-	r->entries = 0;
-}
-
-/* The place in s->open where the round of this number stands, or belongs. */
+/* The index in s->open where the round of this number stands, or belongs. */
 static size_t
-round_place(const struct fal_store *s, uint64_t number)
+round_index(const struct fal_store *s, uint64_t number)
 {
 	size_t low = 0, high = s->open.n;
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
-		if (s->open.v[mid]->is.round < number)
+		if (s->open.v[mid]->conf.round < number)
 			low = mid + 1;
 		else
 			high = mid;
@@ -38,64 +27,65 @@ round_place(const struct fal_store *s, uint64_t number)
 struct round *
 round_find(const struct fal_store *s, uint64_t number)
 {
-	size_t at = round_place(s, number);
-	bool is = at < s->open.n && s->open.v[at]->is.round == number;
-	return is ? s->open.v[at] : NULL;
+	size_t at = round_index(s, number);
+	bool found = at < s->open.n && s->open.v[at]->conf.round == number;
+	return found ? s->open.v[at] : NULL;
 }
 
 /* ---- contributions ------------------------------------------------------------- */
 
-/* The place where the entry of `id` stands, or belongs. */
+/* The index where the share of `id` stands, or belongs. */
 static size_t
-entry_place(const struct round *r, struct fal_cid id)
+share_index(const struct round *r, struct fal_cid id)
 {
 	uint64_t key;
 	_Static_assert(sizeof(key) == sizeof(id), "an id is a number");
 	memcpy(&key, &id, sizeof(key));
-	return fal_sorted_place64(r->entry, r->entries, sizeof(*r->entry), key);
+	return fal_sorted_place64(r->share, r->shares, sizeof(*r->share), key);
 }
 
-static struct entry *
-find(const struct round *r, struct fal_cid id)
+static struct share *
+share_find(const struct round *r, struct fal_cid id)
 {
-	const size_t at = entry_place(r, id);
-	const bool is = at < r->entries && fal_cid_eq(r->entry[at].id, id);
-	return is ? &r->entry[at] : NULL;
+	const size_t at = share_index(r, id);
+	const bool found = at < r->shares && fal_cid_eq(r->share[at].id, id);
+	return found ? &r->share[at] : NULL;
 }
 
 static bool
-bit(const uint8_t *bits, uint32_t i)
+has_bit(const uint8_t *bits, uint32_t i)
 {
 	return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
 }
 
-/* The entry of `id`, made if it is new.  FAL_ESTATE: what it fills is not fenced. */
+/* Finds or adds the share of `id`.  FAL_ESTATE: the contribution `fills` is not fenced.
+ */
 static int
-enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_cid fills,
-      struct entry **out)
+share_find_or_add(const struct fal_store *s, struct round *r, struct fal_cid id,
+		  struct fal_cid fills, struct share **out)
 {
 	const uint32_t bytes = (s->blocks + 7) / 8;
-	*out = find(r, id);
+	*out = share_find(r, id);
 	if (*out != NULL)
 		return FAL_OK;
-	struct entry *from = fills.worker != 0 ? find(r, fills) : NULL;
-	if (fills.worker != 0 && (from == NULL || !from->fenced))
+	struct share *from = fills.worker != 0 ? share_find(r, fills) : NULL;
+	if (fills.worker != 0 && (from == NULL || !from->is_fenced))
 		return FAL_ESTATE;
-	struct entry e = { .id = id, .seen = fal_xcalloc(bytes, 1) };
+	struct share e = { .id = id, .received = fal_xcalloc(bytes, 1) };
 	if (s->conf.checksums)
-		e.sums = fal_xcalloc(s->blocks, sizeof(*e.sums));
-	if (from != NULL) { /* all that it and what it fills have brought */
+		e.checksums = fal_xcalloc(s->blocks, sizeof(*e.checksums));
+	if (from != NULL) {
 		e.inherited = fal_xcalloc(bytes, 1);
 		for (uint32_t i = 0; i < bytes; i++)
 			e.inherited[i] =
-				from->seen[i] |
+				from->received[i] |
 				(from->inherited != NULL ? from->inherited[i] : 0);
-		e.have = from->have;
+		e.n_counted = from->n_counted;
 	}
-	const size_t at = entry_place(r, id);
-	FAL_XGROW(r->entry, r->entry_cap, (size_t)r->entries + 1);
-	*out = &r->entry[at];
-	memmove(*out + 1, *out, (r->entries++ - at) * sizeof(**out));
+	const size_t at = share_index(r, id);
+	FAL_XGROW(r->share, r->share_cap, (size_t)r->shares + 1);
+	*out = &r->share[at];
+	memmove(*out + 1, *out, (r->shares++ - at) * sizeof(**out));
 	**out = e;
 	return FAL_OK;
 }
@@ -105,75 +95,64 @@ enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_
 uint64_t
 round_checksum(const struct fal_store *s, const struct round *r, uint32_t b)
 {
-	return fal_sum_checksum(r->sum, b, s->conf.first + b, r->is.seed);
+	return fal_sum_checksum(r->sum, b, s->conf.first + b, r->conf.seed);
 }
 
-/* The entries' checksums of block b. */
-static uint64_t
-checksums(const struct round *r, uint32_t b)
-{
-	uint64_t all = 0;
-	for (uint32_t i = 0; i < r->entries; i++)
-		all += r->entry[i].sums[b];
-	return all;
-}
-
-/* A record's addition to a block, as its checksum. */
-struct added {
-	uint32_t block;
-	uint64_t checksum; /* of its values, in the quantum of `exponent` */
-	int exponent, was; /* of the record; of the block before */
-	bool rounding;     /* something was rounded: checksums are not linear there */
-};
-
-/* Notes it, in the quantum that the block now has. */
+/* Updates the shares' checksums of a block after the record `rec` of share `e` was added:
+ * the block had the exponent `exponent_before`.  Checksums are not linear if the addition
+ * rounded something (`is_rounded`). */
 static void
-note_sum(const struct fal_store *s, struct round *r, struct entry *e,
-	 const struct added *by)
+update_checksums(const struct fal_store *s, struct round *r, struct share *e,
+		 const struct fal_bfp_rec *rec, int exponent_before, bool is_rounded)
 {
-	const uint32_t b = by->block;
+	const uint32_t b = rec->block;
 	/* Values shifted by k bits have their checksum shifted, too, modulo 2^64. */
-	const int k = by->was - r->exps[b], up = by->exponent - r->exps[b];
-	for (uint32_t i = 0; i < r->entries && k > 0; i++)
-		r->entry[i].sums[b] = k < 64 ? r->entry[i].sums[b] << k : 0;
-	if (by->rounding)
-		e->sums[b] = round_checksum(s, r, b) - checksums(r, b);
+	const int k = exponent_before - r->exps[b], up = rec->exponent - r->exps[b];
+	uint64_t others = 0;
+	for (uint32_t i = 0; i < r->shares; i++) {
+		uint64_t *sum = &r->share[i].checksums[b];
+		if (k > 0)
+			*sum = k < 64 ? *sum << k : 0;
+		others += *sum;
+	}
+	if (is_rounded)
+		e->checksums[b] = round_checksum(s, r, b) - others;
 	else
-		e->sums[b] = up < 64 ? by->checksum << (up > 0 ? up : 0) : 0;
+		e->checksums[b] = up < 64 ? fal_bfp_rec_checksum(rec, s->conf.first + b,
+								 r->conf.seed)
+						    << (up > 0 ? up : 0)
+					  : 0;
 }
 
-/* The block has so many tasks more. */
 static void
 count_tasks(struct round *r, uint32_t b, uint32_t tasks)
 {
-	r->counted[b] += tasks;
-	if (r->counted[b] == r->is.tasks)
-		r->left--;
+	assert(tasks <= r->conf.tasks - r->tasks_counted[b]); /* design.md, I2 */
+	r->tasks_counted[b] += tasks;
+	if (r->tasks_counted[b] == r->conf.tasks)
+		r->blocks_left--;
 }
 
+/* Adds the record to the sum, and counts its tasks. */
 static int
-count(struct fal_store *s, struct round *r, struct entry *e,
-      const struct fal_bfp_rec *rec, uint32_t tasks)
+add_record(struct fal_store *s, struct round *r, struct share *e,
+	   const struct fal_bfp_rec *rec, uint32_t tasks)
 {
-	const uint32_t b = rec->block;
-	struct added by = { .block = b, .exponent = rec->exponent, .was = r->exps[b] };
-	int got = r->is.kind == FAL_KIND_GRAD && !r->is.mixed
+	const int exponent_before = r->exps[rec->block];
+	int got = r->conf.kind == FAL_KIND_GRAD && !r->conf.mixed
 			  ? fal_sum_add_rec(r->sum, rec)
-			  : fal_sum_add_rec_aligned(r->sum, &r->exps[b], rec);
+			  : fal_sum_add_rec_aligned(r->sum, &r->exps[rec->block], rec);
 	if (got < 0)
 		return got;
-	if (s->conf.checksums) {
-		by.checksum = fal_bfp_rec_checksum(rec, s->conf.first + b, r->is.seed);
-		by.rounding = got > 0;
-		note_sum(s, r, e, &by);
-	}
-	count_tasks(r, b, tasks);
+	if (s->conf.checksums)
+		update_checksums(s, r, e, rec, exponent_before, got > 0);
+	count_tasks(r, rec->block, tasks);
 	return FAL_OK;
 }
 
 /* The exponent of the record's largest value, roughly. */
 static int8_t
-magnitude(const struct fal_bfp_rec *rec)
+record_exponent(const struct fal_bfp_rec *rec)
 {
 	const uint64_t bound = fal_bfp_rec_bound(rec);
 	if (bound == 0)
@@ -182,18 +161,27 @@ magnitude(const struct fal_bfp_rec *rec)
 	return (int8_t)(e < INT8_MAX ? e : INT8_MAX);
 }
 
-/* Can the record be what it says? */
+/* Checks that honest tasks can have made the record. */
 static int
-plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp_rec *rec,
-	  uint32_t tasks)
+check_record(const struct fal_store *s, const struct round *r,
+	     const struct fal_bfp_rec *rec, uint32_t tasks)
 {
-	if (r->is.kind == FAL_KIND_DELTA)
+	if (r->conf.kind == FAL_KIND_DELTA)
 		return fal_bfp_rec_check_delta(rec);
-	const struct range *had = &s->range[rec->block];
-	if (r->is.mixed ? rec->exponent < had->least || rec->exponent > had->most
-			: rec->exponent != r->exps[rec->block])
+	const struct exp_range *had = &s->exp_range[rec->block];
+	if (r->conf.mixed ? rec->exponent < had->min || rec->exponent > had->max
+			  : rec->exponent != r->exps[rec->block])
 		return FAL_EINVAL;
 	return fal_bfp_rec_check(rec, tasks, fal_bfp_room(s->conf.tasks));
+}
+
+void
+round_queue_early(struct fal_store *s, const struct round *r, uint32_t b)
+{
+	struct early_step *m = s->early;
+	assert(r->tasks_counted[b] == r->conf.tasks);
+	if (m->is_active && r->conf.round == m->how.round && m->n_ready < s->blocks)
+		m->ready[m->n_ready++] = b;
 }
 
 int
@@ -205,36 +193,37 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	const uint32_t tasks = from->tasks;
 	if (r == NULL)
 		return FAL_ESTATE;
-	struct entry *e = find(r, from->id);
-	if (e != NULL && e->fenced)
+	struct share *e = share_find(r, from->id);
+	if (e != NULL && e->is_fenced)
 		return FAL_EFENCED;
 	const uint32_t b = rec->block -= s->conf.first;
-	if (tasks == 0 || tasks > r->is.tasks || b >= s->blocks)
+	if (tasks == 0 || tasks > r->conf.tasks || b >= s->blocks)
 		return FAL_EINVAL;
-	int err = plausible(s, r, rec, tasks);
+	int err = check_record(s, r, rec, tasks);
 	if (err == FAL_OK)
-		err = enter(s, r, from->id, from->fills, &e);
+		err = share_find_or_add(s, r, from->id, from->fills, &e);
 	if (err < 0)
 		return err;
-	if (bit(e->seen, b))
+	if (has_bit(e->received, b))
 		return FAL_EEXIST;
-	const bool inherited = bit(e->inherited, b);
+	const bool inherited = has_bit(e->inherited, b);
 	if ((e->tasks != 0 && e->tasks != tasks) ||
-	    (!inherited && tasks > r->is.tasks - r->counted[b]))
+	    (!inherited && tasks > r->conf.tasks - r->tasks_counted[b]))
 		return FAL_EINVAL;
-	err = inherited ? FAL_OK : count(s, r, e, rec, tasks);
+	err = inherited ? FAL_OK : add_record(s, r, e, rec, tasks);
 	if (err < 0)
 		return err;
 	e->tasks = tasks;
-	e->seen[b / 8] |= (uint8_t)(1 << b % 8);
-	e->have += !inherited;
-	if (!inherited) {
-		const struct fal_largest is = { from->id, magnitude(rec) };
-		store_largest(&r->largest, &is);
-		if (r->counted[b] == r->is.tasks)
-			store_make_next(s, r, b);
-	}
-	return !inherited;
+	e->received[b / 8] |= (uint8_t)(1 << b % 8);
+	if (inherited)
+		return 0;
+	e->n_counted++;
+	assert(e->n_counted <= s->blocks);
+	store_largest(&r->largest,
+		      &(struct fal_largest){ from->id, record_exponent(rec) });
+	if (r->tasks_counted[b] == r->conf.tasks)
+		round_queue_early(s, r, b);
+	return 1;
 }
 
 int
@@ -242,33 +231,33 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		struct fal_cid fills)
 {
 	struct round *r = round_find(s, round);
-	struct entry *e;
-	int err = r != NULL ? enter(s, r, id, fills, &e) : FAL_ESTATE;
+	struct share *e;
+	int err = r != NULL ? share_find_or_add(s, r, id, fills, &e) : FAL_ESTATE;
 	if (err == FAL_OK)
-		e->fenced = true;
+		e->is_fenced = true;
 	return err;
 }
 
-/* Has the contribution, if there is one, not brought the block? */
+/* Has the share, if there is one, not brought the block? */
 static bool
-lacks(const struct entry *e, uint32_t b)
+lacks_block(const struct share *e, uint32_t b)
 {
-	return e == NULL || (!bit(e->seen, b) && !bit(e->inherited, b));
+	return e == NULL || (!has_bit(e->received, b) && !has_bit(e->inherited, b));
 }
 
 int
 fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_cid fills)
 {
 	struct round *r = round_find(s, round);
-	const struct entry *e = r != NULL ? find(r, fills) : NULL;
-	if (r == NULL || tasks == 0 || tasks > r->is.tasks - r->skipped)
+	const struct share *e = r != NULL ? share_find(r, fills) : NULL;
+	if (r == NULL || tasks == 0 || tasks > r->conf.tasks - r->tasks_skipped)
 		return FAL_EINVAL;
 	for (uint32_t b = 0; b < s->blocks; b++)
-		if (lacks(e, b) && tasks > r->is.tasks - r->counted[b])
+		if (lacks_block(e, b) && tasks > r->conf.tasks - r->tasks_counted[b])
 			return FAL_EINVAL;
-	r->skipped += tasks;
+	r->tasks_skipped += tasks;
 	for (uint32_t b = 0; b < s->blocks; b++)
-		if (lacks(e, b))
+		if (lacks_block(e, b))
 			count_tasks(r, b, tasks);
 	return FAL_OK;
 }
@@ -277,29 +266,30 @@ bool
 fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
 {
 	const struct round *r = round_find(s, round);
-	const struct entry *e = r != NULL ? find(r, id) : NULL;
-	return e != NULL && e->have == s->blocks;
+	const struct share *e = r != NULL ? share_find(r, id) : NULL;
+	return e != NULL && e->n_counted == s->blocks;
 }
 
 bool
 fal_store_complete(const struct fal_store *s, uint64_t round)
 {
 	const struct round *r = round_find(s, round);
-	return r != NULL && r->left == 0;
+	return r != NULL && r->blocks_left == 0;
 }
 
 struct fal_brought *
 fal_store_brought(const struct fal_store *s, uint64_t round, uint32_t *n)
 {
 	const struct round *r = round_find(s, round);
-	*n = r != NULL ? r->entries : 0;
+	*n = r != NULL ? r->shares : 0;
 	struct fal_brought *all = fal_xcalloc(*n, sizeof(*all));
 	for (uint32_t i = 0; i < *n; i++) {
-		const struct entry *e = &r->entry[i];
+		const struct share *e = &r->share[i];
 		all[i].id = e->id;
 		for (uint32_t b = 0; b < s->blocks; b++) {
-			all[i].blocks += bit(e->seen, b) && !bit(e->inherited, b);
-			all[i].sum += e->sums != NULL ? e->sums[b] : 0;
+			all[i].blocks +=
+				has_bit(e->received, b) && !has_bit(e->inherited, b);
+			all[i].sum += e->checksums != NULL ? e->checksums[b] : 0;
 		}
 	}
 	return all;
@@ -309,52 +299,51 @@ uint64_t
 fal_store_added(const struct fal_store *s, uint64_t round)
 {
 	const struct round *r = round_find(s, round);
+	const struct early_step *m = s->early;
 	uint64_t sum = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
-		sum += store_is_made(s, r, b) ? s->making->checksums[b]
-					      : round_checksum(s, r, b);
+		sum += m->is_active && m->how.round == round && m->is_stepped[b]
+			       ? m->checksums[b]
+			       : round_checksum(s, r, b);
 	return sum;
 }
 
 /* ---- rounds ---------------------------------------------------------------------- */
 
 void
-store_spare_sum(struct fal_store *s, struct fal_sum *sum)
+store_recycle_sum(struct fal_store *s, struct fal_sum *sum)
 {
-	FAL_XGROW(s->spares.v, s->spares.cap, s->spares.n + 1);
-	s->spares.v[s->spares.n++] = sum;
+	FAL_XGROW(s->free_sums.v, s->free_sums.cap, s->free_sums.n + 1);
+	s->free_sums.v[s->free_sums.n++] = sum;
 }
 
 void
-fal_store_open(struct fal_store *s, const struct fal_store_round *is)
+round_open(struct fal_store *s, const struct fal_store_round *conf, const int8_t *exps)
 {
-	const int8_t *exps;
-	const size_t at = round_place(s, is->round);
+	const size_t at = round_index(s, conf->round);
 	struct round *r;
-	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
-	if (s->closed.n > 0) { /* memory of one that is over */
-		r = s->closed.v[--s->closed.n];
+	assert(conf->tasks > 0 && round_find(s, conf->round) == NULL);
+	if (s->free_rounds.n > 0) {
+		r = s->free_rounds.v[--s->free_rounds.n];
 	} else {
 		r = fal_xcalloc(1, sizeof(*r));
 		r->exps = fal_xcalloc(s->blocks, sizeof(*r->exps));
-		r->counted = fal_xcalloc(s->blocks, sizeof(*r->counted));
+		r->tasks_counted = fal_xcalloc(s->blocks, sizeof(*r->tasks_counted));
 	}
-	FAL_XGROW(s->open.v, s->open.cap, s->open.n + 1);
-	r->is = *is;
-	if (s->spares.n > 0)
-		fal_sum_clear(r->sum = s->spares.v[--s->spares.n]);
+	r->conf = *conf;
+	if (s->free_sums.n > 0)
+		fal_sum_clear(r->sum = s->free_sums.v[--s->free_sums.n]);
 	else
 		r->sum = fal_must(fal_sum_new(s->conf.n));
-	r->left = s->blocks;
-	r->skipped = 0;
+	r->blocks_left = s->blocks;
+	r->tasks_skipped = 0;
 	r->largest = (struct fal_largest){ .exponent = FAL_EXP_NONE };
-	memset(r->exps, 0, s->blocks * sizeof(*r->exps));
-	memset(r->counted, 0, s->blocks * sizeof(*r->counted));
-	if (is->kind == FAL_KIND_GRAD) {
-		bool kept = fal_store_at(s, is->version, NULL, &exps);
-		assert(kept);
+	memset(r->tasks_counted, 0, s->blocks * sizeof(*r->tasks_counted));
+	if (conf->kind == FAL_KIND_GRAD)
 		memcpy(r->exps, exps, s->blocks);
-	}
+	else
+		memset(r->exps, 0, s->blocks);
+	FAL_XGROW(s->open.v, s->open.cap, s->open.n + 1);
 	memmove(s->open.v + at + 1, s->open.v + at,
 		(s->open.n++ - at) * sizeof(struct round *));
 	s->open.v[at] = r;
@@ -366,48 +355,53 @@ fal_store_drop(struct fal_store *s, uint64_t round)
 	struct round *r = round_find(s, round);
 	if (r == NULL)
 		return;
-	const size_t at = round_place(s, round);
+	const size_t at = round_index(s, round);
 	memmove(s->open.v + at, s->open.v + at + 1,
 		(--s->open.n - at) * sizeof(struct round *));
 	if (r->sum != NULL)
-		store_spare_sum(s, r->sum);
+		store_recycle_sum(s, r->sum);
 	r->sum = NULL;
-	forget_entries(r);
-	FAL_XGROW(s->closed.v, s->closed.cap, s->closed.n + 1);
-	s->closed.v[s->closed.n++] = r;
+	for (uint32_t i = 0; i < r->shares; i++) {
+		free(r->share[i].received);
+		free(r->share[i].inherited);
+		free(r->share[i].checksums);
+	}
+	r->shares = 0;
+	FAL_XGROW(s->free_rounds.v, s->free_rounds.cap, s->free_rounds.n + 1);
+	s->free_rounds.v[s->free_rounds.n++] = r;
 }
 
 void
 store_free_rounds(struct fal_store *s)
 {
 	while (s->open.n > 0)
-		fal_store_drop(s, s->open.v[0]->is.round);
-	for (size_t i = 0; i < s->closed.n; i++) {
-		struct round *r = s->closed.v[i];
+		fal_store_drop(s, s->open.v[0]->conf.round);
+	for (size_t i = 0; i < s->free_rounds.n; i++) {
+		struct round *r = s->free_rounds.v[i];
 		free(r->exps);
-		free(r->counted);
-		free(r->entry);
+		free(r->tasks_counted);
+		free(r->share);
 		free(r);
 	}
-	for (size_t i = 0; i < s->spares.n; i++)
-		fal_sum_free(s->spares.v[i]);
+	for (size_t i = 0; i < s->free_sums.n; i++)
+		fal_sum_free(s->free_sums.v[i]);
 	free(s->open.v);
-	free(s->closed.v);
-	free(s->spares.v);
+	free(s->free_rounds.v);
+	free(s->free_sums.v);
 }
 
 struct round *
-store_completed(const struct fal_store *s, uint64_t round, enum fal_kind kind)
+round_find_complete(const struct fal_store *s, uint64_t number, enum fal_kind kind)
 {
-	struct round *r = round_find(s, round);
-	assert(r != NULL && r->left == 0 && r->is.kind == kind);
+	struct round *r = round_find(s, number);
+	assert(r != NULL && r->blocks_left == 0 && r->conf.kind == kind);
 	return r;
 }
 
 int
 fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into)
 {
-	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
+	const struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
 	int64_t sum[FAL_BLOCK], v[FAL_BLOCK];
 	int err = FAL_OK;
 	for (uint32_t b = 0; b < s->blocks && err == FAL_OK; b++) {

@@ -1,4 +1,4 @@
-/* A shard: orders and pushes in, what becomes of them out. */
+/* A shard: executes orders, adds pushes to rounds, and reports both as says. */
 #include "server/shard.h"
 
 #include "base/branch.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 
 struct shard_round {
-	uint64_t round; /* first: they stand in its order */
-	bool late;      /* the store does not know the round: its version is to be made */
-	bool ahead;     /* the round's end is ordered */
-	uint32_t skipped; /* tasks, while it is late */
-	struct fal_facts is;
+	uint64_t round;      /* first: they stand in its order */
+	bool awaits_version; /* not open in the store: the version is not made yet */
+	bool end_ordered;    /* END came ahead */
+	uint32_t skipped;    /* tasks, while the round awaits its version */
+	struct fal_facts facts;
 };
 
 struct fal_shard {
@@ -24,29 +24,31 @@ struct fal_shard {
 	struct fal_store *store;
 	struct shard_round *open; /* by round */
 	size_t opens, open_cap;
-	uint64_t next_round; /* no order has opened this one, nor any behind it */
+	uint64_t next_round; /* no order has opened this round, nor a later one */
 	/* Fences of rounds that are not open yet. */
-	struct early {
+	struct early_fence {
 		uint64_t round;
 		struct fal_cid id, fills;
-	} *early;
-	size_t earlies, early_cap;
-	/* Orders that the shard carries out in sequence: the first one waits for its
-	 * round, or for the squares of other shards, the others for the first one. */
-	struct waiting {
+	} *fence;
+	size_t fences, fence_cap;
+	/* Orders that the shard executes in sequence.  The first one waits for its round,
+	 * or for the squares of other shards; the others wait for the first one. */
+	struct queued_order {
 		struct fal_shard_order order;
-		bool asked; /* SQUARES was said */
-	} *wait;
-	size_t waits, wait_cap;
-	bool holds;
-	uint64_t held; /* version */
-	float *held_params;
-	int8_t *held_exps;
-	struct fal_image marked; /* or nothing, or memory for one: */
-	bool there;              /* it is one */
+		bool squares_said;
+	} *queue;
+	size_t queued, queue_cap;
+	struct {
+		bool exists;
+		uint64_t version;
+		float *params;
+		int8_t *exps;
+	} held;
+	struct fal_image marked; /* an image, memory for an image, or empty */
+	bool has_marked;         /* an image */
 
 	struct fal_shard_say *say;
-	size_t says, next, say_cap;
+	size_t says, next_say, say_cap;
 };
 
 struct fal_shard *
@@ -65,9 +67,9 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 					      .parallel = conf->parallel };
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
-	s->held_params = fal_alloc_pages(store.n, sizeof(float));
-	s->held_exps = fal_xcalloc(conf->count, 1);
-	if (s->store != NULL && s->held_params != NULL)
+	s->held.params = fal_alloc_pages(store.n, sizeof(float));
+	s->held.exps = fal_xcalloc(conf->count, 1);
+	if (s->store != NULL && s->held.params != NULL)
 		return s;
 	fal_shard_free(s);
 	return NULL;
@@ -92,115 +94,109 @@ fal_shard_free(struct fal_shard *s)
 		fal_shard_say_free(&s->say[i]);
 	free(s->say);
 	free(s->open);
-	free(s->early);
-	free(s->wait);
-	free(s->held_params);
-	free(s->held_exps);
+	free(s->fence);
+	free(s->queue);
+	free(s->held.params);
+	free(s->held.exps);
 	fal_image_free(&s->marked);
 	fal_store_free(s->store);
 	fal_secret_wipe(&s->conf.tickets, sizeof(s->conf.tickets));
 	free(s);
 }
 
-/* Where the round is, or belongs. */
-static size_t
-place(const struct fal_shard *s, uint64_t round)
-{
-	return fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
-}
-
-/* An open round, or NULL. */
+/* Finds an open round, or NULL. */
 static struct shard_round *
-find(const struct fal_shard *s, uint64_t round)
+shard_find_round(const struct fal_shard *s, uint64_t round)
 {
-	const size_t at = place(s, round);
+	const size_t at = fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
 	return at < s->opens && s->open[at].round == round ? &s->open[at] : NULL;
 }
 
 static void
-say(struct fal_shard *s, const struct fal_shard_say *what)
+queue_say(struct fal_shard *s, const struct fal_shard_say *say)
 {
 	FAL_XGROW(s->say, s->say_cap, s->says + 1);
-	s->say[s->says++] = *what;
+	s->say[s->says++] = *say;
 }
 
 bool
 fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 {
-	if (s->next > 0)
-		fal_shard_say_free(&s->say[s->next - 1]);
-	if (s->next == s->says) {
-		s->next = s->says = 0;
+	if (s->next_say > 0)
+		fal_shard_say_free(&s->say[s->next_say - 1]);
+	if (s->next_say == s->says) {
+		s->next_say = s->says = 0;
 		return false;
 	}
-	*out = s->say[s->next++];
+	*out = s->say[s->next_say++];
 	return true;
 }
 
-/* ---- the version that is held; images --------------------------------------------- */
+/* ---- the held version; images -------------------------------------------------------
+ */
 
-/* The version is held; FAL_ESTATE: it is not kept. */
+/* Copies a kept version to the held version.  FAL_ESTATE: the store does not have it. */
 static int
-hold(struct fal_shard *s, uint64_t version)
+hold_version(struct fal_shard *s, uint64_t version)
 {
 	const float *params;
 	const int8_t *exps;
 	if (!fal_store_at(s->store, version, &params, &exps))
 		return FAL_ESTATE;
-	s->holds = true;
-	s->held = version;
-	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
-	memcpy(s->held_exps, exps, s->conf.count);
+	s->held.exists = true;
+	s->held.version = version;
+	memcpy(s->held.params, params, fal_store_len(s->store) * sizeof(float));
+	memcpy(s->held.exps, exps, s->conf.count);
 	return FAL_OK;
 }
 
-/* As it is, but for the versions below `from`. */
+/* The live image, without kept versions below `from`. */
 static int
-image_from(struct fal_shard *s, uint64_t from, struct fal_image *live)
+live_image(struct fal_shard *s, uint64_t from, struct fal_image *live)
 {
 	int err = fal_store_image(s->store, from, live);
-	live->is.holds = s->holds;
-	live->is.held = s->held;
-	if (err < 0 || !s->holds || fal_image_keeps(&live->is))
+	live->is.holds = s->held.exists;
+	live->is.held = s->held.version;
+	if (err < 0 || !s->held.exists || fal_image_keeps(&live->is))
 		return err;
-	fal_image_add(live, "held.params", true, s->held_params,
+	fal_image_add(live, "held.params", true, s->held.params,
 		      fal_store_len(s->store) * sizeof(float));
-	fal_image_add(live, "held.exponents", false, s->held_exps, s->conf.count);
+	fal_image_add(live, "held.exponents", false, s->held.exps, s->conf.count);
 	return FAL_OK;
 }
 
 int
 fal_shard_image(struct fal_shard *s, struct fal_image *live)
 {
-	return image_from(s, 0, live);
+	return live_image(s, 0, live);
 }
 
-/* An image is made of the newest version, and of those before it from `from` on; without
- * memory there is none, and the job goes on. */
+/* Makes an image of the newest version and of older ones from `from` on.  Without memory
+ * there is no image, and the job goes on. */
 static void
-mark(struct fal_shard *s, uint64_t from)
+mark_version(struct fal_shard *s, uint64_t from)
 {
 	struct fal_image live = { 0 };
-	s->there = image_from(s, from, &live) == FAL_OK &&
-		   fal_image_copy(&s->marked, &live) == FAL_OK;
+	s->has_marked = live_image(s, from, &live) == FAL_OK &&
+			fal_image_copy(&s->marked, &live) == FAL_OK;
 	fal_image_free(&live);
 }
 
 bool
 fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
 {
-	if (!s->there || s->marked.is.version != version)
+	if (!s->has_marked || s->marked.is.version != version)
 		return false;
 	*out = s->marked;
 	s->marked = (struct fal_image){ 0 };
-	s->there = false;
+	s->has_marked = false;
 	return true;
 }
 
 void
 fal_shard_spare(struct fal_shard *s, struct fal_image *image)
 {
-	if (s->there || s->marked.arrays > 0)
+	if (s->has_marked || s->marked.arrays > 0)
 		fal_image_free(image);
 	else
 		s->marked = *image;
@@ -214,8 +210,8 @@ fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
 	if (is->holds && is->held > is->version)
 		return FAL_EINVAL;
 	int err = fal_store_become(s->store, is);
-	s->holds = is->holds;
-	s->held = is->held;
+	s->held.exists = is->holds;
+	s->held.version = is->held;
 	return err < 0 ? err : fal_shard_image(s, live);
 }
 
@@ -223,142 +219,140 @@ void
 fal_shard_became(struct fal_shard *s)
 {
 	fal_store_became(s->store);
-	if (s->holds && s->held >= fal_store_oldest(s->store))
-		(void)hold(s, s->held); /* the held version is kept */
+	/* A held version that is kept has no arrays of its own in the image. */
+	if (s->held.exists && s->held.version >= fal_store_oldest(s->store))
+		(void)hold_version(s, s->held.version);
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
 
-/* Carries out what waits, as far as that goes. */
-static int go_on(struct fal_shard *s);
+/* Executes the queued orders up to the first one that waits. */
+static int execute_queue(struct fal_shard *s);
 
-/* Says that the round is complete, if it is, or carries out its end. */
+/* Reports a complete round, or executes the end that was ordered ahead. */
 static int
-complete(struct fal_shard *s, const struct shard_round *o)
+check_completion(struct fal_shard *s, const struct shard_round *o)
 {
 	const struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE, .round = o->round };
 	if (!fal_store_complete(s->store, o->round))
 		return FAL_OK;
-	if (o->ahead)
-		return go_on(s);
-	say(s, &done);
+	if (o->end_ordered)
+		return execute_queue(s);
+	queue_say(s, &done);
 	return FAL_OK;
 }
 
-/* What was fenced before the round was open. */
+/* Opens a round in the store, and fences what was fenced before the round was open. */
 static int
-fence_early(struct fal_shard *s, uint64_t round)
+open_in_store(struct fal_shard *s, uint64_t round, const struct fal_facts *facts)
 {
+	const struct fal_store_round r = { .round = round,
+					   .tasks = facts->tasks,
+					   .kind = facts->kind,
+					   .version = facts->version,
+					   .mixed = facts->mixed,
+					   .seed = fal_ticket_seed(&s->conf.tickets,
+								   round) };
 	size_t kept = 0;
 	int err = FAL_OK;
-	for (size_t i = 0; i < s->earlies; i++) {
-		const struct early e = s->early[i];
+	fal_store_open(s->store, &r);
+	for (size_t i = 0; i < s->fences; i++) {
+		const struct early_fence e = s->fence[i];
 		if (e.round != round)
-			s->early[kept++] = e;
+			s->fence[kept++] = e;
 		else if (err == FAL_OK)
 			err = fal_store_fence(s->store, round, e.id, e.fills);
 	}
-	s->earlies = kept;
+	s->fences = kept;
 	return err;
 }
 
-static int
-open_round(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
-{
-	const struct fal_store_round r = { .round = round,
-					   .tasks = is->tasks,
-					   .kind = is->kind,
-					   .version = is->version,
-					   .mixed = is->mixed,
-					   .seed = fal_ticket_seed(&s->conf.tickets,
-								   round) };
-	fal_store_open(s->store, &r);
-	return fence_early(s, round);
-}
-
-/* Is its version, if it needs one, still to be made? */
+/* Does the round need a version that is not made yet? */
 static bool
-is_late(const struct fal_shard *s, const struct fal_facts *is)
+lacks_version(const struct fal_shard *s, const struct fal_facts *facts)
 {
-	return is->kind == FAL_KIND_GRAD &&
-	       !fal_store_at(s->store, is->version, NULL, NULL);
+	return facts->kind == FAL_KIND_GRAD &&
+	       !fal_store_at(s->store, facts->version, NULL, NULL);
 }
 
-/* By an order, or by the first ticket that comes before it. */
+/* Adds a round by OPEN, or by the first ticket if that comes before OPEN. */
 static int
-enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
+shard_add_round(struct fal_shard *s, uint64_t round, const struct fal_facts *facts)
 {
-	const size_t at = place(s, round);
-	const bool late = is_late(s, is);
-	if (is->tasks == 0)
+	const size_t at = fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
+	const bool waits = lacks_version(s, facts);
+	if (facts->tasks == 0)
 		return FAL_EINVAL;
 	FAL_XGROW(s->open, s->open_cap, s->opens + 1);
-	int err = late ? FAL_OK : open_round(s, round, is);
+	int err = waits ? FAL_OK : open_in_store(s, round, facts);
 	if (err < 0)
 		return err;
 	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
-	s->open[at] = (struct shard_round){ .round = round, .late = late, .is = *is };
+	s->open[at] = (struct shard_round){ .round = round,
+					    .awaits_version = waits,
+					    .facts = *facts };
 	return FAL_OK;
 }
 
-/* A version was made: rounds on it open. */
+/* Opens the rounds whose version has been made. */
 static int
-open_late(struct fal_shard *s)
+open_waiting_rounds(struct fal_shard *s)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->opens && err == FAL_OK; i++) {
 		struct shard_round *o = &s->open[i];
-		if (!o->late || is_late(s, &o->is))
+		if (!o->awaits_version || lacks_version(s, &o->facts))
 			continue;
 		const struct fal_cid none = { 0, 0 };
-		o->late = false;
-		err = open_round(s, o->round, &o->is);
+		o->awaits_version = false;
+		err = open_in_store(s, o->round, &o->facts);
 		if (err < 0 || o->skipped == 0)
 			continue;
 		err = fal_store_skip(s->store, o->round, o->skipped, none);
-		err = err == FAL_OK ? complete(s, o) : err;
+		err = err == FAL_OK ? check_completion(s, o) : err;
 	}
 	return err;
 }
 
 static int
-fence(struct fal_shard *s, const struct shard_round *open,
-      const struct fal_shard_order *o)
+execute_fence(struct fal_shard *s, const struct shard_round *open,
+	      const struct fal_shard_order *o)
 {
 	const struct fal_shard_say fenced = { .kind = FAL_SAY_FENCED,
 					      .round = o->round,
 					      .id = o->id };
 	int err = FAL_OK;
-	if (open != NULL && !open->late)
+	if (open != NULL && !open->awaits_version)
 		err = fal_store_fence(s->store, o->round, o->id, o->fills);
-	else if (open == NULL && o->round >= s->next_round && s->earlies == s->conf.tasks)
+	else if (open == NULL && o->round >= s->next_round && s->fences == s->conf.tasks)
 		err = FAL_ELIMIT;
 	else if (open != NULL || o->round >= s->next_round) {
-		FAL_XGROW(s->early, s->early_cap, s->earlies + 1);
-		s->early[s->earlies++] = (struct early){ o->round, o->id, o->fills };
+		FAL_XGROW(s->fence, s->fence_cap, s->fences + 1);
+		s->fence[s->fences++] = (struct early_fence){ o->round, o->id, o->fills };
 	}
 	if (err == FAL_OK)
-		say(s, &fenced);
+		queue_say(s, &fenced);
 	return err;
 }
 
 static int
-skip(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order *o)
+execute_skip(struct fal_shard *s, struct shard_round *open,
+	     const struct fal_shard_order *o)
 {
-	const bool was = fal_store_complete(s->store, o->round);
+	const bool was_complete = fal_store_complete(s->store, o->round);
 	const uint32_t tasks = o->facts.tasks;
-	if (open->late && tasks > open->is.tasks - open->skipped)
-		return FAL_EINVAL;
-	if (open->late) {
+	if (open->awaits_version) {
+		if (tasks > open->facts.tasks - open->skipped)
+			return FAL_EINVAL;
 		open->skipped += tasks;
 		return FAL_OK;
 	}
 	int err = fal_store_skip(s->store, o->round, tasks, o->fills);
-	return err < 0 || was ? err : complete(s, open);
+	return err < 0 || was_complete ? err : check_completion(s, open);
 }
 
 static int
-keep(struct fal_shard *s, uint32_t versions)
+keep_versions(struct fal_shard *s, uint32_t versions)
 {
 	if (versions == 0)
 		return FAL_EINVAL;
@@ -366,54 +360,56 @@ keep(struct fal_shard *s, uint32_t versions)
 	return FAL_OK;
 }
 
-/* What was made elsewhere. */
 static int
-put(struct fal_shard *s, const struct fal_shard_order *o)
+execute_put(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	const float *params = o->params + (size_t)s->conf.first * FAL_BLOCK;
-	const int8_t *exps = o->exps + s->conf.first;
+	if (o->params == NULL)
+		return FAL_EINVAL;
 	if (fal_store_made(s->store, NULL) != NULL)
-		return FAL_ESTATE; /* it makes versions itself */
-	int err = keep(s, o->versions);
+		return FAL_ESTATE; /* an early step makes the next version */
+	int err = keep_versions(s, o->versions);
 	if (err == FAL_OK)
-		err = fal_store_put(s->store, o->version, params, exps);
-	return err < 0 ? err : open_late(s);
+		err = fal_store_put(s->store, o->version,
+				    o->params + (size_t)s->conf.first * FAL_BLOCK,
+				    o->exps + s->conf.first);
+	return err < 0 ? err : open_waiting_rounds(s);
 }
 
-/* ---- what is carried out in its order ---------------------------------------------- */
+/* ---- orders in sequence -------------------------------------------------------------
+ */
 
-/* Gradients were within the numbers, and yet a step leads out of them. */
-static const char not_finite[] = "a step would make parameters that are not finite";
-
-/* Is it complete, and of what such an end is made of? */
+/* May the order end the round: is the round complete, and of the kind for this end? */
 static bool
-can_end(const struct fal_shard *s, const struct shard_round *open,
-	const struct fal_shard_order *o)
+can_end_round(const struct fal_shard *s, const struct shard_round *open,
+	      const struct fal_shard_order *o)
 {
 	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE ||
 			   o->end == FAL_END_GIVE;
 	if (o->end == FAL_END_DROP)
 		return true;
 	return fal_store_complete(s->store, o->round) &&
-	       open->is.kind == (grads ? FAL_KIND_GRAD : FAL_KIND_DELTA) &&
+	       open->facts.kind == (grads ? FAL_KIND_GRAD : FAL_KIND_DELTA) &&
 	       (o->end != FAL_END_LINE ||
 		fal_store_has_line(s->store, fal_branch_of(o->version)));
 }
 
 static void
-say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *is)
+say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *unstepped)
 {
-	say->beyond = is->beyond;
-	if (is->beyond > 0) {
-		say->id = is->by.id;
-		say->most = is->by.exponent;
+	say->beyond = unstepped->out_of_range;
+	if (unstepped->out_of_range > 0) {
+		say->id = unstepped->by.id;
+		say->most = unstepped->by.exponent;
 	}
-	if (is->refused > 0)
-		say->odd = not_finite;
+	/* All gradients were in range, and yet a step would leave it. */
+	if (unstepped->nonfinite > 0)
+		say->odd = "a step would make parameters that are not finite";
 }
 
+/* Uses the round as its end says; fills in `ended`. */
 static int
-collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
+collect_round(struct fal_shard *s, const struct fal_shard_order *o,
+	      struct fal_shard_say *ended)
 {
 	const struct fal_store_line_step step = { .version = o->version,
 						  .lr = o->lr,
@@ -433,7 +429,7 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 		break;
 	case FAL_END_REVISE:
 		ended->rank = fal_store_revise(s->store, o->round, o->slot, &unstepped);
-		fal_store_forget_slots(s->store, o->below);
+		fal_store_forget_slots(s->store, 0, o->below);
 		break;
 	case FAL_END_GIVE:
 		err = o->into != NULL ? fal_store_give(s->store, o->round, o->into)
@@ -451,36 +447,37 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 }
 
 static int
-end_round(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order *o)
+execute_end(struct fal_shard *s, struct shard_round *open,
+	    const struct fal_shard_order *o)
 {
 	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
-	if (!can_end(s, open, o))
+	if (!can_end_round(s, open, o))
 		return FAL_ESTATE;
 	if (s->conf.checksums) {
 		ended.brought = fal_store_brought(s->store, o->round, &ended.broughts);
 		ended.added = fal_store_added(s->store, o->round);
 	}
-	int err = collect(s, o, &ended);
-	fal_store_drop(s->store, o->round); /* unless it is gone already */
+	int err = collect_round(s, o, &ended);
+	fal_store_drop(s->store, o->round); /* after some ends the round is gone before */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
 	if (err == FAL_OK)
-		say(s, &ended);
+		queue_say(s, &ended);
 	else
 		fal_shard_say_free(&ended);
 	return err;
 }
 
-struct hashing {
+struct hash_job {
 	const struct fal_store *of;
 	uint8_t *leaves;
 };
 
-/* The leaves of some blocks. */
+/* Hashes the leaves of FAL_LEAVES_TOGETHER blocks. */
 static void
-hash_some(void *of, uint32_t part, uint32_t thread)
+hash_part(void *of, uint32_t part, uint32_t thread)
 {
 	(void)thread;
-	const struct hashing *h = of;
+	const struct hash_job *h = of;
 	const size_t from = (size_t)part * FAL_LEAVES_TOGETHER * FAL_BLOCK;
 	const size_t left = fal_store_len(h->of) - from;
 	const size_t n = left < FAL_LEAVES_TOGETHER * FAL_BLOCK
@@ -490,28 +487,28 @@ hash_some(void *of, uint32_t part, uint32_t thread)
 		   h->leaves + (size_t)part * FAL_LEAVES_TOGETHER * FAL_HASH_BYTES);
 }
 
-/* The version that was just made, as its leaves and exponents. */
+/* Adds the leaves and exponents of the newest version to `stepped`. */
 static void
-hash(const struct fal_shard *s, struct fal_shard_say *stepped)
+hash_version(const struct fal_shard *s, struct fal_shard_say *stepped)
 {
 	stepped->leaves = fal_xcalloc(s->conf.count, FAL_HASH_BYTES);
 	stepped->exps = fal_xcalloc(s->conf.count, sizeof(*stepped->exps));
 	memcpy(stepped->exps, fal_store_exps(s->store), s->conf.count);
 	stepped->first = s->conf.first;
 	stepped->blocks = s->conf.count;
-	struct hashing of = { s->store, stepped->leaves };
+	struct hash_job of = { s->store, stepped->leaves };
 	fal_parallel_each(s->conf.parallel,
 			  (s->conf.count + FAL_LEAVES_TOGETHER - 1) / FAL_LEAVES_TOGETHER,
-			  hash_some, &of);
+			  hash_part, &of);
 }
 
 static int
-step(struct fal_shard *s, const struct fal_shard_order *o)
+execute_step(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
 	if (o->weight > 0)
 		fal_store_outer(s->store, o->weight, o->momentum);
-	int err = keep(s, o->versions);
+	int err = keep_versions(s, o->versions);
 	if (err < 0)
 		return err;
 	const struct fal_unstepped unstepped =
@@ -524,14 +521,14 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	say_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
-		mark(s, o->below);
+		mark_version(s, o->below);
 	if (o->hash)
-		hash(s, &stepped);
-	say(s, &stepped);
+		hash_version(s, &stepped);
+	queue_say(s, &stepped);
 	return FAL_OK;
 }
 
-/* Says the squares by which the order is clipped. */
+/* Reports the shard's part of the squares that clip the order. */
 static void
 say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -542,18 +539,17 @@ say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 	are.squares = fal_xcalloc(s->conf.count, sizeof(*are.squares));
 	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
 			  o->divisor, are.squares);
-	say(s, &are);
+	queue_say(s, &are);
 }
 
-/* Steps early the blocks that have all of a round, where the end of that round waits
- * first, and behind it the step of that round alone. */
+/* Starts an early step if the queue begins with the merge of the round and a step of that
+ * round alone. */
 static void
-step_early(struct fal_shard *s, const struct shard_round *open)
+try_early_step(struct fal_shard *s, const struct shard_round *open)
 {
-	const struct fal_shard_order *end = &s->wait[0].order, *step = end;
-	if (s->waits > 1)
-		step = &s->wait[1].order;
-	if ((s->conf.at_once != NULL && *s->conf.at_once) || open->late ||
+	const struct fal_shard_order *end = &s->queue[0].order,
+				     *step = s->queued > 1 ? &s->queue[1].order : end;
+	if ((s->conf.at_once != NULL && *s->conf.at_once) || open->awaits_version ||
 	    end->kind != FAL_ORDER_END || end->end != FAL_END_MERGE ||
 	    step->kind != FAL_ORDER_STEP || step->ahead || step->clipped ||
 	    step->weight > 0 || step->part.share > 0)
@@ -564,19 +560,18 @@ step_early(struct fal_shard *s, const struct shard_round *open)
 	(void)fal_store_make(s->store, &how);
 }
 
-/* Carries out the order whose turn has come. */
 static int
-carry_out(struct fal_shard *s, const struct fal_shard_order *o)
+execute_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct shard_round *open = find(s, o->round);
-	const uint32_t line = fal_branch_of(o->version);
+	struct shard_round *open = shard_find_round(s, o->round);
+	const uint32_t branch = fal_branch_of(o->version);
 	int err = FAL_OK;
 	switch (o->kind) {
 	case FAL_ORDER_END:
-		err = open != NULL ? end_round(s, open, o) : FAL_OK;
+		err = open != NULL ? execute_end(s, open, o) : FAL_OK;
 		break;
 	case FAL_ORDER_LINE:
-		if (line == 0 || line > FAL_IMAGE_OTHERS)
+		if (branch == 0 || branch > FAL_IMAGE_OTHERS)
 			return FAL_EINVAL;
 		fal_store_line(s->store, o->version);
 		break;
@@ -586,47 +581,48 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 		fal_store_push(s->store, o->line, o->weight);
 		return FAL_OK;
 	case FAL_ORDER_STEP:
-		err = step(s, o);
+		err = execute_step(s, o);
 		break;
 	case FAL_ORDER_KEEP:
-		return keep(s, o->versions);
+		return keep_versions(s, o->versions);
 	case FAL_ORDER_HOLD:
-		return hold(s, o->version);
+		return hold_version(s, o->version);
 	case FAL_ORDER_MARK:
-		mark(s, o->below);
+		mark_version(s, o->below);
 		return FAL_OK;
 	default: /* FORGET */
 		if (o->slot != 0) {
-			fal_store_forget_slot(s->store, o->slot);
+			fal_store_forget_slots(s->store, o->slot, o->slot + 1);
 			return FAL_OK;
 		}
-		fal_store_forget_slots(s->store, UINT64_MAX);
+		fal_store_forget_slots(s->store, 0, UINT64_MAX);
 		fal_store_forget_lines(s->store);
 		return FAL_OK;
 	}
-	return err < 0 ? err : open_late(s); /* a version may have been made */
+	return err < 0 ? err : open_waiting_rounds(s);
 }
 
 static int
-go_on(struct fal_shard *s)
+execute_queue(struct fal_shard *s)
 {
 	int err = FAL_OK;
-	while (s->waits > 0 && err == FAL_OK) {
-		struct waiting *first = &s->wait[0];
+	while (s->queued > 0 && err == FAL_OK) {
+		struct queued_order *first = &s->queue[0];
 		const struct fal_shard_order o = first->order;
-		const struct shard_round *open = o.ahead ? find(s, o.round) : NULL;
+		const struct shard_round *open =
+			o.ahead ? shard_find_round(s, o.round) : NULL;
 		if (open != NULL && !fal_store_complete(s->store, o.round)) {
-			step_early(s, open);
+			try_early_step(s, open);
 			return FAL_OK;
 		}
 		if (o.clipped) {
-			if (!first->asked)
+			if (!first->squares_said)
 				say_squares(s, &o);
-			first->asked = true;
+			first->squares_said = true;
 			return FAL_OK;
 		}
-		memmove(first, first + 1, --s->waits * sizeof(*first));
-		err = carry_out(s, &o);
+		memmove(first, first + 1, --s->queued * sizeof(*first));
+		err = execute_order(s, &o);
 	}
 	return err;
 }
@@ -636,51 +632,51 @@ go_on(struct fal_shard *s)
 int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct shard_round *open = find(s, o->round);
+	struct shard_round *open = shard_find_round(s, o->round);
 	switch (o->kind) {
 	case FAL_ORDER_OPEN:
 		s->next_round = o->round + 1;
-		return open != NULL ? FAL_OK : enter(s, o->round, &o->facts);
+		return open != NULL ? FAL_OK : shard_add_round(s, o->round, &o->facts);
 	case FAL_ORDER_FENCE:
-		return fence(s, open, o);
+		return execute_fence(s, open, o);
 	case FAL_ORDER_SKIP:
-		return open != NULL ? skip(s, open, o) : FAL_OK;
-	case FAL_ORDER_SCALE: /* the first that waits is clipped by that */
-		if (s->waits == 0 || !s->wait[0].asked)
-			return FAL_OK; /* nobody has asked */
-		s->wait[0].order.squares = o->squares;
-		s->wait[0].order.clipped = false;
-		return go_on(s);
+		return open != NULL ? execute_skip(s, open, o) : FAL_OK;
+	case FAL_ORDER_SCALE: /* answers the SQUARES of the first queued order */
+		if (s->queued == 0 || !s->queue[0].squares_said)
+			return FAL_OK;
+		s->queue[0].order.squares = o->squares;
+		s->queue[0].order.clipped = false;
+		return execute_queue(s);
 	case FAL_ORDER_PUT:
-		return o->params != NULL ? put(s, o) : FAL_EINVAL;
+		return execute_put(s, o);
 	default:
-		FAL_XGROW(s->wait, s->wait_cap, s->waits + 1);
+		FAL_XGROW(s->queue, s->queue_cap, s->queued + 1);
 		if (open != NULL && o->kind == FAL_ORDER_END)
-			open->ahead = o->ahead;
-		s->wait[s->waits++] = (struct waiting){ .order = *o };
-		return go_on(s);
+			open->end_ordered = o->ahead;
+		s->queue[s->queued++] = (struct queued_order){ .order = *o };
+		return execute_queue(s);
 	}
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */
 
-/* The round of a ticket is open, or too early: whoever has computed on a version got it
- * from here. */
+/* Opens the round of a ticket if OPEN has not come.  FAL_ESTATE: the version is not made
+ * yet, so no worker can have computed on it: a worker gets its part from this shard. */
 static int
-open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
+open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
 {
-	const struct shard_round *open = find(s, t->round);
-	if (open != NULL ? open->late : is_late(s, &t->facts))
+	const struct shard_round *open = shard_find_round(s, t->round);
+	if (open != NULL ? open->awaits_version : lacks_version(s, &t->facts))
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes what nobody can have computed yet");
-	return open != NULL ? FAL_OK : enter(s, t->round, &t->facts);
+	return open != NULL ? FAL_OK : shard_add_round(s, t->round, &t->facts);
 }
 
-/* Adds the records, each whatever the others are, and counts those that were not there
- * yet; why the first of them is no good.  *any: some were of blocks that are here. */
+/* Adds each record, whatever the others are, and counts new ones in `arrived`.  Returns
+ * the error of the first bad record.  *any: the shard has the block of some record. */
 static int
-add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
-    struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
+add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
+	    struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
 {
 	int err = FAL_OK;
 	while (r.n > 0) {
@@ -698,7 +694,7 @@ add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
 		got = fal_store_add(s->store, from, &rec);
 		arrived->blocks += got == 1;
 		if (got >= 0 ||
-		    got == FAL_EFENCED) /* nobody has heard of the fence yet */
+		    got == FAL_EFENCED) /* the worker may not know the fence */
 			continue;
 		fal_diag_set(why, got, "block %u: %s", rec.block, fal_strerror(got));
 		err = err == FAL_OK ? got : err;
@@ -716,22 +712,25 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	const struct fal_store_from from = {
 		.round = t->round, .id = t->id, .fills = t->fills, .tasks = t->tasks
 	};
-	if (find(s, t->round) == NULL && t->round < s->next_round)
-		return FAL_OK; /* too late to matter */
-	int err = open_early(s, t, diag);
+	if (shard_find_round(s, t->round) == NULL && t->round < s->next_round)
+		return FAL_OK; /* the round is over */
+	int err = open_by_ticket(s, t, diag);
 	if (err < 0)
 		return err;
-	const bool was = fal_store_complete(s->store, t->round);
-	const bool whole = fal_store_whole(s->store, t->round, t->id);
+	const bool was_complete = fal_store_complete(s->store, t->round);
+	const bool was_whole = fal_store_whole(s->store, t->round, t->id);
 	bool any = false;
-	err = add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
+	err = add_records(s, &from, fal_rd_init(records->p, records->n), &arrived, &any,
+			  diag);
 	fal_store_make_more(s->store);
 	if (!any)
 		return err;
-	/* What came beside a bad record is counted: the ledger must say so. */
-	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
-	say(s, &arrived);
-	const int next = was ? FAL_OK : complete(s, find(s, t->round));
+	/* Good records beside a bad one are counted, and the ledger must know. */
+	arrived.whole = !was_whole && fal_store_whole(s->store, t->round, t->id);
+	queue_say(s, &arrived);
+	const int next = was_complete
+				 ? FAL_OK
+				 : check_completion(s, shard_find_round(s, t->round));
 	return err < 0 ? err : next;
 }
 
@@ -747,10 +746,10 @@ fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 {
 	if (fal_store_at(s->store, version, params, exps))
 		return true;
-	if (!s->holds || version != s->held)
+	if (!s->held.exists || version != s->held.version)
 		return false;
-	*params = s->held_params;
-	*exps = s->held_exps;
+	*params = s->held.params;
+	*exps = s->held.exps;
 	return true;
 }
 

@@ -1,4 +1,4 @@
-/* Orders, says and images as messages. */
+/* Writes and reads orders, says and images as messages. */
 #include "server/shard_codec.h"
 
 #include "base/mem.h"
@@ -8,11 +8,11 @@
 #include <string.h>
 
 enum {
-	PIECE = FAL_MSG_MAX -
-		1024,           /* bytes of a tail in one message: the fields are less */
-	ARRAYS_MAX = 4096,      /* of an image */
-	SAY_MAX = 1 << 30,      /* bytes of what a shard says at once, at most */
-	BROUGHT = 4 + 4 + 4 + 8 /* bytes of one */
+	/* bytes of a tail in one message: the fields need less than 1,024 */
+	PIECE = FAL_MSG_MAX - 1024,
+	ARRAYS_MAX = 4096,            /* of an image */
+	SAY_MAX = 1 << 30,            /* bytes of the arrays of a SAY */
+	BROUGHT_BYTES = 4 + 4 + 4 + 8 /* of a struct fal_brought */
 };
 
 _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it is");
@@ -20,7 +20,7 @@ _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it
 /* ---- pieces ------------------------------------------------------------------------ */
 
 static int
-send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
+say_send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
 {
 	struct fal_tail *tail = &m->say.rest, left = *tail;
 	struct fal_buf out = { 0 };
@@ -48,12 +48,12 @@ fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most)
 	if (tail->n > most || p->tail.n > most - tail->n)
 		return FAL_ELIMIT;
 	if (tail->n == 0 && more)
-		return FAL_EFORMAT; /* for ever */
+		return FAL_EFORMAT; /* an endless SAY */
 	fal_put_bytes(&p->tail, tail->p, tail->n);
 	if (p->tail.err < 0 || more)
 		return p->tail.err;
 	*tail = (struct fal_tail){ p->tail.p, p->tail.n };
-	p->tail.n = 0; /* its memory stays till then */
+	p->tail.n = 0; /* the memory stays until the next call */
 	return 1;
 }
 
@@ -154,9 +154,9 @@ fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_m
 
 /* ---- says -------------------------------------------------------------------------- */
 
-/* All its arrays, one behind the other. */
+/* Appends all arrays of the say. */
 static void
-put_rest(struct fal_buf *out, const struct fal_shard_say *s)
+say_put_arrays(struct fal_buf *out, const struct fal_shard_say *s)
 {
 	const uint64_t n = s->blocks;
 	if (s->leaves != NULL)
@@ -200,38 +200,28 @@ fal_shard_codec_say(uint32_t incarnation, uint32_t shard, const struct fal_shard
 				      .added = s->added,
 				      .err = (uint32_t)-s->err,
 				      .flags = (uint8_t)flags } };
-	struct fal_buf rest = { 0 };
+	struct fal_buf arrays = { 0 };
 	if (s->odd != NULL)
 		strncpy(m.say.odd, s->odd, sizeof(m.say.odd) - 1);
-	put_rest(&rest, s);
-	m.say.rest = (struct fal_tail){ rest.p, rest.n };
-	int err = rest.err < 0 ? rest.err : send_pieces(&m, each, arg);
-	fal_buf_free(&rest);
+	say_put_arrays(&arrays, s);
+	m.say.rest = (struct fal_tail){ arrays.p, arrays.n };
+	int err = arrays.err < 0 ? arrays.err : say_send_pieces(&m, each, arg);
+	fal_buf_free(&arrays);
 	return err;
 }
 
-/* A copy of so many elements; NULL, with its error, where they are not there. */
+/* Copies n elements; NULL, with r's error set, if the bytes end before. */
 static void *
-copy_of(struct fal_rd *r, uint32_t n, size_t size)
+get_array(struct fal_rd *r, uint32_t n, size_t size)
 {
 	const uint8_t *p = fal_get_bytes(r, n * size);
 	return p != NULL ? memcpy(fal_xcalloc(n, size), p, n * size) : NULL;
 }
 
 static void
-get_squares(struct fal_rd *r, uint32_t n, struct fal_shard_say *out)
-{
-	out->squares = fal_xcalloc(n, sizeof(*out->squares));
-	for (uint32_t i = 0; i < n; i++) {
-		const uint64_t bits = fal_get_u64(r);
-		memcpy(&out->squares[i], &bits, sizeof(bits));
-	}
-}
-
-static void
 get_brought(struct fal_rd *r, struct fal_shard_say *out)
 {
-	if (out->broughts > r->n / BROUGHT)
+	if (out->broughts > r->n / BROUGHT_BYTES)
 		r->err = FAL_EFORMAT;
 	if (out->broughts == 0 || r->err != 0)
 		return;
@@ -277,11 +267,15 @@ fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks
 		s.odd = odd;
 	}
 	if (leaves) {
-		s.leaves = copy_of(&r, blocks, FAL_HASH_BYTES);
-		s.exps = copy_of(&r, blocks, 1);
+		s.leaves = get_array(&r, blocks, FAL_HASH_BYTES);
+		s.exps = get_array(&r, blocks, 1);
 	}
 	if (squares)
-		get_squares(&r, blocks, &s);
+		s.squares = fal_xcalloc(blocks, sizeof(*s.squares));
+	for (uint32_t i = 0; squares && i < blocks; i++) {
+		const uint64_t bits = fal_get_u64(&r);
+		memcpy(&s.squares[i], &bits, sizeof(bits));
+	}
 	get_brought(&r, &s);
 	if (fal_rd_end(&r) < 0) {
 		fal_shard_say_free(&s);
@@ -335,9 +329,9 @@ size_t
 fal_shard_codec_say_most(uint32_t blocks, uint32_t tasks)
 {
 	enum { SMALL = 1 << 20 };
-	const uint64_t of = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
-			    (uint64_t)blocks * tasks * BROUGHT + SMALL;
-	return of < SAY_MAX ? (size_t)of : SAY_MAX;
+	const uint64_t bytes = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
+			       (uint64_t)blocks * tasks * BROUGHT_BYTES + SMALL;
+	return bytes < SAY_MAX ? (size_t)bytes : SAY_MAX;
 }
 
 int
@@ -369,7 +363,7 @@ fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most, struct fal_ima
 		else
 			err = FAL_ENOMEM;
 	}
-	/* Each version that is kept, each line and slot has arrays of its own. */
+	/* Each kept version, each branch and each slot has arrays of its own. */
 	const struct fal_image_head *is = &image.is;
 	if (err == FAL_OK &&
 	    (r.err != 0 || (uint64_t)is->olds + is->lines + is->slots > image.arrays))
@@ -381,6 +375,15 @@ fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most, struct fal_ima
 	return err;
 }
 
+/* The next array that has bytes left, from *at on; NULL: none has. */
+static const struct fal_image_array *
+next_array(const struct fal_image *image, struct fal_shard_codec_at *at)
+{
+	while (at->array < image->arrays && at->offset == image->array[at->array].bytes)
+		*at = (struct fal_shard_codec_at){ at->array + 1, 0 };
+	return at->array < image->arrays ? &image->array[at->array] : NULL;
+}
+
 bool
 fal_shard_codec_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *image,
 		      struct fal_shard_codec_at *at, struct fal_buf *out)
@@ -388,11 +391,9 @@ fal_shard_codec_bytes(uint32_t incarnation, uint32_t shard, const struct fal_ima
 	struct fal_msg m = { .type = FAL_MSG_BYTES,
 			     .incarnation = incarnation,
 			     .bytes = { .shard = shard } };
-	while (at->array < image->arrays && at->offset == image->array[at->array].bytes)
-		*at = (struct fal_shard_codec_at){ at->array + 1, 0 };
-	if (at->array == image->arrays)
+	const struct fal_image_array *a = next_array(image, at);
+	if (a == NULL)
 		return false;
-	const struct fal_image_array *a = &image->array[at->array];
 	const size_t left = a->bytes - at->offset;
 	m.bytes.bytes = (struct fal_tail){ (const uint8_t *)a->p + at->offset,
 					   left < PIECE ? left : PIECE };
@@ -406,13 +407,8 @@ fal_shard_codec_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
 			  struct fal_shard_codec_at *at)
 {
 	struct fal_tail left = *bytes;
-	for (;;) {
-		while (at->array < image->arrays &&
-		       at->offset == image->array[at->array].bytes)
-			*at = (struct fal_shard_codec_at){ at->array + 1, 0 };
-		if (at->array == image->arrays || left.n == 0)
-			break;
-		const struct fal_image_array *a = &image->array[at->array];
+	const struct fal_image_array *a;
+	while ((a = next_array(image, at)) != NULL && left.n > 0) {
 		const size_t room = a->bytes - at->offset,
 			     n = left.n < room ? left.n : room;
 		memcpy((uint8_t *)a->p + at->offset, left.p, n);
@@ -420,7 +416,5 @@ fal_shard_codec_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
 		left.p += n;
 		left.n -= n;
 	}
-	if (left.n > 0)
-		return FAL_EFORMAT;
-	return at->array == image->arrays;
+	return left.n > 0 ? FAL_EFORMAT : a == NULL;
 }

@@ -1,80 +1,80 @@
-/* What the coordinator and a shard of another process say to each other, as messages
- * (falcon-protocol(7), SHARDS): orders, says and images as bytes, and back.  No I/O.
+/* The messages between the coordinator and a shard of another process
+ * (falcon-protocol(7), SHARDS): writes and reads orders, says and images.  No I/O.
  *
- * A SAY that is longer than a message goes in pieces: each has all fields, their tails
- * are one.  Calls return 0 or a negative enum fal_err.
- */
+ * A SAY that is longer than a message is sent in pieces: each piece has all fields, and
+ * the tails together are one tail.  Calls return 0 or a negative enum fal_err. */
 #ifndef FAL_SERVER_SHARD_CODEC_H
 #define FAL_SERVER_SHARD_CODEC_H
 
 #include "base/buf.h"
 #include "server/shard.h"
 
-/* Appends the ORDER. */
+/* Appends an ORDER message. */
 int fal_shard_codec_order(uint32_t incarnation, const struct fal_shard_order *o,
 			  struct fal_buf *out);
 
-/* Gets the message bytes of each piece, in order, borrowed for the call; what it returns
- * below 0 is returned. */
+/* Gets the message bytes of each piece, in order, borrowed for the call.  A negative
+ * result stops the writing and is returned. */
 typedef int fal_shard_codec_each(void *arg, const struct fal_buf *msg);
 
-/* What a shard says, number `shard` of its process. */
+/* Writes a say of shard number `shard` of this process. */
 int fal_shard_codec_say(uint32_t incarnation, uint32_t shard,
 			const struct fal_shard_say *s, fal_shard_codec_each *each,
 			void *arg);
 
-/* Pieces that were collected.  {0} is valid. */
+/* The pieces of a SAY so far.  {0} is valid. */
 struct fal_shard_codec {
 	struct fal_buf tail;
 };
-/* The next piece of a SAY: 1: that was the last one, and m's tail is all of
- * it, borrowed until the next call; 0: more follow.  FAL_ELIMIT: more than `most` bytes,
- * FAL_ENOMEM. */
+/* Adds the next piece of a SAY. Returns 1: that was the last piece, and m's tail is now
+ * the whole tail, borrowed until the next call; 0: more pieces follow; FAL_ELIMIT: more
+ * than `most` bytes; FAL_EFORMAT: an empty piece, yet more to follow; FAL_ENOMEM. */
 int fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most);
 void fal_shard_codec_free(struct fal_shard_codec *p);
 
-/* The order of an ORDER, for a model of so many blocks; its map is in `map`.
- * FAL_EFORMAT. */
+/* Reads an ORDER for a model of `blocks` blocks, with its map in `map`. FAL_EFORMAT. */
 int fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks,
 			      struct fal_map *map, struct fal_shard_order *out);
-/* The content of the whole SAY of a shard of these blocks; `odd` keeps the text of its
- * `odd`.  FAL_EFORMAT; FAL_ENOMEM: for all that contributions have brought, whose number
- * the peer says.  Free the content with fal_shard_say_free. */
+/* Reads the whole SAY of a shard with these blocks; `odd` gets the text for out->odd.
+ * Free the content with fal_shard_say_free.  FAL_EFORMAT; FAL_ENOMEM: for the list of
+ * contributions, whose length the peer says. */
 int fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 			    char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
 
-/* Bytes that arrays of a SAY of a shard of so many blocks have at most, in clocks of so
- * many tasks: each task of a block is one contribution's. */
+/* Returns the most bytes that the arrays of a SAY take, for a shard of `blocks` blocks
+ * and clocks of `tasks` tasks: each task of a block may be another contribution's. */
 size_t fal_shard_codec_say_most(uint32_t blocks, uint32_t tasks);
 
-/* What an image is of. */
+/* The subject of an image. */
 struct fal_shard_codec_of {
 	enum fal_fetch what;
-	uint32_t shard; /* of the process; a piece's: of the job, whom it is for */
-	uint32_t epoch, first, count; /* a piece's: of the next map; blocks */
+	uint32_t shard; /* number in the process; for a piece: number of the receiver
+			 * in the job */
+	uint32_t epoch, first, count; /* for a piece: of the next map; its blocks */
 };
-/* The IMAGE that stands before an image's bytes. */
+/* Appends the IMAGE message, which comes before the image's BYTES. */
 int fal_shard_codec_image(uint32_t incarnation, const struct fal_shard_codec_of *of,
 			  const struct fal_image *image, struct fal_buf *out);
-/* The image that an IMAGE begins, with memory for its arrays, of `most` bytes together;
- * one without arrays is none.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+/* Reads an IMAGE: makes an image with memory for its arrays, `most` bytes together.  An
+ * image without arrays has no memory to free.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most,
 			      struct fal_image *out);
 
-/* Bytes that such an image has at most: some versions, as slack allows, and
- * what is known of each block. */
+/* Returns the most bytes of such an image: versions, as the slack allows, and the state
+ * of each block. */
 uint64_t fal_shard_codec_image_most(uint32_t blocks, uint32_t slack);
 
-/* Where an image's bytes go, or come from. */
+/* A position in the bytes of an image. */
 struct fal_shard_codec_at {
 	uint32_t array;
 	size_t offset;
 };
-/* The next BYTES of it; false: that was all. */
+/* Appends the next BYTES message.  Returns false if the image has ended. */
 bool fal_shard_codec_bytes(uint32_t incarnation, uint32_t shard,
 			   const struct fal_image *image, struct fal_shard_codec_at *at,
 			   struct fal_buf *out);
-/* They come.  1: the image is whole, 0: it is not; FAL_EFORMAT: they are too many. */
+/* Reads BYTES into an image.  Returns 1: the image is whole; 0: bytes are missing;
+ * FAL_EFORMAT: more bytes than the image has. */
 int fal_shard_codec_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
 			      struct fal_shard_codec_at *at);
 

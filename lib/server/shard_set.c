@@ -1,4 +1,4 @@
-/* The shards of one process. */
+/* The shards of one process: orders, pushes, moves, and whole versions of the model. */
 #include "server/shard_set.h"
 
 #include "base/mem.h"
@@ -13,39 +13,38 @@
 struct fal_shard_set {
 	struct fal_shard_conf each;
 	struct fal_ticket_in tickets;
-	uint32_t first, here; /* numbers of those that are here */
+	uint32_t first, here; /* the numbers of local shards */
 	uint32_t n;
 	struct place {
-		struct has {
+		struct holding {
 			struct fal_image_run run; /* of blocks */
-			struct fal_shard *shard;  /* NULL: elsewhere, or none */
-		} now, next;
-		/* That holds; in a move, that will: else its epoch is 0. */
-		struct fal_map map, to;
-		bool placed; /* that is to be said */
-		/* Of what is to be: its image, to be filled in; by block, is it? */
+			struct fal_shard *shard;  /* NULL: remote, or none */
+		} now, next;                      /* next: after the move */
+		struct fal_map map, next_map;     /* next_map's epoch is 0: no move */
+		bool says_migrated;               /* MIGRATED is to be said */
+		/* The image of the next shard, to be filled in, and its filled blocks. */
 		struct fal_image live;
-		uint8_t *there;
-		uint32_t left; /* blocks that are not */
-		bool brought;  /* what it has of `gathered` is in `all` */
+		uint8_t *is_filled;
+		uint32_t blocks_left;
+		bool is_gathered; /* the shard's part is in `params` */
 	} at[FAL_SHARDS_MAX];
-	/* Of several: all parameters, their average, scratch. */
-	float *all, *average;
-	bool gathers; /* `all` is of this version, once all was brought */
-	uint64_t gathered;
-	uint32_t asked; /* who is asked next whether it has anything to say */
+	/* The gathered parts of several shards: the whole model of gather_version. */
+	float *params, *average;
+	bool gathers;
+	uint64_t gather_version;
+	uint32_t next_say; /* the shard to fetch the next say from */
 };
 
-/* How many there will be. */
+/* The number of shards of the job. */
 static uint32_t
-shards_of(const struct fal_shard_set_conf *conf)
+job_shards(const struct fal_shard_set_conf *conf)
 {
 	const uint32_t blocks = fal_blocks(conf->each.n);
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
 static struct fal_image_run
-range_of(const struct fal_shard_set *r, uint32_t first, uint32_t count)
+block_run(const struct fal_shard_set *r, uint32_t first, uint32_t count)
 {
 	const size_t from = (size_t)first * FAL_BLOCK, most = (size_t)count * FAL_BLOCK,
 		     left = r->each.n - from;
@@ -53,14 +52,15 @@ range_of(const struct fal_shard_set *r, uint32_t first, uint32_t count)
 }
 
 static bool
-is_here(const struct fal_shard_set *r, uint32_t i)
+is_local(const struct fal_shard_set *r, uint32_t i)
 {
 	return i - r->first < r->here;
 }
 
-/* The shard of a range begins with its part of `init`; false: out of memory. */
+/* Makes the shard of a run of blocks, with its part of `init`. Returns false when out of
+ * memory. */
 static bool
-open_shard(const struct fal_shard_set *r, struct has *h, const float *init)
+create_shard(const struct fal_shard_set *r, struct holding *h, const float *init)
 {
 	struct fal_shard_conf one = r->each;
 	one.tickets = r->tickets;
@@ -73,15 +73,15 @@ open_shard(const struct fal_shard_set *r, struct has *h, const float *init)
 	return h->shard != NULL;
 }
 
-/* Room to bring together what several shards have; false: there is none. */
+/* Makes room to gather the parts of several shards.  Returns false when out of memory. */
 static bool
-make_room(struct fal_shard_set *r)
+alloc_gather(struct fal_shard_set *r)
 {
-	if (r->all == NULL)
-		r->all = fal_calloc_aligned(r->each.n, sizeof(*r->all));
+	if (r->params == NULL)
+		r->params = fal_calloc_aligned(r->each.n, sizeof(*r->params));
 	if (r->each.optim.ema > 0 && r->average == NULL)
 		r->average = fal_calloc_aligned(r->each.n, sizeof(*r->average));
-	return r->all != NULL && (r->each.optim.ema <= 0 || r->average != NULL);
+	return r->params != NULL && (r->each.optim.ema <= 0 || r->average != NULL);
 }
 
 struct fal_shard_set *
@@ -92,20 +92,20 @@ fal_shard_set_new(const struct fal_shard_set_conf *conf, const float *init)
 	if (conf->map != NULL)
 		map = *conf->map;
 	else
-		fal_map_even(&map, fal_blocks(conf->each.n), shards_of(conf));
+		fal_map_even(&map, fal_blocks(conf->each.n), job_shards(conf));
 	r->each = conf->each;
 	r->tickets = conf->tickets;
 	r->n = map.shards;
 	r->first = conf->here > 0 ? conf->first : 0;
 	r->here = conf->here > 0 ? conf->here : r->n;
-	bool room = r->n == 1 || r->here < r->n || make_room(r);
+	bool room = r->n == 1 || r->here < r->n || alloc_gather(r);
 	for (uint32_t i = 0; room && i < r->n; i++) {
 		struct place *p = &r->at[i];
-		p->now.run = range_of(r, map.of[i].first, map.of[i].count);
+		p->now.run = block_run(r, map.of[i].first, map.of[i].count);
 		p->map = map;
 		p->map.epoch = r->tickets.epoch;
-		if (is_here(r, i) && p->now.run.count > 0)
-			room = open_shard(r, &p->now, init);
+		if (is_local(r, i) && p->now.run.count > 0)
+			room = create_shard(r, &p->now, init);
 	}
 	if (room)
 		return r;
@@ -118,12 +118,12 @@ end_move(struct place *p)
 {
 	fal_shard_free(p->next.shard);
 	fal_image_free(&p->live);
-	free(p->there);
-	p->there = NULL;
-	p->next = (struct has){ 0 };
-	p->to.epoch = 0;
-	p->left = 0;
-	p->placed = false;
+	free(p->is_filled);
+	p->is_filled = NULL;
+	p->next = (struct holding){ 0 };
+	p->next_map.epoch = 0;
+	p->blocks_left = 0;
+	p->says_migrated = false;
 }
 
 void
@@ -136,7 +136,7 @@ fal_shard_set_free(struct fal_shard_set *r)
 		fal_shard_free(r->at[i].now.shard);
 	}
 	fal_secret_wipe(&r->tickets, sizeof(r->tickets));
-	free(r->all);
+	free(r->params);
 	free(r->average);
 	free(r);
 }
@@ -170,18 +170,18 @@ fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_pie
 		return err;
 	fal_shard_free(shard);
 	p->now.shard = NULL;
-	if (is_here(r, i)) /* those behind it go, too */
+	if (is_local(r, i)) /* later shards are given, too */
 		r->here = i - r->first;
 	return FAL_OK;
 }
 
 /* ---- moves ------------------------------------------------------------------------- */
 
-/* Has shard `i` the same blocks by both maps that `p` knows? */
+/* Has shard `i` the same blocks by both maps of `p`? */
 static bool
-stays(const struct place *p, uint32_t i)
+keeps_blocks(const struct place *p, uint32_t i)
 {
-	const struct fal_extent *a = &p->map.of[i], *b = &p->to.of[i];
+	const struct fal_extent *a = &p->map.of[i], *b = &p->next_map.of[i];
 	return a->first == b->first && a->count == b->count;
 }
 
@@ -191,30 +191,30 @@ begin_move(struct fal_shard_set *r, uint32_t i, const struct fal_map *map)
 	struct place *p = &r->at[i];
 	end_move(p);
 	r->n = map->shards > r->n ? map->shards : r->n;
-	p->to = *map;
-	p->next.run = range_of(r, map->of[i].first, map->of[i].count);
-	if (!is_here(r, i))
+	p->next_map = *map;
+	p->next.run = block_run(r, map->of[i].first, map->of[i].count);
+	if (!is_local(r, i))
 		return FAL_OK;
-	p->placed = stays(p, i) || p->next.run.count == 0;
-	if (p->placed)
+	p->says_migrated = keeps_blocks(p, i) || p->next.run.count == 0;
+	if (p->says_migrated)
 		return FAL_OK;
-	p->left = p->next.run.count;
-	p->there = fal_xcalloc(p->left, 1);
-	return open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
+	p->blocks_left = p->next.run.count;
+	p->is_filled = fal_xcalloc(p->blocks_left, 1);
+	return create_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
 }
 
 static void
-take_move(struct fal_shard_set *r, uint32_t i)
+commit_move(struct fal_shard_set *r, uint32_t i)
 {
 	struct place *p = &r->at[i];
-	if (p->to.epoch == 0)
+	if (p->next_map.epoch == 0)
 		return;
-	if (!stays(p, i)) {
-		struct fal_shard *was = p->now.shard;
+	if (!keeps_blocks(p, i)) {
+		struct fal_shard *old = p->now.shard;
 		p->now = p->next;
-		p->next.shard = was; /* the last copy of nothing */
+		p->next.shard = old; /* end_move frees it: no block's last copy */
 	}
-	p->map = p->to;
+	p->map = p->next_map;
 	end_move(p);
 	r->gathers = false;
 }
@@ -224,7 +224,7 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 		    uint32_t most, struct fal_shard_set_piece *out)
 {
 	const struct place *p = &r->at[from];
-	const struct fal_extent *b = &p->to.of[to];
+	const struct fal_extent *b = &p->next_map.of[to];
 	const struct fal_image_run *a = &p->now.run;
 	const uint32_t a_end = a->first + a->count, b_end = b->first + b->count;
 	uint32_t first = a->first > b->first ? a->first : b->first,
@@ -232,23 +232,24 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 	first = first > out->first + out->count ? first : out->first + out->count;
 	end = end < first + most ? end : first + most;
 	struct fal_image live = { 0 };
-	if (p->now.shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
+	if (p->now.shard == NULL || p->next_map.epoch == 0 || keeps_blocks(p, to) ||
+	    first >= end)
 		return 0;
-	const struct fal_image_run of = range_of(r, first, end - first);
+	const struct fal_image_run of = block_run(r, first, end - first);
 	int err = fal_shard_image(p->now.shard, &live);
 	if (err == FAL_OK)
 		fal_image_cut(&live, a, &of, &out->image);
 	fal_image_free(&live);
-	out->epoch = p->to.epoch;
+	out->epoch = p->next_map.epoch;
 	out->first = first;
 	out->count = end - first;
 	return err < 0 ? err : 1;
 }
 
-/* Hands what is here of what others will have, which are here or not, to `each`; at most
- * so many blocks at a time. */
+/* Hands the local pieces for shards that are local (or not) to `each`, `most` blocks at a
+ * time. */
 static int
-each_piece(const struct fal_shard_set *r, bool here, uint32_t most,
+each_piece(const struct fal_shard_set *r, bool to_local, uint32_t most,
 	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
 	   void *arg)
 {
@@ -256,7 +257,7 @@ each_piece(const struct fal_shard_set *r, bool here, uint32_t most,
 	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
 		const uint32_t from = r->first + i / r->n, to = i % r->n;
 		struct fal_shard_set_piece piece = { 0 };
-		if (is_here(r, to) != here)
+		if (is_local(r, to) != to_local)
 			continue;
 		while (err >= 0 &&
 		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
@@ -273,14 +274,15 @@ fal_shard_set_pieces(const struct fal_shard_set *r,
 				 struct fal_shard_set_piece *piece),
 		     void *arg)
 {
-	/* A process passes a piece on, or grafts it, while the next one comes, and has
-	 * memory for no more than a few. */
+	/* A process forwards or grafts a piece while the next one arrives, and has memory
+	 * for few. */
 	return each_piece(r, false, 64, each, arg);
 }
 
 /* Can the piece be a part of the shard to come?  In a move all shards have the same
- * numbers.  If no shard is here, the piece has at least the values of all that its
- * numbers name: a shard made of the piece then takes memory in proportion to it. */
+ * numbers.  Without a local shard to compare with, the piece must contain at least the
+ * values that its numbers name: a shard made of the piece then takes memory in proportion
+ * to it. */
 static bool
 is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *piece,
 	    size_t values)
@@ -292,7 +294,7 @@ is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *pie
 	uint64_t there = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct fal_image here = { 0 };
-		if (r->at[i].now.shard == NULL || r->at[i].to.epoch != piece->epoch)
+		if (r->at[i].now.shard == NULL || r->at[i].next_map.epoch != piece->epoch)
 			continue;
 		const bool same = fal_shard_image(r->at[i].now.shard, &here) == FAL_OK &&
 				  fal_image_is_same(&here.is, is);
@@ -310,16 +312,16 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 		    const struct fal_shard_set_piece *piece)
 {
 	struct place *p = &r->at[to];
-	struct has *h = &p->next;
-	if (piece->epoch != p->to.epoch || stays(p, to) || h->shard == NULL)
+	struct holding *h = &p->next;
+	if (piece->epoch != p->next_map.epoch || keeps_blocks(p, to) || h->shard == NULL)
 		return FAL_OK;
 	const uint32_t at = piece->first - h->run.first;
 	if (piece->count == 0 || piece->first < h->run.first ||
 	    piece->count > h->run.count || at > h->run.count - piece->count)
 		return FAL_EFORMAT;
-	if (p->left == 0)
+	if (p->blocks_left == 0)
 		return FAL_OK;
-	const struct fal_image_run of = range_of(r, piece->first, piece->count);
+	const struct fal_image_run of = block_run(r, piece->first, piece->count);
 	int err = FAL_OK;
 	if (p->live.arrays == 0)
 		err = is_credible(r, piece, of.values)
@@ -330,14 +332,14 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 	if (err < 0)
 		return err;
 	for (uint32_t b = at; b < at + piece->count; b++) {
-		p->left -= p->there[b] == 0;
-		p->there[b] = 1;
+		p->blocks_left -= p->is_filled[b] == 0;
+		p->is_filled[b] = 1;
 	}
-	if (p->left > 0)
+	if (p->blocks_left > 0)
 		return FAL_OK;
 	fal_shard_became(h->shard);
 	fal_image_free(&p->live);
-	p->placed = true;
+	p->says_migrated = true;
 	return FAL_OK;
 }
 
@@ -352,7 +354,7 @@ fal_shard_set_order_at(struct fal_shard_set *r, uint32_t i,
 	case FAL_ORDER_MIGRATE_BEGIN:
 		return begin_move(r, i, o->map);
 	case FAL_ORDER_COMMIT:
-		take_move(r, i);
+		commit_move(r, i);
 		return FAL_OK;
 	case FAL_ORDER_ABORT:
 		end_move(&r->at[i]);
@@ -363,7 +365,7 @@ fal_shard_set_order_at(struct fal_shard_set *r, uint32_t i,
 }
 
 static int
-graft_here(void *shard_set, uint32_t to, struct fal_shard_set_piece *piece)
+graft_local(void *shard_set, uint32_t to, struct fal_shard_set_piece *piece)
 {
 	return fal_shard_set_graft(shard_set, to, piece);
 }
@@ -377,7 +379,7 @@ fal_shard_set_order(void *shard_set, const struct fal_shard_order *o)
 		err = fal_shard_set_order_at(r, i, o);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
-	return each_piece(r, true, fal_blocks(r->each.n), graft_here, r);
+	return each_piece(r, true, fal_blocks(r->each.n), graft_local, r);
 }
 
 int
@@ -385,11 +387,13 @@ fal_shard_set_push_at(struct fal_shard_set *r, uint32_t i, const struct fal_tick
 		      const struct fal_tail *records, struct fal_diag *diag)
 {
 	const struct place *p = &r->at[i];
-	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !stays(p, i);
+	const bool next =
+		t->epoch != 0 && t->epoch == p->next_map.epoch && !keeps_blocks(p, i);
 	struct fal_shard *shard = next ? p->next.shard : p->now.shard;
 	if (t->epoch != 0 && t->epoch < p->map.epoch)
 		return FAL_OK;
-	if (t->epoch > p->map.epoch && (t->epoch != p->to.epoch || p->left > 0))
+	if (t->epoch > p->map.epoch &&
+	    (t->epoch != p->next_map.epoch || p->blocks_left > 0))
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u", t->epoch);
 	return shard != NULL ? fal_shard_push(shard, t, records, diag) : FAL_OK;
 }
@@ -401,7 +405,7 @@ fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
 	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n; i++) {
-		if (!is_here(r, i))
+		if (!is_local(r, i))
 			continue;
 		int got = fal_shard_set_push_at(r, i, t, records, err < 0 ? NULL : diag);
 		err = err == FAL_OK ? got : err;
@@ -441,10 +445,10 @@ fal_shard_set_next_at(struct fal_shard_set *r, uint32_t i, struct fal_shard_say 
 	struct place *p = &r->at[i];
 	if (p->now.shard != NULL && fal_shard_next(p->now.shard, out))
 		return true;
-	if (p->placed) {
-		p->placed = false;
+	if (p->says_migrated) {
+		p->says_migrated = false;
 		*out = (struct fal_shard_say){ .kind = FAL_SAY_MIGRATED,
-					       .version = p->to.epoch };
+					       .version = p->next_map.epoch };
 		return true;
 	}
 	return p->next.shard != NULL && fal_shard_next(p->next.shard, out);
@@ -454,16 +458,16 @@ bool
 fal_shard_set_next(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct fal_shard_set *r = shard_set;
-	/* What is made of one's words may be orders for all: those before it, too. */
-	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
-		if (fal_shard_set_next_at(r, r->asked, out)) {
-			*shard = r->asked;
+	/* A say may lead to orders for all shards, so no shard is done with for good. */
+	for (uint32_t i = 0; i < r->n; i++, r->next_say = (r->next_say + 1) % r->n)
+		if (fal_shard_set_next_at(r, r->next_say, out)) {
+			*shard = r->next_say;
 			return true;
 		}
 	return false;
 }
 
-/* ---- what is here of a version ----------------------------------------------------- */
+/* ---- versions --------------------------------------------------------------------- */
 
 void
 fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *first,
@@ -483,45 +487,47 @@ fal_shard_set_in_order(const struct fal_shard_set *r, uint32_t out[static FAL_SH
 	return fal_map_in_order(&map, out);
 }
 
+static struct fal_shard_part
+part_of_shard(const struct fal_shard_set *r, uint32_t i)
+{
+	const struct fal_image_run *run = &r->at[i].now.run;
+	return (struct fal_shard_part){
+		i, run->first, run->count, run->values, NULL, NULL
+	};
+}
+
 bool
 fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out)
 {
-	const struct has *h = &r->at[i].now;
-	*out = (struct fal_shard_part){ .shard = i,
-					.first = h->run.first,
-					.count = h->run.count,
-					.values = h->run.values };
-	return h->shard != NULL &&
-	       fal_shard_at(h->shard, version, &out->params, &out->exps);
+	*out = part_of_shard(r, i);
+	return r->at[i].now.shard != NULL &&
+	       fal_shard_at(r->at[i].now.shard, version, &out->params, &out->exps);
 }
 
 bool
 fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out, struct fal_shard_making *is)
 {
-	const struct has *h = &r->at[i].now;
-	if (h->shard == NULL || !fal_shard_making(h->shard, is) || is->version != version)
+	const struct fal_shard *shard = r->at[i].now.shard;
+	if (shard == NULL || !fal_shard_making(shard, is) || is->version != version)
 		return false;
-	*out = (struct fal_shard_part){ .shard = i,
-					.first = h->run.first,
-					.count = h->run.count,
-					.values = h->run.values,
-					.params = is->params,
-					.exps = is->exps };
+	*out = part_of_shard(r, i);
+	out->params = is->params;
+	out->exps = is->exps;
 	return true;
 }
 
-/* Is the place's shard elsewhere? */
+/* Does another process have the shard? */
 static bool
-is_apart(const struct place *p)
+is_remote(const struct place *p)
 {
 	return p->now.shard == NULL && p->now.run.count > 0;
 }
 
-/* The one that has all blocks, and is here; or NULL. */
+/* Finds the shard that has all blocks; NULL if there is none, or if it is remote. */
 static const struct place *
-only_one(const struct fal_shard_set *r)
+sole_shard(const struct fal_shard_set *r)
 {
 	for (uint32_t i = 0; i < r->n; i++)
 		if (r->at[i].now.run.values == r->each.n)
@@ -534,20 +540,20 @@ fal_shard_set_gather(struct fal_shard_set *r, uint64_t version)
 {
 	struct fal_shard_part part;
 	r->gathers = false;
-	if (!make_room(r))
+	if (!alloc_gather(r))
 		return false;
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct place *p = &r->at[i];
-		p->brought = !is_apart(p);
+		p->is_gathered = !is_remote(p);
 		if (p->now.shard == NULL)
 			continue;
 		if (!fal_shard_set_part(r, i, version, &part))
 			return false;
-		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
-		       part.values * sizeof(*r->all));
+		memcpy(r->params + (size_t)part.first * FAL_BLOCK, part.params,
+		       part.values * sizeof(*r->params));
 	}
 	r->gathers = true;
-	r->gathered = version;
+	r->gather_version = version;
 	return true;
 }
 
@@ -558,23 +564,23 @@ fal_shard_set_fill(struct fal_shard_set *r, uint32_t i, const struct fal_image *
 	const size_t from = (size_t)p->now.run.first * FAL_BLOCK,
 		     bytes = p->now.run.values * sizeof(float);
 	const bool averages = r->average != NULL;
-	if (!r->gathers || has->is.version != r->gathered)
-		return FAL_OK; /* it is wanted no more */
-	if (!is_apart(p) || has->arrays != 1u + averages ||
+	if (!r->gathers || has->is.version != r->gather_version)
+		return FAL_OK; /* of an earlier gathering */
+	if (!is_remote(p) || has->arrays != 1u + averages ||
 	    has->array[0].bytes != bytes || (averages && has->array[1].bytes != bytes))
 		return FAL_EFORMAT;
-	memcpy(r->all + from, has->array[0].p, bytes);
+	memcpy(r->params + from, has->array[0].p, bytes);
 	if (averages)
 		memcpy(r->average + from, has->array[1].p, bytes);
-	p->brought = true;
+	p->is_gathered = true;
 	return FAL_OK;
 }
 
 static bool
-all_brought(const struct fal_shard_set *r)
+has_gathered_all(const struct fal_shard_set *r)
 {
 	uint32_t i = 0;
-	while (i < r->n && r->at[i].brought)
+	while (i < r->n && r->at[i].is_gathered)
 		i++;
 	return i == r->n;
 }
@@ -582,39 +588,39 @@ all_brought(const struct fal_shard_set *r)
 bool
 fal_shard_set_gathers(const struct fal_shard_set *r)
 {
-	return r->gathers && !all_brought(r);
+	return r->gathers && !has_gathered_all(r);
 }
 
 bool
 fal_shard_set_gathered(const struct fal_shard_set *r, uint64_t version)
 {
-	return r->gathers && r->gathered == version && all_brought(r);
+	return r->gathers && r->gather_version == version && has_gathered_all(r);
 }
 
 const float *
 fal_shard_set_params(struct fal_shard_set *r, uint64_t version)
 {
-	const struct place *one = only_one(r);
+	const struct place *one = sole_shard(r);
 	const float *params;
 	const int8_t *exps;
 	if (one != NULL)
 		return fal_shard_at(one->now.shard, version, &params, &exps) ? params
 									     : NULL;
 	for (uint32_t i = 0; i < r->n; i++)
-		if (is_apart(&r->at[i]))
-			return fal_shard_set_gathered(r, version) ? r->all : NULL;
-	return fal_shard_set_gather(r, version) ? r->all : NULL;
+		if (is_remote(&r->at[i]))
+			return fal_shard_set_gathered(r, version) ? r->params : NULL;
+	return fal_shard_set_gather(r, version) ? r->params : NULL;
 }
 
 const float *
 fal_shard_set_average(struct fal_shard_set *r)
 {
-	const struct place *one = only_one(r);
+	const struct place *one = sole_shard(r);
 	if (one != NULL)
 		return fal_shard_average(one->now.shard);
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct has *h = &r->at[i].now;
-		if (h->shard == NULL) /* it was brought */
+		const struct holding *h = &r->at[i].now;
+		if (h->shard == NULL) /* fal_shard_set_fill has filled it in */
 			continue;
 		const float *of = fal_shard_average(h->shard);
 		if (of == NULL)
@@ -667,7 +673,7 @@ fal_shard_set_become(struct fal_shard_set *r, const struct fal_image_head *is,
 }
 
 static struct fal_store_conf
-store_of(const struct fal_shard_set_conf *conf)
+store_conf(const struct fal_shard_set_conf *conf)
 {
 	return (struct fal_store_conf){ .n = conf->each.n,
 					.optim = conf->each.optim,
@@ -678,13 +684,13 @@ uint64_t
 fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 		    const struct fal_store_most *most)
 {
-	const struct fal_store_conf store = store_of(conf);
+	const struct fal_store_conf store = store_conf(conf);
 	const uint64_t vector = conf->each.n * sizeof(float);
 	struct fal_store_most own = *most;
 	uint64_t held = vector;
-	/* Of several: one version more, until all have made the next (design.md, D28),
-	 * and all of them in one piece. */
-	if (shards_of(conf) > 1) {
+	/* Several shards take one version more, until all have made the next one
+	 * (design.md, D28), and a gathered model. */
+	if (job_shards(conf) > 1) {
 		own.beyond++;
 		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;
 	}
@@ -695,6 +701,6 @@ uint64_t
 fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
 			  const struct fal_store_most *most)
 {
-	const struct fal_store_conf store = store_of(conf);
+	const struct fal_store_conf store = store_conf(conf);
 	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);
 }

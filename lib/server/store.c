@@ -1,4 +1,4 @@
-/* A store: versions, what is collected for the next one, and how that is made. */
+/* The store: versions, collected changes, and the steps that make versions from them. */
 #include "server/store_priv.h"
 
 #include "base/branch.h"
@@ -12,27 +12,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The largest magnitude in block b of `v`. */
+static double
+block_max(const struct fal_store *s, const float *v, uint32_t b)
+{
+	return (double)fal_max_abs(v + (size_t)b * FAL_BLOCK,
+				   fal_block_len(s->conf.n, b));
+}
+
 static size_t
 state_len(const struct fal_store_conf *conf)
 {
 	return conf->n * fal_optim_slots(&conf->optim);
 }
 
-/* Parameters, the optimiser's state, an average: what an image has of the newest version.
- */
+/* The bytes of the newest version in an image: parameters, optimiser state, average. */
 static size_t
-newest_bytes(const struct fal_store_conf *conf)
+newest_version_bytes(const struct fal_store_conf *conf)
 {
 	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
 	const size_t products =
-		conf->optim.kind == FAL_ADAMW ? sizeof(struct store_products) : 0;
+		conf->optim.kind == FAL_ADAMW ? sizeof(struct image_products) : 0;
 	return (conf->n + state_len(conf) + average) * sizeof(float) +
-	       fal_blocks(conf->n) * (sizeof(struct range) + products);
+	       fal_blocks(conf->n) * (sizeof(struct exp_range) + products);
 }
 
-/* Older versions. */
 static size_t
-old_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
+old_versions_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
 {
 	return (most->versions - 1) * (conf->n * sizeof(float) + fal_blocks(conf->n));
 }
@@ -41,26 +47,26 @@ size_t
 fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
 {
 	const uint32_t blocks = fal_blocks(conf->n);
-	/* A line: its model, what it took over, optimiser state, exponents. */
-	const size_t line = (2 * conf->n + state_len(conf)) * sizeof(float) + blocks;
+	/* A branch: its parameters, its base, optimiser state, exponents. */
+	const size_t branch = (2 * conf->n + state_len(conf)) * sizeof(float) + blocks;
 	const size_t round = fal_sum_bytes(conf->n) + (conf->checksums ? blocks * 8 : 0);
-	/* What changes weights, or lines have pushed. */
-	const size_t moved = (most->deltas || most->lines > 0 ? conf->n : 0) +
-			     (most->outer ? conf->n : 0);
+	/* The collected changes of weights, and the outer optimiser's momentum. */
+	const size_t deltas = (most->deltas || most->lines > 0 ? conf->n : 0) +
+			      (most->outer ? conf->n : 0);
 	const size_t pushers =
 		fal_optim_by_pusher(&conf->optim) ? conf->n * most->pushers : 0;
 	struct fal_store_most all = *most;
 	all.versions += all.beyond;
-	return newest_bytes(conf) + old_bytes(conf, &all) + blocks +
-	       most->rounds * round + most->lines * line +
-	       (moved + pushers) * sizeof(float);
+	return newest_version_bytes(conf) + old_versions_bytes(conf, &all) + blocks +
+	       most->rounds * round + most->lines * branch +
+	       (deltas + pushers) * sizeof(float);
 }
 
 size_t
 fal_store_image_bytes(const struct fal_store_conf *conf,
 		      const struct fal_store_most *most)
 {
-	return newest_bytes(conf) + old_bytes(conf, most);
+	return newest_version_bytes(conf) + old_versions_bytes(conf, most);
 }
 
 struct fal_store *
@@ -68,7 +74,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 {
 	const uint32_t blocks = fal_blocks(conf->n);
 	struct fal_store *s = fal_xcalloc(1, sizeof(*s));
-	struct making *m = s->making = fal_xcalloc(1, sizeof(*m));
+	struct early_step *m = s->early = fal_xcalloc(1, sizeof(*m));
 	const bool averages = conf->optim.ema > 0;
 	assert(fal_optim_slots(&conf->optim) <= FAL_OPTIM_SLOTS);
 	s->conf = *conf;
@@ -76,7 +82,8 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->average = averages ? fal_calloc_aligned(conf->n, sizeof(float)) : NULL;
-	/* Touched where it is needed alone: falcon-ps counts it (image.h, `beyond`). */
+	/* Pages are touched only in use, and falcon-ps counts them (image.h, `beyond`).
+	 */
 	m->params = fal_alloc_pages(conf->n, sizeof(float));
 	if (s->params == NULL || s->state == NULL || m->params == NULL ||
 	    (averages && s->average == NULL)) {
@@ -85,31 +92,30 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	}
 	s->reach = fal_xcalloc(blocks, sizeof(*s->reach));
 	s->exps = fal_xcalloc(blocks, 1);
-	s->range = fal_xcalloc(blocks, sizeof(*s->range));
+	s->exp_range = fal_xcalloc(blocks, sizeof(*s->exp_range));
 	s->sum_exps = fal_xcalloc(blocks, 1);
 	s->had = (struct fal_optim_had){ 0, 1, 1 };
 	if (conf->optim.kind == FAL_ADAMW)
 		s->products = fal_xcalloc(blocks, sizeof(*s->products));
-	m->made = fal_xcalloc(blocks, 1);
-	m->due = fal_xcalloc(blocks, sizeof(*m->due));
+	m->is_stepped = fal_xcalloc(blocks, 1);
+	m->ready = fal_xcalloc(blocks, sizeof(*m->ready));
 	m->exps = fal_xcalloc(blocks, 1);
 	if (conf->checksums)
 		m->checksums = fal_xcalloc(blocks, sizeof(*m->checksums));
 	memset(s->exps, FAL_EXP_FIRST, blocks);
-	memset(s->range, FAL_EXP_FIRST, blocks * sizeof(*s->range));
+	memset(s->exp_range, FAL_EXP_FIRST, blocks * sizeof(*s->exp_range));
 	if (init == NULL)
 		return s;
 	memcpy(s->params, init, conf->n * sizeof(float));
 	if (averages)
 		memcpy(s->average, init, conf->n * sizeof(float));
 	for (uint32_t b = 0; b < blocks; b++)
-		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
-							 fal_block_len(conf->n, b));
+		s->reach[b].params = block_max(s, init, b);
 	return s;
 }
 
 static void
-free_olds(struct fal_store *s, uint32_t from)
+free_old_versions(struct fal_store *s, uint32_t from)
 {
 	for (uint32_t i = from; i < s->old_cap; i++) {
 		free(s->old[i].params);
@@ -123,12 +129,12 @@ fal_store_free(struct fal_store *s)
 	if (s == NULL)
 		return;
 	store_free_rounds(s);
-	fal_store_forget_slots(s, UINT64_MAX);
+	fal_store_forget_slots(s, 0, UINT64_MAX);
 	fal_store_forget_lines(s);
-	free_olds(s, 0);
+	free_old_versions(s, 0);
 	free(s->old);
 	free(s->slots.v);
-	free(s->lines.v);
+	free(s->branches.v);
 	fal_sum_free(s->sum);
 	free(s->sum_exps);
 	free(s->delta);
@@ -137,14 +143,14 @@ fal_store_free(struct fal_store *s)
 	free(s->average);
 	free(s->reach);
 	free(s->exps);
-	free(s->range);
+	free(s->exp_range);
 	free(s->products);
-	free(s->making->made);
-	free(s->making->due);
-	free(s->making->exps);
-	free(s->making->params);
-	free(s->making->checksums);
-	free(s->making);
+	free(s->early->is_stepped);
+	free(s->early->ready);
+	free(s->early->exps);
+	free(s->early->params);
+	free(s->early->checksums);
+	free(s->early);
 	free(s);
 }
 
@@ -174,22 +180,22 @@ fal_store_exps(const struct fal_store *s)
 	return s->exps;
 }
 
-/* The ranges take in the newest version's exponents. */
+/* Extends the exponent ranges to the newest version's exponents. */
 static void
-widen_ranges(struct fal_store *s)
+extend_exp_ranges(struct fal_store *s)
 {
 	for (uint32_t b = 0; b < s->blocks; b++) {
-		struct range *r = &s->range[b];
-		r->least = s->exps[b] < r->least ? s->exps[b] : r->least;
-		r->most = s->exps[b] > r->most ? s->exps[b] : r->most;
+		struct exp_range *r = &s->exp_range[b];
+		r->min = s->exps[b] < r->min ? s->exps[b] : r->min;
+		r->max = s->exps[b] > r->max ? s->exps[b] : r->max;
 	}
 }
 
-/* The oldest place becomes the last one. */
+/* Moves the memory of the oldest version behind that of the others. */
 static void
-rotate(struct fal_store *s)
+rotate_old_versions(struct fal_store *s)
 {
-	struct old first = s->old[0];
+	struct old_version first = s->old[0];
 	memmove(s->old, s->old + 1, (s->old_cap - 1) * sizeof(*s->old));
 	s->old[s->old_cap - 1] = first;
 }
@@ -197,96 +203,79 @@ rotate(struct fal_store *s)
 void
 fal_store_keep(struct fal_store *s, uint32_t versions)
 {
-	const uint32_t olds = versions - 1;
+	const uint32_t cap = versions - 1;
 	assert(versions > 0);
-	for (; s->olds > olds; s->olds--)
-		rotate(s);
-	free_olds(s, olds);
-	s->old = fal_must(fal_realloc(s->old, olds, sizeof(*s->old)));
-	for (; s->old_cap < olds; s->old_cap++)
-		s->old[s->old_cap] = (struct old){
+	for (; s->n_old > cap; s->n_old--)
+		rotate_old_versions(s);
+	free_old_versions(s, cap);
+	s->old = fal_must(fal_realloc(s->old, cap, sizeof(*s->old)));
+	for (; s->old_cap < cap; s->old_cap++)
+		s->old[s->old_cap] = (struct old_version){
 			.params = fal_must(fal_alloc_pages(s->conf.n, sizeof(float))),
 			.exps = fal_xcalloc(s->blocks, 1)
 		};
-	s->old_cap = olds;
+	s->old_cap = cap;
 }
 
 uint64_t
 fal_store_oldest(const struct fal_store *s)
 {
-	return s->olds > 0 ? s->old[0].version : s->version;
+	return s->n_old > 0 ? s->old[0].version : s->version;
 }
 
-/* One that is kept, not the newest. */
-static const struct old *
-find_old(const struct fal_store *s, uint64_t version)
-{
-	for (uint32_t i = 0; i < s->olds; i++)
-		if (s->old[i].version == version)
-			return &s->old[i];
-	return NULL;
-}
-
-/* A block of the newest version. */
-static const float *
-newest_block(const struct fal_store *s, uint32_t b)
-{
-	const struct making *m = s->making;
-	return m->on && m->made[b] ? fal_sum_memory(m->sum, b)
-				   : s->params + (size_t)b * FAL_BLOCK;
-}
-
-struct copying {
+struct copy_job {
 	const struct fal_store *s;
 	float *to;
 	const float *from;
 };
 
+/* Copies block b of `from`; NULL: of the newest whole version. */
 static void
 copy_block(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
-	const struct copying *c = of;
+	const struct copy_job *c = of;
+	const struct early_step *m = c->s->early;
 	const size_t first = (size_t)b * FAL_BLOCK;
-	memcpy(c->to + first, c->from != NULL ? c->from + first : newest_block(c->s, b),
-	       fal_block_len(c->s->conf.n, b) * sizeof(float));
+	const float *from = c->from != NULL ? c->from + first : c->s->params + first;
+	if (c->from == NULL && m->is_active && m->is_stepped[b])
+		from = fal_sum_memory(m->sum, b);
+	memcpy(c->to + first, from, fal_block_len(c->s->conf.n, b) * sizeof(float));
 }
 
-/* All parameters of a version are copied; NULL: the newest, be the next one made or not.
- */
+/* Copies all parameters of a version; NULL: of the newest whole version. */
 static void
 copy_params(const struct fal_store *s, float *to, const float *from)
 {
-	struct copying of = { s, to, from };
+	struct copy_job of = { s, to, from };
 	fal_parallel_each(s->conf.parallel, s->blocks, copy_block, &of);
 }
 
-/* All parameters of the newest version, and its exponents. */
+/* The parameters and exponents of the newest whole version. */
 static const float *
-newest(const struct fal_store *s)
+newest_params(const struct fal_store *s)
 {
-	struct making *m = s->making;
-	if (!m->on)
+	struct early_step *m = s->early;
+	if (!m->is_active)
 		return s->params;
-	if (!m->whole)
+	if (!m->has_params)
 		copy_params(s, m->params, NULL);
-	m->whole = true;
+	m->has_params = true;
 	return m->params;
 }
 
 static const int8_t *
 newest_exps(const struct fal_store *s)
 {
-	return s->making->on ? s->making->exps : s->exps;
+	return s->early->is_active ? s->early->exps : s->exps;
 }
 
-/* The line, or NULL. */
-static struct line *
-line_find(const struct fal_store *s, uint32_t line)
+static struct branch *
+branch_find(const struct fal_store *s, uint32_t branch)
 {
-	for (size_t i = 0; i < s->lines.n; i++)
-		if (fal_branch_of(s->lines.v[i].version) == line)
-			return &s->lines.v[i];
+	for (size_t i = 0; i < s->branches.n; i++)
+		if (fal_branch_of(s->branches.v[i].version) == branch)
+			return &s->branches.v[i];
 	return NULL;
 }
 
@@ -294,39 +283,53 @@ bool
 fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	     const int8_t **exps)
 {
-	const struct line *l = NULL;
-	const struct old *old = NULL;
+	const struct branch *l = NULL;
+	const struct old_version *old = NULL;
 	if (fal_branch_of(version) != 0) {
-		l = line_find(s, fal_branch_of(version));
+		l = branch_find(s, fal_branch_of(version));
 		if (l == NULL || l->version != version)
 			return false;
 	} else if (version != s->version) {
-		old = find_old(s, version);
+		for (uint32_t i = 0; i < s->n_old && old == NULL; i++)
+			if (s->old[i].version == version)
+				old = &s->old[i];
 		if (old == NULL)
 			return false;
 	}
 	if (params != NULL)
-		*params = l != NULL ? l->params : old != NULL ? old->params : newest(s);
+		*params = l != NULL     ? l->params
+			  : old != NULL ? old->params
+					: newest_params(s);
 	if (exps != NULL)
 		*exps = l != NULL ? l->exps : old != NULL ? old->exps : newest_exps(s);
 	return true;
 }
 
-/* The version, newer than all old ones, becomes an old one; its values are copied, as by
- * copy_params.  The oldest goes where there are more than are kept. */
+/* Copies the newest whole version to the old versions; drops the oldest one if there are
+ * more than the store keeps.  `params` as in copy_params. */
 static void
-put_by(struct fal_store *s, uint64_t version, const float *params, const int8_t *exps)
+archive_newest(struct fal_store *s, const float *params, const int8_t *exps)
 {
 	if (s->old_cap == 0)
 		return;
-	if (s->olds == s->old_cap)
-		rotate(s);
+	if (s->n_old == s->old_cap)
+		rotate_old_versions(s);
 	else
-		s->olds++;
-	struct old *o = &s->old[s->olds - 1];
-	o->version = version;
+		s->n_old++;
+	struct old_version *o = &s->old[s->n_old - 1];
+	o->version = s->version;
 	copy_params(s, o->params, params);
 	memcpy(o->exps, exps, s->blocks);
+}
+
+void
+fal_store_open(struct fal_store *s, const struct fal_store_round *conf)
+{
+	const int8_t *exps = NULL;
+	const bool kept = conf->kind != FAL_KIND_GRAD ||
+			  fal_store_at(s, conf->version, NULL, &exps);
+	assert(kept);
+	round_open(s, conf, exps);
 }
 
 /* ---- collecting ---------------------------------------------------------------- */
@@ -334,7 +337,7 @@ put_by(struct fal_store *s, uint64_t version, const float *params, const int8_t 
 int
 fal_store_merge(struct fal_store *s, uint64_t round)
 {
-	struct round *r = store_completed(s, round, FAL_KIND_GRAD);
+	struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
 	if (s->sum != NULL) {
 		int err = fal_sum_add_aligned(s->sum, s->sum_exps, r->sum, r->exps);
 		if (err < 0)
@@ -350,84 +353,78 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 	return FAL_OK;
 }
 
-/* The largest weight of all, taken as at least 1. */
-static double
-largest_weight(const struct fal_store *s)
-{
-	double most = 1;
-	for (uint32_t b = 0; b < s->blocks; b++)
-		most = fmax(most, (double)fal_max_abs(s->params + (size_t)b * FAL_BLOCK,
-						      fal_block_len(s->conf.n, b)));
-	return most;
-}
-
-/* Is the change more than FAL_CHANGE_MOST times the largest weight?  That is looked for
- * once for all blocks, and mostly not at all: `*most` is 0 until then. */
+/* Is the change more than FAL_CHANGE_MOST times the largest weight, taken as at least 1?
+ * *largest is 0 until the first block whose change needs the search for that weight:
+ * mostly none does. */
 static bool
-is_too_large(const struct fal_store *s, const float *by, uint32_t len, double *most)
+is_delta_too_large(const struct fal_store *s, const float *delta, uint32_t len,
+		   double *largest)
 {
-	const double is = (double)fal_max_abs(by, len) / FAL_CHANGE_MOST;
-	if (is <= 1)
+	const double needed = (double)fal_max_abs(delta, len) / FAL_CHANGE_MOST;
+	if (needed <= 1)
 		return false;
-	if (*most < 1)
-		*most = largest_weight(s);
-	return is > *most;
+	if (*largest < 1) {
+		*largest = 1;
+		for (uint32_t b = 0; b < s->blocks; b++)
+			*largest = fmax(*largest, block_max(s, s->params, b));
+	}
+	return needed > *largest;
 }
 
-/* Block b of a round's change of the weights, zeros where it is too large, as
- * is_too_large has it; how many values. */
+/* Reads block b of a round's change of weights; a change that is too large becomes zeros,
+ * and counts in *out.  Returns the number of values. */
 static uint32_t
-change(const struct fal_store *s, const struct round *r, uint32_t b,
-       float by[static FAL_BLOCK], double *most, struct fal_unstepped *out)
+read_delta_block(const struct fal_store *s, const struct round *r, uint32_t b,
+		 float delta[static FAL_BLOCK], double *largest,
+		 struct fal_unstepped *out)
 {
 	const uint32_t len = fal_block_len(s->conf.n, b);
-	fal_sum_mean(r->sum, b, r->exps[b], 1, by);
-	if (is_too_large(s, by, len, most)) {
-		memset(by, 0, len * sizeof(*by));
+	fal_sum_mean(r->sum, b, r->exps[b], 1, delta);
+	if (is_delta_too_large(s, delta, len, largest)) {
+		memset(delta, 0, len * sizeof(*delta));
 		out->by = r->largest;
-		out->beyond++;
+		out->out_of_range++;
 	}
 	return len;
 }
 
-/* n floats, zeros. */
+/* n zeros. */
 static float *
 new_vector(const struct fal_store *s)
 {
 	return fal_must(fal_calloc_aligned(s->conf.n, sizeof(float)));
 }
 
-/* Something is added to s->delta, which is there then. */
+/* Makes s->delta ready for additions. */
 static void
 begin_delta(struct fal_store *s)
 {
 	if (s->delta == NULL)
 		s->delta = new_vector(s);
-	if (!s->moved)
+	else if (!s->has_delta)
 		memset(s->delta, 0, s->conf.n * sizeof(float));
-	s->moved = true;
+	s->has_delta = true;
 }
 
 void
 fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 		    struct fal_unstepped *out)
 {
-	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
-	float by[FAL_BLOCK];
-	double most = 0;
+	const struct round *r = round_find_complete(s, round, FAL_KIND_DELTA);
+	float delta[FAL_BLOCK];
+	double largest = 0;
 	begin_delta(s);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, by, &most, out);
+		uint32_t len = read_delta_block(s, r, b, delta, &largest, out);
 		for (uint32_t i = 0; i < len; i++)
-			to[i] += (float)weight * by[i];
+			to[i] += (float)weight * delta[i];
 	}
 	fal_store_drop(s, round);
 }
 
-/* The slot's entry, made if it is new. */
 static struct slot *
-slot_at(struct fal_store *s, uint64_t slot)
+slot_find_or_add(struct fal_store *s, uint64_t slot)
 {
 	for (size_t i = 0; i < s->slots.n; i++)
 		if (s->slots.v[i].slot == slot)
@@ -436,7 +433,7 @@ slot_at(struct fal_store *s, uint64_t slot)
 	struct slot *u = &s->slots.v[s->slots.n++];
 	*u = (struct slot){ .slot = slot,
 			    .mean = new_vector(s),
-			    .is = fal_xcalloc(s->blocks, sizeof(*u->is)) };
+			    .numbers = fal_xcalloc(s->blocks, sizeof(*u->numbers)) };
 	return u;
 }
 
@@ -444,17 +441,17 @@ uint32_t
 fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 		 struct fal_unstepped *out)
 {
-	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
-	struct slot *u = slot_at(s, slot);
-	float changed[FAL_BLOCK];
-	double most = 0;
+	const struct round *r = round_find_complete(s, round, FAL_KIND_DELTA);
+	struct slot *u = slot_find_or_add(s, slot);
+	float delta[FAL_BLOCK];
+	double largest = 0;
 	begin_delta(s);
-	const uint32_t d = ++u->came;
+	const uint32_t d = ++u->n_deltas;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		uint32_t len = change(s, r, b, changed, &most, out);
+		uint32_t len = read_delta_block(s, r, b, delta, &largest, out);
 		for (uint32_t i = 0; i < len; i++) {
-			float by = (changed[i] - u->mean[first + i]) / (float)d;
+			float by = (delta[i] - u->mean[first + i]) / (float)d;
 			u->mean[first + i] += by;
 			s->delta[first + i] += by;
 		}
@@ -463,38 +460,20 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 	return d;
 }
 
-static void
-end_slot(struct fal_store *s, struct slot *u)
-{
-	free(u->mean);
-	free(u->is);
-	*u = s->slots.v[--s->slots.n];
-}
-
 void
-fal_store_forget_slots(struct fal_store *s, uint64_t below)
+fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end)
 {
-	for (size_t i = s->slots.n; i-- > 0;)
-		if (s->slots.v[i].slot < below)
-			end_slot(s, &s->slots.v[i]);
+	for (size_t i = s->slots.n; i-- > 0;) {
+		struct slot *u = &s->slots.v[i];
+		if (u->slot < first || u->slot >= end)
+			continue;
+		free(u->mean);
+		free(u->numbers);
+		*u = s->slots.v[--s->slots.n];
+	}
 }
 
-void
-fal_store_forget_slot(struct fal_store *s, uint64_t slot)
-{
-	for (size_t i = s->slots.n; i-- > 0;)
-		if (s->slots.v[i].slot == slot)
-			end_slot(s, &s->slots.v[i]);
-}
-
-/* The momentum of the pusher. */
-static float *
-momentum_of(struct fal_store *s, uint64_t pusher)
-{
-	if (s->slots.n == 0)
-		memset(s->state, 0, state_len(&s->conf) * sizeof(float));
-	return slot_at(s, pusher)->mean;
-}
+/* ---- steps ----------------------------------------------------------------------- */
 
 /* A step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
  * `divisor` samples. */
@@ -503,119 +482,113 @@ struct store_step {
 	const int8_t *sum_exps;
 	struct fal_optim_step by;
 	double divisor;
-	float *params, *state; /* which model */
+	float *params, *state; /* of the model that steps */
 	int8_t *exps;
 	struct fal_reach *reach;
-	bool slot;           /* `state` is a slot's, of which `reach` does not tell */
-	const uint8_t *made; /* by block, it was stepped before; NULL: none was */
-	/* The sum whose memory gets the values that a block had before; NULL: nobody asks
-	 * for these values. */
-	struct fal_sum *keeps;
+	bool has_slot_state;       /* `state` is a slot's, which `reach` does not cover */
+	const uint8_t *is_stepped; /* by block, in an early step; NULL: none is */
+	/* The memory of this sum gets a block's former values; NULL: nowhere. */
+	struct fal_sum *former;
 };
 
 /* A bound of the values of the mean gradient of block b, from the sum's bound. */
 static double
-mean_bound(const struct store_step *step, uint32_t b)
+mean_grad_bound(const struct store_step *step, uint32_t b)
 {
 	return ldexp((double)fal_sum_bound(step->sum, b),
 		     step->sum_exps[b] - FAL_BFP_P + 1) /
 	       step->divisor;
 }
 
-/* Does the mean gradient of block b lead out of the numbers?  Mostly its bound proves
- * that it does not. */
+/* Is the mean gradient of block b too large for the optimiser?  Mostly the bound proves
+ * that the values are not, without a look at them. */
 static bool
-is_beyond(const struct fal_store *s, const struct store_step *step, uint32_t b,
-	  const float *mean)
+is_out_of_range(const struct fal_store *s, const struct store_step *step, uint32_t b,
+		const float *mean)
 {
-	const double most = ldexp(1, fal_optim_most(&s->conf.optim));
-	return mean_bound(step, b) >= most &&
-	       (double)fal_max_abs(mean, fal_block_len(s->conf.n, b)) >= most;
+	const double limit = ldexp(1, fal_optim_most(&s->conf.optim));
+	return mean_grad_bound(step, b) >= limit &&
+	       (double)fal_max_abs(mean, fal_block_len(s->conf.n, b)) >= limit;
 }
 
-/* The number, in the whole model, of the block's first element. */
+/* The index of the block's first element in the whole model. */
 static uint64_t
-place_of(const struct fal_store *s, uint32_t b)
+first_element(const struct fal_store *s, uint32_t b)
 {
 	return ((uint64_t)s->conf.first + b) * FAL_BLOCK;
 }
 
-/* How far block b of a model with this state reaches. */
+/* The largest magnitudes in block b of a model with this state. */
 static struct fal_reach
-reach_of(const struct fal_store *s, const float *params, const float *state, uint32_t b)
+measure_reach(const struct fal_store *s, const float *params, const float *state,
+	      uint32_t b)
 {
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
-	const size_t first = (size_t)b * FAL_BLOCK;
-	const uint32_t len = fal_block_len(s->conf.n, b);
-	return (struct fal_reach){ (double)fal_max_abs(params + first, len),
-				   (double)fal_max_abs(state + first * slots,
-						       slots * len) };
+	const float *block_state = state + (size_t)b * FAL_BLOCK * slots;
+	const uint32_t n = slots * fal_block_len(s->conf.n, b);
+	return (struct fal_reach){ block_max(s, params, b),
+				   (double)fal_max_abs(block_state, n) };
 }
 
-/* Steps a block by its mean gradient, which is of no use then; false, and nothing has
- * changed, where it, or its state, would not be finite.  Mostly how far it can have gone
- * proves that it is. */
+/* Steps block b by its mean gradient, and overwrites that gradient.  Returns false,
+ * without a change, if parameters or state would not be finite.  Mostly a bound of the
+ * step proves that they are, without a look at the values. */
 static bool
-step_block(const struct fal_store *s, const struct store_step *step, float scale,
-	   uint32_t b, float *mean)
+optimise_block(const struct fal_store *s, const struct store_step *step, float scale,
+	       uint32_t b, float *mean)
 {
-	static const double far = 0x1p100;
+	static const double proof_limit = 0x1p100;
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
 	const size_t first = (size_t)b * FAL_BLOCK;
-	const uint32_t len = fal_block_len(s->conf.n, b), held = slots * len;
-	/* State is kept block by block: slot k of a block follows slot k-1. */
+	const uint32_t len = fal_block_len(s->conf.n, b), state_n = slots * len;
+	/* State is stored block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
-	float was[FAL_BLOCK], held_was[FAL_BLOCK * FAL_OPTIM_SLOTS];
+	float old_params[FAL_BLOCK], old_state[FAL_BLOCK * FAL_OPTIM_SLOTS];
 	struct fal_reach from = step->reach[b];
-	if (step->slot)
-		from.state = (double)fal_max_abs(state, held);
-	struct fal_reach reach = fal_optim_reach(&step->by, &from, mean_bound(step, b));
-	const bool proven = reach.params < far && reach.state < far;
+	if (step->has_slot_state)
+		from.state = (double)fal_max_abs(state, state_n);
+	struct fal_reach reach =
+		fal_optim_reach(&step->by, &from, mean_grad_bound(step, b));
+	const bool proven = reach.params < proof_limit && reach.state < proof_limit;
 	if (!proven) {
-		memcpy(was, params, len * sizeof(float));
-		memcpy(held_was, state, held * sizeof(float));
+		memcpy(old_params, params, len * sizeof(float));
+		memcpy(old_state, state, state_n * sizeof(float));
 	}
-	const struct fal_optim_piece piece = { place_of(s, b), len, params, state, mean };
+	const struct fal_optim_piece piece = { first_element(s, b), len, params, state,
+					       mean };
 	fal_optim_apply_piece(&s->conf.optim, &step->by, scale, &piece);
 	if (!proven)
-		reach = reach_of(s, step->params, step->state, b);
+		reach = measure_reach(s, step->params, step->state, b);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
-		memcpy(params, was, len * sizeof(float));
-		memcpy(state, held_was, held * sizeof(float));
+		memcpy(params, old_params, len * sizeof(float));
+		memcpy(state, old_state, state_n * sizeof(float));
 		return false;
 	}
-	if (step->slot)
+	if (step->has_slot_state)
 		reach.state = step->reach[b].state;
 	step->reach[b] = reach;
 	return true;
 }
 
-/* The mean gradient of block b. */
-static void
-mean_of(const struct store_step *step, uint32_t b, float mean[static FAL_BLOCK])
-{
-	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, mean);
-}
-
-struct squares {
+struct squares_job {
 	const struct fal_store *s;
 	const struct store_step *step;
 	double *out;
 };
 
-/* The sum of the squares of what is clipped of the mean gradient of block b: 0 where the
- * block leads out of the numbers, and so is not stepped. */
+/* Sums the squares of the clipped part of block b's mean gradient: 0 for a block out of
+ * range, which does not step. */
 static void
 square_block(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
-	const struct squares *q = of;
+	const struct squares_job *q = of;
 	_Alignas(64) float mean[FAL_BLOCK];
-	const struct fal_optim_piece piece = { .first = place_of(q->s, b),
+	const struct fal_optim_piece piece = { .first = first_element(q->s, b),
 					       .n = fal_block_len(q->s->conf.n, b),
 					       .mean_grad = mean };
-	mean_of(q->step, b, mean);
-	q->out[b] = is_beyond(q->s, q->step, b, mean)
+	fal_sum_mean(q->step->sum, b, q->step->sum_exps[b], q->step->divisor, mean);
+	q->out[b] = is_out_of_range(q->s, q->step, b, mean)
 			    ? 0
 			    : fal_optim_squares(&q->s->conf.optim, &piece);
 }
@@ -627,73 +600,84 @@ fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *o
 	const struct store_step step = { .sum = r != NULL ? r->sum : s->sum,
 					 .sum_exps = r != NULL ? r->exps : s->sum_exps,
 					 .divisor = divisor };
-	struct squares of = { s, &step, out };
+	struct squares_job of = { s, &step, out };
 	if (step.sum != NULL)
 		fal_parallel_each(s->conf.parallel, s->blocks, square_block, &of);
 	else
 		memset(out, 0, s->blocks * sizeof(*out));
 }
 
-struct stepping {
+struct step_job {
 	const struct fal_store *s;
 	const struct store_step *step;
-	float scale;
-	atomic_uint beyond, refused;
+	float scale;               /* of the mean gradient */
+	const struct round *early; /* the ready blocks of this round; NULL: all blocks */
+	atomic_uint n_stepped;     /* counted for `early` */
+	atomic_uint out_of_range, nonfinite;
 };
 
-enum stepped { STEPPED, BEYOND, REFUSED };
-/* Steps block b alone, its mean gradient scaled. */
-static enum stepped
-step_block_of(const struct fal_store *s, const struct store_step *step, float scale,
-	      uint32_t b)
+/* Steps block b by its scaled mean gradient. */
+static void
+step_block(struct step_job *g, uint32_t b)
 {
+	const struct fal_store *s = g->s;
+	const struct store_step *step = g->step;
 	_Alignas(64) float mean[FAL_BLOCK];
-	const size_t first = (size_t)b * FAL_BLOCK;
-	mean_of(step, b, mean);
-	const bool beyond = is_beyond(s, step, b, mean);
-	if (step->keeps != NULL)
-		memcpy(fal_sum_memory(step->keeps, b), step->params + first,
+	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, mean);
+	const bool out_of_range = is_out_of_range(s, step, b, mean);
+	if (step->former != NULL)
+		memcpy(fal_sum_memory(step->former, b),
+		       step->params + (size_t)b * FAL_BLOCK,
 		       fal_block_len(s->conf.n, b) * sizeof(float));
-	if (beyond)
-		return BEYOND;
-	if (!step_block(s, step, scale, b, mean))
-		return REFUSED;
-	const int8_t needed = fal_sum_needed(step->sum, b);
-	step->exps[b] =
-		fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
-	return STEPPED;
+	if (out_of_range) {
+		g->out_of_range++;
+	} else if (!optimise_block(s, step, g->scale, b, mean)) {
+		g->nonfinite++;
+	} else {
+		const int8_t needed = fal_sum_needed(step->sum, b);
+		step->exps[b] = fal_exp_next(step->exps[b],
+					     fal_exp_needed_at(needed, s->conf.bits));
+	}
 }
 
+/* Steps block i, or the i-th ready block, unless an early step did so before. */
 static void
-step_one(void *of, uint32_t b, uint32_t thread)
+step_each(void *of, uint32_t i, uint32_t thread)
 {
 	(void)thread;
-	struct stepping *g = of;
-	if (g->step->made != NULL && g->step->made[b])
+	struct step_job *g = of;
+	const struct early_step *m = g->s->early;
+	const uint32_t b = g->early != NULL ? m->ready[i] : i;
+	if (g->step->is_stepped != NULL && g->step->is_stepped[b])
 		return;
-	const enum stepped is = step_block_of(g->s, g->step, g->scale, b);
-	g->beyond += is == BEYOND;
-	g->refused += is == REFUSED;
+	if (g->early != NULL && m->checksums != NULL)
+		m->checksums[b] = round_checksum(g->s, g->early, b);
+	step_block(g, b);
+	if (g->early != NULL) {
+		m->is_stepped[b] = 1;
+		g->n_stepped++;
+	}
 }
 
-/* Steps all blocks, clipped by the summed squares of the whole model; those that cannot
- * be stepped are counted. */
+/* Steps all blocks, clipped by the summed squares of the whole model.  Counts the blocks
+ * that cannot step. */
 static struct fal_unstepped
 step_all(const struct fal_store *s, const struct store_step *step, double squares)
 {
 	const float scale =
 		s->conf.optim.clip > 0 ? fal_optim_scale(&s->conf.optim, squares) : 1;
-	struct stepping of = { .s = s, .step = step, .scale = scale };
-	fal_parallel_each(s->conf.parallel, s->blocks, step_one, &of);
-	return (struct fal_unstepped){ .beyond = of.beyond, .refused = of.refused };
+	struct step_job of = { .s = s, .step = step, .scale = scale };
+	fal_parallel_each(s->conf.parallel, s->blocks, step_each, &of);
+	return (struct fal_unstepped){ .out_of_range = of.out_of_range,
+				       .nonfinite = of.nonfinite };
 }
 
 const uint8_t *
 fal_store_made(const struct fal_store *s, uint32_t *n)
 {
 	if (n != NULL)
-		*n = s->making->n;
-	return s->making->on ? s->making->made : NULL;
+		*n = s->early->n_stepped;
+	return s->early->is_active ? s->early->is_stepped : NULL;
 }
 
 const float *
@@ -702,22 +686,23 @@ fal_store_average(const struct fal_store *s)
 	return s->average;
 }
 
-/* The step of the newest version; the caller adds the gradients. */
+/* A step of the newest version; the caller adds the gradients. */
 static struct store_step
-next_step(const struct fal_store *s)
+newest_step(const struct fal_store *s)
 {
 	return (struct store_step){ .params = s->params,
 				    .state = s->state,
 				    .exps = s->exps,
 				    .reach = s->reach,
-				    .made = fal_store_made(s, NULL) };
+				    .is_stepped = fal_store_made(s, NULL) };
 }
 
-/* Adds the changes of weights. */
+/* Adds the collected changes to the weights.  Returns the number of blocks that would not
+ * be finite, and stay as they are. */
 static uint32_t
-step_deltas(struct fal_store *s)
+apply_delta(struct fal_store *s)
 {
-	uint32_t refused = 0;
+	uint32_t nonfinite = 0;
 	float trial[FAL_BLOCK];
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		const size_t first = (size_t)b * FAL_BLOCK;
@@ -726,26 +711,26 @@ step_deltas(struct fal_store *s)
 			trial[i] = s->params[first + i] + s->delta[first + i];
 		const double reach = (double)fal_max_abs(trial, len);
 		if (!isfinite(reach)) {
-			refused++;
+			nonfinite++;
 			continue;
 		}
 		memcpy(s->params + first, trial, len * sizeof(float));
 		s->reach[b].params = reach;
 	}
-	return refused;
+	return nonfinite;
 }
 
-struct averaging {
+struct average_job {
 	const struct fal_store *s;
 	const struct fal_optim_part *part;
 };
 
-/* Block b of the average goes on with that of the newest version. */
+/* Updates block b of the average by the newest version. */
 static void
 average_block(void *of, uint32_t b, uint32_t thread)
 {
 	(void)thread;
-	const struct averaging *a = of;
+	const struct average_job *a = of;
 	const struct fal_store *s = a->s;
 	const size_t first = (size_t)b * FAL_BLOCK;
 	fal_optim_average(&s->conf.optim, a->part, s->average + first, s->params + first,
@@ -755,183 +740,146 @@ average_block(void *of, uint32_t b, uint32_t thread)
 /* Steps the newest version by the collected gradients. */
 static void
 step_grads(struct fal_store *s, const struct fal_store_update *how,
-	   struct fal_unstepped *is)
+	   struct fal_unstepped *unstepped)
 {
-	const struct making *m = s->making;
-	struct store_step step = next_step(s);
+	const struct early_step *m = s->early;
+	struct store_step step = newest_step(s);
 	step.sum = s->sum;
 	step.sum_exps = s->sum_exps;
 	step.divisor = how->divisor;
 	step.by = fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
-	step.slot = how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
-	if (step.slot)
-		step.state = momentum_of(s, how->pusher);
+	step.has_slot_state = how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
+	if (step.has_slot_state) {
+		if (s->slots.n == 0) /* the first slot */
+			memset(s->state, 0, state_len(&s->conf) * sizeof(float));
+		step.state = slot_find_or_add(s, how->pusher)->mean;
+	}
 	const struct fal_unstepped now = step_all(s, &step, how->squares);
 	fal_optim_have(&s->conf.optim, &how->part, &s->had);
-	is->beyond = now.beyond + (m->on ? m->beyond : 0);
-	is->refused = now.refused + (m->on ? m->refused : 0);
+	unstepped->out_of_range = now.out_of_range + (m->is_active ? m->out_of_range : 0);
+	unstepped->nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
 }
 
 struct fal_unstepped
 fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 {
-	struct making *m = s->making;
-	struct fal_unstepped is = { .by = s->largest };
-	assert(!m->on || (s->sum == m->sum && !s->moved && how->lr == m->how.lr &&
-			  how->divisor == m->how.divisor && how->part.share <= 0));
-	put_by(s, s->version, NULL, newest_exps(s));
-	const bool steps = s->sum != NULL && how->divisor > 0,
-		   stepped = steps || s->moved;
-	if (steps)
-		step_grads(s, how, &is);
+	struct early_step *m = s->early;
+	struct fal_unstepped unstepped = { .by = s->largest };
+	assert(!m->is_active ||
+	       (s->sum == m->sum && !s->has_delta && how->lr == m->how.lr &&
+		how->divisor == m->how.divisor && how->part.share <= 0));
+	archive_newest(s, NULL, newest_exps(s));
+	const bool has_grads = s->sum != NULL && how->divisor > 0,
+		   changes = has_grads || s->has_delta;
+	if (has_grads)
+		step_grads(s, how, &unstepped);
 	if (s->sum != NULL)
-		store_spare_sum(s, s->sum);
+		store_recycle_sum(s, s->sum);
 	s->sum = NULL;
-	if (s->moved)
-		is.refused += step_deltas(s);
-	s->moved = m->on = false;
+	if (s->has_delta)
+		unstepped.nonfinite += apply_delta(s);
+	s->has_delta = m->is_active = false;
 	s->version++;
-	widen_ranges(s);
-	struct averaging of = { s, &how->part };
-	if (s->average != NULL && stepped)
+	extend_exp_ranges(s);
+	struct average_job of = { s, &how->part };
+	if (s->average != NULL && changes)
 		fal_parallel_each(s->conf.parallel, s->blocks, average_block, &of);
-	return is;
+	return unstepped;
 }
 
-/* ---- a version that is made while its round is open (struct making) -------------- */
+/* ---- early steps (struct early_step) ------------------------------------------------
+ */
 
-/* Some blocks that may be made. */
-struct some {
-	const struct fal_store *s;
-	const struct round *r;
-	struct store_step step;
-	atomic_uint made, beyond, refused;
-};
-
+/* Steps the ready blocks. */
 static void
-make_due(void *of, uint32_t i, uint32_t thread)
+step_ready_blocks(struct fal_store *s)
 {
-	(void)thread;
-	struct some *some = of;
-	const struct fal_store *s = some->s;
-	const struct round *r = some->r;
-	struct making *m = s->making;
-	const uint32_t b = m->due[i];
-	if (m->made[b])
+	struct early_step *m = s->early;
+	const struct round *r = m->n_ready > 0 ? round_find(s, m->how.round) : NULL;
+	if (r == NULL)
 		return;
-	if (m->checksums != NULL)
-		m->checksums[b] = round_checksum(s, r, b);
-	const enum stepped is = step_block_of(s, &some->step, 1, b);
-	some->beyond += is == BEYOND;
-	some->refused += is == REFUSED;
-	m->made[b] = 1;
-	some->made++;
-}
-
-/* Makes the blocks that may be made. */
-static void
-make_dues(struct fal_store *s, const struct round *r)
-{
-	struct making *m = s->making;
-	struct some of = { .s = s, .r = r, .step = next_step(s) };
-	of.step.sum = r->sum;
-	of.step.sum_exps = r->exps;
-	of.step.divisor = m->how.divisor;
-	of.step.by = fal_optim_part_step(&s->conf.optim, m->how.lr, &s->had,
-					 &(struct fal_optim_part){ 0 });
-	of.step.keeps = m->sum;
-	fal_parallel_each(s->conf.parallel, m->dues, make_due, &of);
-	m->n += of.made;
-	m->beyond += of.beyond;
-	m->refused += of.refused;
-	m->dues = 0;
+	struct store_step step = newest_step(s);
+	struct step_job of = { .s = s, .step = &step, .scale = 1, .early = r };
+	step.sum = r->sum;
+	step.sum_exps = r->exps;
+	step.divisor = m->how.divisor;
+	step.by = fal_optim_part_step(&s->conf.optim, m->how.lr, &s->had,
+				      &(struct fal_optim_part){ 0 });
+	step.former = m->sum;
+	fal_parallel_each(s->conf.parallel, m->n_ready, step_each, &of);
+	m->n_stepped += of.n_stepped;
+	m->out_of_range += of.out_of_range;
+	m->nonfinite += of.nonfinite;
+	m->n_ready = 0;
 }
 
 int
 fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 {
 	const struct round *r = round_find(s, how->round);
-	struct making *m = s->making;
-	if (m->on || r == NULL || r->is.kind != FAL_KIND_GRAD)
+	struct early_step *m = s->early;
+	if (m->is_active || r == NULL || r->conf.kind != FAL_KIND_GRAD)
 		return 0;
-	/* The step is of nothing but gradients that no other block has a say in. */
-	if (s->sum != NULL || s->moved || s->conf.optim.clip > 0 || s->average != NULL ||
-	    !(how->divisor > 0) || !isfinite(how->lr))
+	/* Each block must step by its own gradients alone. */
+	if (s->sum != NULL || s->has_delta || s->conf.optim.clip > 0 ||
+	    s->average != NULL || !(how->divisor > 0) || !isfinite(how->lr))
 		return 0;
 	memcpy(m->exps, s->exps, s->blocks);
-	memset(m->made, 0, s->blocks);
-	m->on = true;
-	m->whole = false;
+	memset(m->is_stepped, 0, s->blocks);
+	m->is_active = true;
+	m->has_params = false;
 	m->how = *how;
 	m->sum = r->sum;
-	m->n = m->beyond = m->refused = m->dues = 0;
+	m->n_stepped = m->out_of_range = m->nonfinite = m->n_ready = 0;
 	for (uint32_t b = 0; b < s->blocks; b++)
-		if (r->counted[b] == r->is.tasks)
-			store_make_next(s, r, b);
-	make_dues(s, r);
+		if (r->tasks_counted[b] == r->conf.tasks)
+			round_queue_early(s, r, b);
+	step_ready_blocks(s);
 	return 1;
-}
-
-void
-store_make_next(struct fal_store *s, const struct round *r, uint32_t b)
-{
-	struct making *m = s->making;
-	if (m->on && r->is.round == m->how.round && m->dues < s->blocks)
-		m->due[m->dues++] = b;
 }
 
 void
 fal_store_make_more(struct fal_store *s)
 {
-	struct making *m = s->making;
-	const struct round *r = m->on && m->dues > 0 ? round_find(s, m->how.round) : NULL;
-	if (r != NULL)
-		make_dues(s, r);
+	if (s->early->is_active)
+		step_ready_blocks(s);
 }
 
-bool
-store_is_made(const struct fal_store *s, const struct round *r, uint32_t b)
-{
-	const struct making *m = s->making;
-	return m->on && r->is.round == m->how.round && m->made[b];
-}
-
-/* ---- lines ------------------------------------------------------------------------ */
+/* ---- branches --------------------------------------------------------------------- */
 
 bool
 fal_store_has_line(const struct fal_store *s, uint32_t line)
 {
-	return line_find(s, line) != NULL;
+	return branch_find(s, line) != NULL;
 }
 
 void
 fal_store_forget_lines(struct fal_store *s)
 {
-	for (size_t i = 0; i < s->lines.n; i++) {
-		struct line *l = &s->lines.v[i];
+	for (size_t i = 0; i < s->branches.n; i++) {
+		struct branch *l = &s->branches.v[i];
 		free(l->params);
-		free(l->taken);
+		free(l->base);
 		free(l->state);
 		free(l->exps);
 		free(l->reach);
-		free(l->is);
+		free(l->numbers);
 	}
-	s->lines.n = 0;
+	s->branches.n = 0;
 }
 
-static struct line *
-add_line(struct fal_store *s, uint64_t version)
+static struct branch *
+branch_add(struct fal_store *s)
 {
-	FAL_XGROW(s->lines.v, s->lines.cap, s->lines.n + 1);
-	struct line *l = &s->lines.v[s->lines.n++];
-	*l = (struct line){ .version = version,
-			    .params = new_vector(s),
-			    .taken = new_vector(s),
-			    .state = fal_must(fal_calloc_aligned(state_len(&s->conf),
-								 sizeof(float))),
-			    .exps = fal_xcalloc(s->blocks, 1),
-			    .reach = fal_xcalloc(s->blocks, sizeof(*l->reach)),
-			    .is = fal_xcalloc(s->blocks, sizeof(*l->is)) };
+	FAL_XGROW(s->branches.v, s->branches.cap, s->branches.n + 1);
+	struct branch *l = &s->branches.v[s->branches.n++];
+	*l = (struct branch){ .params = new_vector(s),
+			      .base = new_vector(s),
+			      .state = fal_must(fal_calloc_aligned(state_len(&s->conf),
+								   sizeof(float))),
+			      .exps = fal_xcalloc(s->blocks, 1),
+			      .reach = fal_xcalloc(s->blocks, sizeof(*l->reach)),
+			      .numbers = fal_xcalloc(s->blocks, sizeof(*l->numbers)) };
 	memcpy(l->exps, s->exps, s->blocks);
 	return l;
 }
@@ -939,12 +887,12 @@ add_line(struct fal_store *s, uint64_t version)
 void
 fal_store_line(struct fal_store *s, uint64_t version)
 {
-	struct line *l = line_find(s, fal_branch_of(version));
+	struct branch *l = branch_find(s, fal_branch_of(version));
 	if (l == NULL)
-		l = add_line(s, version);
+		l = branch_add(s);
 	l->version = version;
 	memcpy(l->params, s->params, s->conf.n * sizeof(float));
-	memcpy(l->taken, s->params, s->conf.n * sizeof(float));
+	memcpy(l->base, s->params, s->conf.n * sizeof(float));
 	for (uint32_t b = 0; b < s->blocks; b++)
 		l->reach[b].params = s->reach[b].params;
 }
@@ -953,8 +901,8 @@ struct fal_unstepped
 fal_store_line_step(struct fal_store *s, uint64_t round,
 		    const struct fal_store_line_step *step)
 {
-	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
-	struct line *l = line_find(s, fal_branch_of(step->version));
+	const struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
+	struct branch *l = branch_find(s, fal_branch_of(step->version));
 	assert(l != NULL);
 	const struct store_step by = { .sum = r->sum,
 				       .sum_exps = r->exps,
@@ -965,27 +913,27 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 				       .state = l->state,
 				       .exps = l->exps,
 				       .reach = l->reach };
-	struct fal_unstepped is = step_all(s, &by, step->squares);
-	is.by = r->largest;
+	struct fal_unstepped unstepped = step_all(s, &by, step->squares);
+	unstepped.by = r->largest;
 	l->version = step->version;
 	fal_store_drop(s, round);
-	return is;
+	return unstepped;
 }
 
 void
 fal_store_push(struct fal_store *s, uint32_t line, double weight)
 {
-	const struct line *l = line_find(s, line);
+	const struct branch *l = branch_find(s, line);
 	assert(l != NULL);
 	begin_delta(s);
 	for (size_t i = 0; i < s->conf.n; i++)
-		s->delta[i] += (float)weight * (l->params[i] - l->taken[i]);
+		s->delta[i] += (float)weight * (l->params[i] - l->base[i]);
 }
 
 void
 fal_store_outer(struct fal_store *s, double rate, double momentum)
 {
-	const struct slot *v = slot_at(s, 0);
+	const struct slot *v = slot_find_or_add(s, 0);
 	const float m = (float)momentum, lr = (float)rate;
 	begin_delta(s);
 	for (size_t i = 0; i < s->conf.n; i++) {
@@ -994,46 +942,46 @@ fal_store_outer(struct fal_store *s, double rate, double momentum)
 	}
 }
 
-/* ---- a version that comes from elsewhere ------------------------------------------ */
+/* ---- versions made elsewhere --------------------------------------------------------
+ */
 
 int
 fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 	      const int8_t *exps)
 {
-	assert(!s->making->on);
+	assert(!s->early->is_active);
 	if (version < s->version)
 		return FAL_EINVAL;
 	if (version > s->version)
-		put_by(s, s->version, s->params, s->exps);
+		archive_newest(s, s->params, s->exps);
 	s->version = version;
 	memcpy(s->params, params, s->conf.n * sizeof(*params));
 	memcpy(s->exps, exps, s->blocks);
-	widen_ranges(s);
+	extend_exp_ranges(s);
 	for (uint32_t b = 0; b < s->blocks; b++)
-		s->reach[b] = reach_of(s, s->params, s->state, b);
+		s->reach[b] = measure_reach(s, s->params, s->state, b);
 	return FAL_OK;
 }
 
 /* ---- images ----------------------------------------------------------------------- */
 
-/* The count of versions before the newest, from `from` on, that follow each other up to
- * the newest. */
+/* Counts the versions from `from` on that precede the newest one without a gap. */
 static uint32_t
-olds_of(const struct fal_store *s, uint64_t from)
+count_contiguous_old(const struct fal_store *s, uint64_t from)
 {
 	uint32_t n = 0;
-	while (n < s->olds && s->version - n > from &&
-	       s->old[s->olds - 1 - n].version + n + 1 == s->version)
+	while (n < s->n_old && s->version - n > from &&
+	       s->old[s->n_old - 1 - n].version + n + 1 == s->version)
 		n++;
 	return n;
 }
 
-/* The newest of them first. */
+/* Appends the older versions, newest first. */
 static void
-image_olds(const struct fal_store *s, struct fal_image *m)
+image_add_old_versions(const struct fal_store *s, struct fal_image *m)
 {
 	for (uint32_t i = 1; i <= m->is.olds; i++) {
-		const struct old *o = &s->old[s->olds - i];
+		const struct old_version *o = &s->old[s->n_old - i];
 		char name[FAL_IMAGE_NAME];
 		snprintf(name, sizeof(name), "params.%u", i);
 		fal_image_add(m, name, true, o->params, s->conf.n * sizeof(float));
@@ -1042,28 +990,29 @@ image_olds(const struct fal_store *s, struct fal_image *m)
 	}
 }
 
-/* Their numbers, as an array; `p` is one of a line or a slot. */
+/* Appends the numbers of a branch or a slot, which `array` repeats for each block. */
 static void
-image_numbers(const struct fal_store *s, struct fal_image *m, const char *name,
-	      struct store_numbers *p, struct store_numbers is)
+image_add_numbers(const struct fal_store *s, struct fal_image *m, const char *name,
+		  struct image_numbers *array, struct image_numbers numbers)
 {
 	for (uint32_t b = 0; b < s->blocks; b++)
-		p[b] = is;
-	fal_image_add(m, name, false, p, (size_t)s->blocks * sizeof(*p));
+		array[b] = numbers;
+	fal_image_add(m, name, false, array, (size_t)s->blocks * sizeof(*array));
 }
 
 static void
-image_line(const struct fal_store *s, struct fal_image *m, uint32_t i)
+image_add_branch(const struct fal_store *s, struct fal_image *m, uint32_t i)
 {
-	const struct line *l = &s->lines.v[i];
+	const struct branch *l = &s->branches.v[i];
 	const size_t values = s->conf.n * sizeof(float);
 	char name[FAL_IMAGE_NAME];
 	snprintf(name, sizeof(name), "line.%u", i);
-	image_numbers(s, m, name, l->is, (struct store_numbers){ l->version, l->steps });
+	image_add_numbers(s, m, name, l->numbers,
+			  (struct image_numbers){ l->version, l->steps });
 	snprintf(name, sizeof(name), "line.%u.params", i);
 	fal_image_add(m, name, true, l->params, values);
 	snprintf(name, sizeof(name), "line.%u.taken", i);
-	fal_image_add(m, name, true, l->taken, values);
+	fal_image_add(m, name, true, l->base, values);
 	snprintf(name, sizeof(name), "line.%u.exponents", i);
 	fal_image_add(m, name, false, l->exps, s->blocks);
 	snprintf(name, sizeof(name), "line.%u.optimizer", i);
@@ -1073,12 +1022,13 @@ image_line(const struct fal_store *s, struct fal_image *m, uint32_t i)
 }
 
 static void
-image_slot(const struct fal_store *s, struct fal_image *m, uint32_t i)
+image_add_slot(const struct fal_store *s, struct fal_image *m, uint32_t i)
 {
 	const struct slot *u = &s->slots.v[i];
 	char name[FAL_IMAGE_NAME];
 	snprintf(name, sizeof(name), "slot.%u", i);
-	image_numbers(s, m, name, u->is, (struct store_numbers){ u->slot, u->came });
+	image_add_numbers(s, m, name, u->numbers,
+			  (struct image_numbers){ u->slot, u->n_deltas });
 	snprintf(name, sizeof(name), "slot.%u.mean", i);
 	fal_image_add(m, name, true, u->mean, s->conf.n * sizeof(float));
 }
@@ -1088,30 +1038,31 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 {
 	const size_t values = s->conf.n * sizeof(float),
 		     state = state_len(&s->conf) * sizeof(float);
-	if (s->making->on)
+	if (s->early->is_active)
 		return FAL_ESTATE;
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->had.steps,
-					 .olds = olds_of(s, from),
-					 .lines = (uint32_t)s->lines.n,
+					 .olds = count_contiguous_old(s, from),
+					 .lines = (uint32_t)s->branches.n,
 					 .slots = (uint32_t)s->slots.n };
 	fal_image_add(m, "params", true, s->params, values);
 	fal_image_add(m, "exponents", false, s->exps, s->blocks);
-	fal_image_add(m, "ranges", false, s->range, s->blocks * sizeof(*s->range));
+	fal_image_add(m, "ranges", false, s->exp_range,
+		      s->blocks * sizeof(*s->exp_range));
 	if (state > 0)
 		fal_image_add(m, "optimizer", true, s->state, state);
 	for (uint32_t b = 0; b < s->blocks && s->products != NULL; b++)
-		s->products[b] = (struct store_products){ s->had.beta1, s->had.beta2 };
+		s->products[b] = (struct image_products){ s->had.beta1, s->had.beta2 };
 	if (s->products != NULL)
 		fal_image_add(m, "products", false, s->products,
 			      s->blocks * sizeof(*s->products));
 	if (s->average != NULL)
 		fal_image_add(m, "average", true, s->average, values);
-	image_olds(s, m);
-	for (uint32_t i = 0; i < s->lines.n; i++)
-		image_line(s, m, i);
+	image_add_old_versions(s, m);
+	for (uint32_t i = 0; i < s->branches.n; i++)
+		image_add_branch(s, m, i);
 	for (uint32_t i = 0; i < s->slots.n; i++)
-		image_slot(s, m, i);
+		image_add_slot(s, m, i);
 	return FAL_OK;
 }
 
@@ -1126,14 +1077,14 @@ fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 	fal_store_keep(s, is->olds + 1);
 	s->version = is->version;
 	s->had.steps = is->steps;
-	s->olds = is->olds;
-	for (uint32_t i = 0; i < s->olds; i++)
-		s->old[i].version = s->version - s->olds + i;
-	/* Lines and slots, whose numbers come with their arrays. */
+	s->n_old = is->olds;
+	for (uint32_t i = 0; i < s->n_old; i++)
+		s->old[i].version = s->version - s->n_old + i;
+	/* The numbers of branches and slots come with their arrays. */
 	for (uint32_t i = 0; i < is->lines; i++)
-		add_line(s, 0);
+		branch_add(s);
 	for (uint32_t i = 0; i < is->slots; i++)
-		slot_at(s, i);
+		slot_find_or_add(s, i);
 	return FAL_OK;
 }
 
@@ -1141,20 +1092,21 @@ void
 fal_store_became(struct fal_store *s)
 {
 	for (uint32_t b = 0; b < s->blocks; b++)
-		s->reach[b] = reach_of(s, s->params, s->state, b);
+		s->reach[b] = measure_reach(s, s->params, s->state, b);
 	if (s->products != NULL) {
 		s->had.beta1 = s->products[0].beta1;
 		s->had.beta2 = s->products[0].beta2;
 	}
-	for (size_t i = 0; i < s->lines.n; i++) {
-		struct line *l = &s->lines.v[i];
-		l->version = l->is[0].number;
-		l->steps = l->is[0].count;
+	for (size_t i = 0; i < s->branches.n; i++) {
+		struct branch *l = &s->branches.v[i];
+		l->version = l->numbers[0].number;
+		l->steps = l->numbers[0].count;
 		for (uint32_t b = 0; b < s->blocks; b++)
-			l->reach[b] = reach_of(s, l->params, l->state, b);
+			l->reach[b] = measure_reach(s, l->params, l->state, b);
 	}
 	for (size_t i = 0; i < s->slots.n; i++) {
-		s->slots.v[i].slot = s->slots.v[i].is[0].number;
-		s->slots.v[i].came = (uint32_t)s->slots.v[i].is[0].count;
+		struct slot *u = &s->slots.v[i];
+		u->slot = u->numbers[0].number;
+		u->n_deltas = (uint32_t)u->numbers[0].count;
 	}
 }

@@ -1,12 +1,11 @@
-/* A shard's parameters: blocks, their versions, and the sums of the open rounds.
+/* The parameter store of one shard: blocks, their versions, and the sums of open rounds.
  *
- * A round is a set of tasks that becomes a part of an update as a whole (falcon(7)): all
- * tasks of a clock, or those that one worker or group was given.  Keeps one bit per
- * (contribution, block), so that a block is counted once whatever arrives, and knows a
- * round to be complete when every block has counted its tasks (design.md, I2).
- * Complete rounds are collected for the next update, which a step
- * applies.  No I/O, no clock.
- */
+ * A round is a set of tasks that joins an update as a whole (falcon(7)): all tasks of a
+ * clock, or the tasks granted to one worker or group.  The store keeps one bit for each
+ * pair of contribution and block, so a block counts once whatever arrives.  A round is
+ * complete when every block has counted all tasks of the round (design.md, I2). Complete
+ * rounds are collected for the next update, and a step applies the update.  No I/O, no
+ * clock. */
 #ifndef FAL_SERVER_STORE_H
 #define FAL_SERVER_STORE_H
 
@@ -23,22 +22,23 @@
 struct fal_store; /* opaque */
 
 struct fal_store_conf {
-	size_t n;               /* parameters */
-	uint32_t first;         /* number, in the whole model, of its first block */
-	uint32_t tasks;         /* of a full clock: what a task has room for */
-	unsigned bits;          /* that its values are to have; 0: all */
-	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
-	bool checksums;         /* audit = sums: keep those of what was added */
-	const struct fal_parallel *parallel; /* for steps, block by block; borrowed */
+	size_t n;       /* parameters */
+	uint32_t first; /* number of the first block in the whole model */
+	uint32_t tasks; /* of a full clock: bounds the values of one task */
+	unsigned bits;  /* of a task's quantised values; 0: all */
+	struct fal_optim
+		optim;  /* the parameter ranges stay borrowed until fal_store_free */
+	bool checksums; /* audit = sums: keep a checksum of each contribution */
+	const struct fal_parallel *parallel; /* runs steps block by block; borrowed */
 };
 
-/* A store at version 0 with the parameters `init` (n floats, copied; NULL: zeros) and all
- * exponents FAL_EXP_FIRST; NULL when out of memory. */
+/* Makes a store at version 0 with the parameters `init` (n floats, copied; NULL: zeros).
+ * All exponents are FAL_EXP_FIRST. Returns NULL when out of memory. */
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 
-/* Bytes that a store needs with so much, accumulators and optimiser included; and its
- * image. */
+/* Returns the most bytes that a store takes under these limits, accumulators and
+ * optimiser state included; and the most bytes of its image. */
 size_t fal_store_bytes(const struct fal_store_conf *conf,
 		       const struct fal_store_most *most);
 size_t fal_store_image_bytes(const struct fal_store_conf *conf,
@@ -49,39 +49,44 @@ uint64_t fal_store_version(const struct fal_store *s);
 const float *fal_store_params(const struct fal_store *s); /* n floats, borrowed */
 const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borrowed */
 
-/* From now on the newest `versions` versions are kept (1: only the newest; before the
- * first call, too). */
+/* Keeps the newest `versions` versions from now on.  Before the first call the store
+ * keeps 1, the newest. */
 void fal_store_keep(struct fal_store *s, uint32_t versions);
-/* The oldest version that is kept. */
+/* Returns the number of the oldest kept version. */
 uint64_t fal_store_oldest(const struct fal_store *s);
-/* A version that is kept, or the newest one of a line: parameters and exponents, borrowed
- * until something is added or stepped; NULL: not wanted. */
+/* Finds a kept version, or the newest version of a branch.  Sets *params and *exps (each
+ * may be NULL: not wanted), borrowed until the next addition or step.  Returns false if
+ * the store does not have the version. */
 bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 		  const int8_t **exps);
 
-/* A round of `tasks` tasks begins; its number is new. */
+/* A round of `tasks` tasks.  Opening needs a new round number. */
 struct fal_store_round {
 	uint64_t round;
 	uint32_t tasks;
-	/* GRAD: sums of gradients, quantised on `version`, which must be kept: blocks
-	 * with other exponents are refused.  `mixed`: they are aligned instead, as
-	 * helpers compute on other versions, and refused outside those that the block has
-	 * had in any version.
-	 * DELTA: changes of weights; each block brings the exponent it needs. */
+	/* GRAD: sums of gradients, quantised with the exponents of `version`, which the
+	 * store must have.  The store refuses blocks with other exponents.  With `mixed`
+	 * the store aligns exponents instead, because helpers compute on other versions,
+	 * and refuses exponents that the block never had in any version.
+	 *
+	 * DELTA: changes of weights.  Each block brings the exponent that the block
+	 * needs. */
 	enum fal_kind kind;
 	uint64_t version;
 	bool mixed;
-	uint64_t seed; /* of its checksums */
+	uint64_t seed; /* of the round's checksums */
 };
 void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
 
-/* One block record of contribution `id`, a sum over `tasks` tasks, which fills `fills`
- * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
- * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
- * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
- * round has, or a `needed` that these values cannot have.  FAL_ELIMIT:
- * values that its tasks have no room for.  The record's block is numbered as
- * in the whole model; all others here from 0. */
+/* Adds one block record of contribution `id`, a sum over `tasks` tasks, to an open round.
+ * The contribution takes the place of `fills` ({0,0}: of none). The record numbers its
+ * block as in the whole model; all other calls here count blocks from 0.
+ *
+ * Returns 1: added.  0: dropped, because `fills` had brought this block.  FAL_EEXIST: the
+ * contribution brought this block before.  FAL_EFENCED: the contribution is fenced.
+ * FAL_EINVAL: wrong exponent, another task count than before, more tasks than the round
+ * has, or a `needed` that these values cannot have.  FAL_ELIMIT: the values are too large
+ * for that many tasks. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;
@@ -90,56 +95,64 @@ struct fal_store_from {
 int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		  const struct fal_bfp_rec *rec);
 
-/* Nothing more of contribution `id` is accepted; what it brought stays counted.
- * FAL_ESTATE: the round is not open, or what it fills is not fenced. */
+/* Fences contribution `id`: refuses its later records, keeps the earlier ones counted.
+ * FAL_ESTATE: the round is not open, or `fills` is not fenced. */
 int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		    struct fal_cid fills);
 
-/* So many tasks of an open round bring nothing: each block counts them that has not
- * counted them by contribution `fills` ({0,0}: none).  FAL_EINVAL, and nothing has
- * changed: the round has no such tasks left. */
+/* Counts `tasks` tasks of an open round as empty in each block that has not counted them
+ * by contribution `fills` ({0,0}: none). FAL_EINVAL, without an effect: the round has
+ * fewer tasks left. */
 int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
 		   struct fal_cid fills);
 
-/* True when all blocks of `id` are counted, its own or those of what it fills. */
+/* Returns true if all blocks of `id` are counted, by `id` itself or by the contribution
+ * that it fills. */
 bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
-/* True when every block has counted the round's tasks. */
+/* Returns true if every block has counted all tasks of the round. */
 bool fal_store_complete(const struct fal_store *s, uint64_t round);
 
-/* The contributions of an open round that are fenced, or of which anything came, each
- * with what it has brought: *n of them, to be freed. */
+/* Lists what each contribution has brought to an open round, fenced contributions
+ * included.  Sets *n; the caller frees the array. */
 struct fal_brought *fal_store_brought(const struct fal_store *s, uint64_t round,
 				      uint32_t *n);
-/* The checksum, where there are any, of an open round's sum as it is, over all blocks.
- * The checksums of all contributions add up to it, unless the shard did wrong. */
+/* Returns the checksum of an open round's present sum over all blocks.  The checksums of
+ * all contributions add up to this number unless the shard computed wrongly. */
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
 
-/* The contribution with the largest value in a sum, which is about 2^exponent;
- * FAL_EXP_NONE: no value was added. */
+/* The contribution with the largest value in a sum, about 2^exponent.  FAL_EXP_NONE: no
+ * value was added. */
 struct fal_largest {
 	struct fal_cid id;
 	int8_t exponent;
 };
 
-/* Blocks that a step, or a change of weights, has left as they were, exponents included.
- * `beyond`: their mean gradient leads out of the numbers, or their change is more than
- * FAL_CHANGE_MOST times the largest weight of the store, taken as at least 1; the largest
- * value was of `by`.  `refused`: any other that would not be finite any more. */
+/* The counts of blocks that a step, or a change of weights, has left as they were,
+ * exponents included.  `out_of_range`: the mean gradient is too large for the optimiser,
+ * or the change is more than FAL_CHANGE_MOST times the largest weight of the store, taken
+ * as at least 1; contribution `by` had the largest value.  `nonfinite`: the result would
+ * not be finite for any other reason. */
 enum { FAL_CHANGE_MOST = 4 };
 struct fal_unstepped {
-	uint32_t beyond, refused;
+	uint32_t out_of_range, nonfinite;
 	struct fal_largest by;
 };
 
-/* The end of an open round, which the store then forgets.  All but drop need the round
- * complete.
- * merge: collects the round's gradients for the next update.  FAL_ELIMIT.
- * add: collects weight · the round's change of the weights for the next update.
- * revise: collects the change as DynSGD by version (schemes.md, dynsgd): the change is
- *   one of the changes of slot `slot`; the d-th to come changes what the slot has
- *   contributed by (u - U)/d, so that it always is their mean.  Returns d.
- * Both count a block that they leave out as unchanged, and add this block to *out.
+/* Ends of an open round; the store then forgets the round.  All ends but drop need a
+ * complete round.
+ *
+ * merge: collects the round's gradients for the next update.  FAL_ELIMIT: the sum leaves
+ * the range of sums.
+ *
+ * add: collects weight · (the round's change of weights) for the next update.
+ *
+ * revise: collects the change as DynSGD by version does (schemes.md, dynsgd). The change
+ * is one of several of slot `slot`. The d-th change u of a slot with the mean U changes
+ * the slot's share by (u - U)/d, so the share always is the mean.  Returns d.
+ *
+ * add and revise treat a left-out block as unchanged, and count that block in *out.
+ *
  * drop: throws the round away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
 void fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
@@ -148,27 +161,31 @@ uint32_t fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
 			  struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
-/* Parameters that are made elsewhere.
- * give: the sum of the complete round of gradients is added to `into`, of the whole
- *   model, and the round is forgotten.
- *   FAL_ELIMIT: it would be beyond the range of sums.
- * put: the version, the newest from now on, has these parameters and exponents (copied);
- *   as many are kept as of others, and some between them may be missing.  FAL_EINVAL: it
- *   is older. */
+/* Parameters that another process makes.
+ *
+ * give: adds the sum of the complete round of gradients to `into`, a sum over the whole
+ * model, and forgets the round.  FAL_ELIMIT: the result leaves the range of sums.
+ *
+ * put: makes `version` the newest version, with these parameters and exponents (copied).
+ * The store keeps as many versions as of its own, and numbers may be missing between
+ * them.  FAL_EINVAL: the store has a newer version. */
 int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
 int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
 
-/* Lines: models that are stepped by themselves between their pushes, each with optimiser
- * state and exponents of its own; 2 + optimiser slots times n floats a line.  Versions of
- * lines are numbered as base/branch.h says; only the newest of a line is kept.
+/* Branches: models that step by themselves between their pushes.  Each branch has an
+ * optimiser state and exponents of its own, and takes 2 + (optimiser slots) times n
+ * floats.  base/branch.h numbers the versions of branches.  The store keeps only the
+ * newest version of a branch.
  *
- * line: the line of `version` is the newest version of the store from now on, under this
- *   number.  A new line begins with its exponents, too, and optimiser state 0.
- * line_step: the gradients of the complete round, over `divisor` samples, step the line
- *   of `version`, by the optimiser at rate `lr`, to this number; the round is forgotten.
- * push: weight times what the line has changed since it took over a version is collected
- *   for the next update. */
+ * line: copies the newest version of the store to the branch of `version`, under that
+ * number.  A new branch copies the exponents, too, and starts with optimiser state 0.
+ *
+ * line_step: steps the branch of `version` to that number by the gradients of the
+ * complete round over `divisor` samples, at rate `lr`, and forgets the round.
+ *
+ * push: collects weight · (the change of the branch since the last fal_store_line) for
+ * the next update. */
 void fal_store_line(struct fal_store *s, uint64_t version);
 struct fal_store_line_step {
 	uint64_t version;
@@ -178,29 +195,27 @@ struct fal_store_line_step {
 struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
 					 const struct fal_store_line_step *step);
 void fal_store_push(struct fal_store *s, uint32_t line, double weight);
-/* The collected changes of weights become the step of an outer optimiser with Nesterov's
- * momentum.  The momentum begins with none and is kept until slots are forgotten: this
- * momentum is slot 0, and nobody revises anything of slot 0 then. */
+/* Turns the collected changes of weights into the step of an outer optimiser with
+ * Nesterov's momentum.  The momentum starts at 0 and lives in slot 0 until slots are
+ * forgotten, so no revision may use slot 0 meanwhile. */
 void fal_store_outer(struct fal_store *s, double rate, double momentum);
 bool fal_store_has_line(const struct fal_store *s, uint32_t line);
-/* All lines are over. */
+/* Ends all branches. */
 void fal_store_forget_lines(struct fal_store *s);
 
-/* Frees the slots below `below`, to which nothing more will come. */
-void fal_store_forget_slots(struct fal_store *s, uint64_t below);
-/* Frees the slot `slot`, if there is one. */
-void fal_store_forget_slot(struct fal_store *s, uint64_t slot);
+/* Frees the slots from `first` up to, but without, `end`. */
+void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
 
-/* Applies the collected changes: gradients, over `divisor` samples, by the optimiser at
- * rate `lr`, but for divisor 0, where they are no step, and, with optim.clip, clipped by
- * the summed `squares` of the whole model; changes of weights by plain addition.  Moves
- * to the next version and its exponents.  A block whose mean gradient leads out of the
- * numbers, or that would not be finite any more, or its state, stays as it is and is
- * counted in the result.  The same holds for line_step.  Parameters are always finite.
+/* Makes the next version, and its exponents, from the collected changes.  Gradients are a
+ * sum over `divisor` samples (0: they make no step). The optimiser applies them at rate
+ * `lr`; with optim.clip the summed `squares` of the whole model clip them.  Changes of
+ * weights are added.  A block stays as it is, and counts in the result, if its mean
+ * gradient is out of range or if its parameters or state would not be finite.  The same
+ * holds for line_step.  So parameters are always finite.
  *
- * Gradients are the `part` of a clock.  If optim has a momentum by pusher, the momentum
- * of `pusher`, if that is not 0, is the slot of this number.  The first such slot zeroes
- * the momentum that steps without a pusher have. */
+ * Gradients are the `part` of a clock.  If the optimiser has a momentum for each pusher,
+ * the slot number `pusher` (0: none) holds that momentum.  The first such slot zeroes the
+ * momentum of steps without a pusher. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;
@@ -209,44 +224,48 @@ struct fal_store_update {
 };
 struct fal_unstepped fal_store_step(struct fal_store *s,
 				    const struct fal_store_update *how);
-/* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
- */
+/* Returns the average of all versions by optim.ema, n floats; NULL: the job asks for
+ * none. */
 const float *fal_store_average(const struct fal_store *s);
-/* The squares of the mean gradient over `divisor` samples, summed by block into `out`: of
- * the complete round of this number, or, where there is none, of what was collected.  A
- * block that leads out of the numbers has 0. */
+/* Sums, for each block, the squares of the mean gradient over `divisor` samples into
+ * `out`: of the complete round of this number, or, without one, of the collected
+ * gradients.  A block with a mean gradient out of range has 0. */
 void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
 
-/* The next version is made while its round is open: each block as soon as it has all its
- * tasks; what is not made so is when the round has been merged, and the step that must
- * follow it is carried out: of this round alone, with the same `lr` and `divisor`.  Till
- * then the store's parameters and exponents are those of the version that is made, as
- * they come to be, and the newest one is had by fal_store_at: what it had where blocks
- * are made is in the memory of their sums, which nobody needs any more. 1; 0, and nothing
- * has changed: it cannot be, as the step is clipped, averaged or of more, or one is made
- * already. */
+/* Steps the blocks of a round early: each block as soon as the block has all its tasks,
+ * while the round is open.  After the round's merge the next fal_store_step steps the
+ * other blocks.  That step must be of this round alone, with the same `lr` and `divisor`.
+ *
+ * Until then fal_store_params and fal_store_exps show the version in progress, and
+ * fal_store_at finds the newest whole version.  The memory of a stepped block's sum keeps
+ * the values that the block had, because the sum is of no further use.
+ *
+ * Returns 1; 0, without an effect, if the step is clipped or averaged or uses more than
+ * this round, or if an early step is under way. */
 struct fal_store_make {
 	uint64_t round; /* of gradients */
 	float lr;
 	double divisor;
 };
 int fal_store_make(struct fal_store *s, const struct fal_store_make *how);
-/* Makes what has all its tasks by what was added since the last time, where a version is
- * made: after all records of a push. */
+/* Steps the blocks that have completed since the last call, if an early step is under
+ * way.  To be called after all records of a push. */
 void fal_store_make_more(struct fal_store *s);
-/* By block: is it made?  Borrowed until the step; *n (or NULL): how many are.  NULL: no
- * version is made. */
+/* Returns the flags of early stepped blocks, borrowed until the step, and sets *n (or
+ * NULL) to their count.  NULL: no early step is under way. */
 const uint8_t *fal_store_made(const struct fal_store *s, uint32_t *n);
 
 /* ---- a store as an image, and back ---- */
 
-/* Appends all that the versions to come depend on, as it is, with the versions from
- * `from` on: borrowed until the next call.  No round is a part of it, nor what was
- * collected for a step.  FAL_ESTATE: a version is being made. */
+/* Appends to `m`, as borrowed arrays valid until the next call, the present values of
+ * everything that later versions depend on, with the kept versions from `from` on.  Open
+ * rounds and collected changes are not part of an image.  FAL_ESTATE: an early step is
+ * under way. */
 int fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m);
-/* A new store becomes one with these numbers: its image has the arrays to be filled;
- * then fal_store_became.  FAL_EINVAL: it kept more versions than there were,
- * or than there may be. */
+/* Restores a new store from an image in two calls.  The first takes the numbers; the
+ * caller then fills the arrays of the store's own image, and calls the second.
+ * FAL_EINVAL: the numbers name more versions than there were, or more than the limits
+ * allow. */
 int fal_store_become(struct fal_store *s, const struct fal_image_head *is);
 void fal_store_became(struct fal_store *s);
 

@@ -1,104 +1,105 @@
 /* The store's state, shared by its own files only:
  *
- *	store.c      versions and lines, how they are stepped, and all of it as arrays
- *	round_sum.c  open rounds: the sum of each, and which contribution brought what
+ *	store.c      versions and branches, steps, images
+ *	round_sum.c  open rounds: the sum of each round, and each contribution's share
  *
- * Calls that can fail return 0 or a negative enum fal_err. */
+ * store.c calls round_sum.c, never the other way round.  Calls that can fail return 0 or
+ * a negative enum fal_err. */
 #ifndef FAL_SERVER_STORE_PRIV_H
 #define FAL_SERVER_STORE_PRIV_H
 
 #include "server/store.h"
 
-/* One contribution as this shard sees it. */
-struct entry {
-	struct fal_cid id; /* first: they stand in its order */
+/* One contribution to a round, as this shard sees the contribution. */
+struct share {
+	struct fal_cid id; /* first: the sort key */
 	uint32_t tasks;    /* 0: only fenced so far */
-	bool fenced;
-	uint32_t have;      /* bits set in `seen` and `inherited` */
-	uint8_t *seen;      /* by block, bits: came with this contribution */
-	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */
-	/* With checksums, by block: of what was added, in the quantum of the sum. */
-	uint64_t *sums;
+	bool is_fenced;
+	uint32_t n_counted; /* bits set in `received` and `inherited` */
+	uint8_t *received;  /* bit by block: came with this contribution */
+	/* bit by block: came with the contribution that this one fills; NULL: none */
+	uint8_t *inherited;
+	/* with checksums, by block: of the added values, in the quantum of the sum */
+	uint64_t *checksums;
 };
 
 struct round {
-	struct fal_store_round is;
-	struct fal_sum *sum; /* NULL while the round is not open */
-	int8_t *exps;        /* of the sum, by block */
-	uint32_t skipped;    /* tasks that bring nothing */
-	uint32_t *counted;   /* by block: tasks counted */
-	uint32_t left;       /* blocks that have not counted all tasks yet */
-	struct entry *entry;
-	uint32_t entries;
-	size_t entry_cap;
-	struct fal_largest largest; /* value that was added */
+	struct fal_store_round conf;
+	struct fal_sum *sum;     /* NULL while the round is not open */
+	int8_t *exps;            /* of the sum, by block */
+	uint32_t tasks_skipped;  /* tasks that bring nothing */
+	uint32_t *tasks_counted; /* by block */
+	uint32_t blocks_left;    /* blocks that have not counted all tasks yet */
+	struct share *share;     /* by id */
+	uint32_t shares;
+	size_t share_cap;
+	struct fal_largest largest; /* value added */
 };
 
-/* An older version. */
-struct old {
+struct old_version {
 	uint64_t version;
 	float *params;
 	int8_t *exps;
 };
 
-/* The next version, which is made, block by block, where the newest one was: each block
- * as soon as it has all its tasks.  The step makes the blocks that are left, and makes of
- * all blocks the same as if the step had made all at once.
+/* An early step: makes the next version in place, block by block, each block as soon as
+ * the block has all its tasks.  fal_store_step steps the other blocks.  The result is
+ * the same as if fal_store_step had stepped all blocks at once.
  *
- * Till then the store has the whole version before, as a fill may need this version,
- * without memory of its own: the values that a block had are in the memory of its sum,
- * which nobody needs any more. */
-struct making {
-	bool on;
+ * Meanwhile the store still has the whole newest version, because a fill may need that
+ * version, without memory of its own: a stepped block's former values are in the memory
+ * of the block's sum, which is of no further use. */
+struct early_step {
+	bool is_active;
 	struct fal_store_make how;
-	uint8_t *made;            /* by block, is it? */
-	uint32_t n;               /* so many are; */
-	uint32_t beyond, refused; /* … of these, as of fal_unstepped */
-	uint32_t *due; /* blocks that have all their tasks since the last look */
-	uint32_t dues;
-	/* That of the round: in its memory is what made blocks had; with checksums, by
-	 * block, what its own was. */
+	uint8_t *is_stepped;              /* by block */
+	uint32_t n_stepped;               /* blocks; of these, */
+	uint32_t out_of_range, nonfinite; /* … as in fal_unstepped */
+	uint32_t *ready;                  /* blocks that completed since the last pass */
+	uint32_t n_ready;
+	/* The sum of the round, whose memory keeps former values; with checksums, each
+	 * stepped block's checksum before that. */
 	struct fal_sum *sum;
 	uint64_t *checksums;
-	/* The newest version meanwhile: its exponents, and, once somebody has asked, all
-	 * of its parameters. */
+	/* The newest whole version: exponents, and, after the first request, all
+	 * parameters. */
 	int8_t *exps;
 	float *params;
-	bool whole;
+	bool has_params;
 };
 
-/* The numbers of a slot or a line as an array of an image, which is made of blocks: the
- * same for each. */
-struct store_numbers {
+/* The numbers of a slot or a branch in an image.  Images consist of blocks, so each block
+ * repeats them. */
+struct image_numbers {
 	uint64_t number, count;
 };
 
-/* Adamw's products of b, as an image has them by block. */
-struct store_products {
+/* Adamw's products of b, repeated for each block of an image. */
+struct image_products {
 	double beta1, beta2;
 };
 
 /* The mean of one slot's changes of weights so far, or the momentum of a pusher. */
 struct slot {
 	uint64_t slot;
-	uint32_t came;
-	float *mean;              /* n */
-	struct store_numbers *is; /* by block, for the image */
+	uint32_t n_deltas;
+	float *mean;                   /* n */
+	struct image_numbers *numbers; /* by block */
 };
 
-/* A model that is stepped by itself. */
-struct line {
-	uint64_t version;              /* its newest */
-	float *params, *taken, *state; /* taken: what it took over */
+/* A model that steps by itself. */
+struct branch {
+	uint64_t version;             /* newest */
+	float *params, *base, *state; /* base: the parameters as last copied */
 	int8_t *exps;
-	struct fal_reach *reach;  /* by block */
-	uint64_t steps;           /* that `state` has had */
-	struct store_numbers *is; /* by block, for the image */
+	struct fal_reach *reach;       /* by block */
+	uint64_t steps;                /* that `state` has had */
+	struct image_numbers *numbers; /* by block */
 };
 
-/* The exponents that a block has had, in all versions so far. */
-struct range {
-	int8_t least, most;
+/* The extreme exponents that a block has had in all versions so far. */
+struct exp_range {
+	int8_t min, max;
 };
 
 /* A growing array. */
@@ -111,60 +112,59 @@ struct range {
 struct fal_store {
 	struct fal_store_conf conf;
 	uint32_t blocks;
+
+	/* The newest version: */
 	uint64_t version;
 	float *params, *state;
-	float *average;                  /* of the versions; NULL: none is asked for */
+	float *average;                  /* of all versions; NULL: not wanted */
 	struct fal_reach *reach;         /* by block */
-	struct fal_optim_had had;        /* steps that `state` has had; */
-	struct store_products *products; /* … of them, by block, for the image */
+	struct fal_optim_had had;        /* the steps that `state` has had */
+	struct image_products *products; /* by block; NULL: not adamw */
 	int8_t *exps;
-	struct range *range; /* by block */
-	struct making *making;
+	struct exp_range *exp_range; /* by block */
+	struct early_step *early;
 
-	uint32_t olds; /* that are filled, of old_cap */
-	uint32_t old_cap;
-	struct old *old; /* oldest first */
+	struct old_version *old; /* oldest first */
+	uint32_t n_old, old_cap;
 
-	VEC(struct round *) open;     /* by number */
-	VEC(struct round *) closed;   /* memory for the next ones */
-	VEC(struct fal_sum *) spares; /* the same */
+	VEC(struct round *) open;        /* by number */
+	VEC(struct round *) free_rounds; /* memory for later rounds */
+	VEC(struct fal_sum *) free_sums; /* likewise */
 
 	/* Collected for the next step: */
 	struct fal_sum *sum; /* of gradients, or NULL */
 	int8_t *sum_exps;
-	struct fal_largest largest; /* value in it */
-	bool moved;                 /* `delta` is in use */
+	struct fal_largest largest; /* value in the sum */
+	bool has_delta;             /* `delta` holds a change */
 	float *delta;               /* n: changes of weights; NULL before the first */
 	VEC(struct slot) slots;
 
-	VEC(struct line) lines;
+	VEC(struct branch) branches;
 };
 
-/* ---- store.c ---- */
+/* ---- round_sum.c ---- */
 
-/* *of becomes what has the larger value. */
+/* *of becomes the larger one. */
 static inline void
 store_largest(struct fal_largest *of, const struct fal_largest *more)
 {
 	if (more->exponent > of->exponent)
 		*of = *more;
 }
-/* Block b of the round has all its tasks: it is made next, where that is to be. */
-void store_make_next(struct fal_store *s, const struct round *r, uint32_t b);
-/* Was it made of this round? */
-bool store_is_made(const struct fal_store *s, const struct round *r, uint32_t b);
-
-/* ---- round_sum.c ---- */
-
-/* The open round of this number, or NULL. */
+/* Finds the open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
-/* The complete round of this number and kind. */
-struct round *store_completed(const struct fal_store *s, uint64_t round,
-			      enum fal_kind kind);
-/* The checksum of the block of its sum, by its number in the model. */
+/* Finds a round that must be complete and of this kind. */
+struct round *round_find_complete(const struct fal_store *s, uint64_t number,
+				  enum fal_kind kind);
+/* Opens a round; gradients are quantised with `exps`. */
+void round_open(struct fal_store *s, const struct fal_store_round *conf,
+		const int8_t *exps);
+/* Queues block b for the early step if the round has one.  The block must be complete. */
+void round_queue_early(struct fal_store *s, const struct round *r, uint32_t b);
+/* Computes the checksum of block b of the sum. */
 uint64_t round_checksum(const struct fal_store *s, const struct round *r, uint32_t b);
-/* Memory for the next sum (taken). */
-void store_spare_sum(struct fal_store *s, struct fal_sum *sum);
+/* Takes a sum as memory for later rounds. */
+void store_recycle_sum(struct fal_store *s, struct fal_sum *sum);
 void store_free_rounds(struct fal_store *s);
 
 #endif

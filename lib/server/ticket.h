@@ -1,8 +1,9 @@
-/* What a shard may believe of a push: the coordinator's word for it, in the worker's
- * hands (design.md, D17).
+/* Tickets: the coordinator's signed statement about a contribution, which the worker
+ * carries to the shards with its push (design.md, D17). A shard believes nothing else
+ * about a push.
  *
- * The key of the MAC is drawn for an incarnation, and known to the coordinator and to
- * its shards. */
+ * The MAC's key is drawn for each incarnation.  Only the coordinator and its shards know
+ * the key. */
 #ifndef FAL_SERVER_TICKET_H
 #define FAL_SERVER_TICKET_H
 
@@ -10,41 +11,41 @@
 #include "crypto/hash.h"
 #include "wire/msg.h"
 
-/* What a shard must know of a round to sum it up. */
+/* The facts about a round that a shard needs to sum the round up. */
 struct fal_facts {
-	uint64_t version; /* that it is computed on; with `mixed`, on others, too */
+	uint64_t version; /* that tasks compute on; with `mixed`, on others, too */
 	uint32_t tasks;
-	enum fal_kind kind; /* what its contributions are: GRAD or DELTA */
+	enum fal_kind kind; /* of the contributions: GRAD or DELTA */
 	bool mixed;
 };
 
-/* What the coordinator knows of a contribution: of how many tasks it is, what it fills,
- * and what OPEN says of its round. */
+/* The coordinator's statement about a contribution: its tasks, the contribution whose
+ * place it takes, and the facts of its round, as in OPEN. */
 struct fal_ticket {
 	uint64_t round;
 	struct fal_cid id, fills;
 	uint32_t tasks;
 	struct fal_facts facts;
-	uint32_t epoch; /* of the block map that it is pushed by; 0: that which holds */
+	uint32_t epoch; /* of the block map for the push; 0: the present map */
 };
 
-/* Where a ticket is good. */
+/* The scope of a ticket. */
 struct fal_ticket_in {
 	uint8_t key[FAL_MAC_KEY];
 	uint32_t incarnation;
 	uint32_t epoch; /* of the block map */
 };
 
-/* The seed of the checksums of a round: the same in every shard, and nobody's else before
- * it is told, when the round is over. */
+/* Returns the seed of a round's checksums: the same in every shard, and secret until the
+ * coordinator publishes the seed after the round. */
 uint64_t fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round);
 
-/* The ticket as it is sent to `session`. */
+/* Writes the ticket for `session`, with its MAC. */
 void fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 		    const struct fal_ticket *t, struct fal_msg_ticket *out);
 
-/* A ticket that came from `session`.  False: it is not the coordinator's, or not for
- * this. */
+/* Reads a ticket that came from `session`. Returns false if the coordinator did not issue
+ * the ticket, or issued the ticket for another scope or session. */
 bool fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
 		    const struct fal_msg_ticket *m, struct fal_ticket *out);
 

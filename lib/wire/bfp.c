@@ -1,15 +1,15 @@
 /* Exact sums: block floating point.
  *
- * A block's representation follows from its bound: 0 means that all its values are zero
- * whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
- * above int64; but those of one task's gradient stay floats, which say the same, until
- * something is added to them: so they are brought in by one pass over memory, or by none
- * where they were made here (fal_sum_memory), and quantised by the one that adds them to
- * others.
+ * A block's representation follows from its bound.  0: all values are zero, whatever
+ * memory holds, so clearing costs nothing.  Up to INT32_MAX: the values are int32. Above:
+ * int64. The values of one task's gradient stay floats, which stand for the same
+ * integers, until something is added to them.  So one pass over memory brings them in, or
+ * none if they were made here (fal_sum_memory), and the pass that adds them to others
+ * quantises them.
  *
- * Places of 4 bytes a value stand one after the other, so that sums of int32 are read and
- * written without gaps, which costs a third less; behind them all stands of each block a
- * second one for the later half of its int64.  What a block never needed is never
+ * The int32 places of all blocks lie side by side, so sums of int32 are read and written
+ * without gaps, which costs a third less.  Behind them all lies, for each block, a second
+ * place for the later half of its int64. A place that a block never needed is never
  * written, and takes no memory. */
 #include "wire/bfp.h"
 
@@ -28,13 +28,13 @@
 
 struct block {
 	uint64_t bound; /* |value| <= bound */
-	float scale;    /* not 0: of floats, which the values are */
+	float scale;    /* not 0: the values are floats, with this scale */
 	int8_t needed;
 };
 
 struct fal_sum {
 	size_t n;
-	bool grown;   /* a block has escaped, ever */
+	bool grown;   /* some block has escaped */
 	void *values; /* n places */
 	struct block *block;
 };
@@ -59,7 +59,7 @@ floats_at(const struct fal_sum *s, uint32_t b)
 	return (const float *)narrow_at(s, b);
 }
 
-/* A wide block is in two parts. */
+/* Half of a wide block's values: a wide block is in two parts. */
 enum { PART = FAL_BLOCK / 2 };
 
 static int64_t *
@@ -82,9 +82,9 @@ wide_at(const struct fal_sum *s, uint32_t b, uint32_t i)
 	return part_at(s, b, i / PART) + i % PART;
 }
 
-/* The values of a narrow block, in `room` where they are floats. */
+/* Returns the values of a narrow block; if they are floats, quantised into `room`. */
 static const int32_t *
-narrow_of(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
+narrow_values(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
 {
 	const uint32_t len = fal_block_len(s->n, b);
 	if (s->block[b].scale == 0)
@@ -93,9 +93,9 @@ narrow_of(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
 	return room;
 }
 
-/* The values of a wide block, or of any that is floats, in `room`. */
+/* Copies the values of a wide block, or the quantised values of floats, to `room`. */
 static const int64_t *
-wide_of(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
+wide_values(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
 {
 	const uint32_t len = fal_block_len(s->n, b);
 	if (s->block[b].scale != 0)
@@ -163,8 +163,8 @@ fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
 	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(int64_t) : sizeof(int32_t);
 	if (k->bound == 0)
 		return NULL;
-	return is_wide(k) ? (const void *)wide_of(s, block, room->wide)
-			  : narrow_of(s, block, room->narrow);
+	return is_wide(k) ? (const void *)wide_values(s, block, room->wide)
+			  : narrow_values(s, block, room->narrow);
 }
 
 int64_t
@@ -194,9 +194,9 @@ fal_sum_bound(const struct fal_sum *s, uint32_t block)
 	return s->block[block].bound;
 }
 
-/* The block's values, which are narrow or floats, become wide. */
+/* Makes the values, narrow or floats, wide. */
 static void
-escape(struct fal_sum *s, uint32_t b)
+make_wide(struct fal_sum *s, uint32_t b)
 {
 	const uint32_t len = fal_block_len(s->n, b);
 	struct block *k = &s->block[b];
@@ -217,9 +217,9 @@ escape(struct fal_sum *s, uint32_t b)
 	k->scale = 0;
 }
 
-/* The block's values, which are floats, become narrow. */
+/* Makes the values, floats, narrow. */
 static void
-settle(struct fal_sum *s, uint32_t b)
+make_narrow(struct fal_sum *s, uint32_t b)
 {
 	const uint32_t len = fal_block_len(s->n, b);
 	struct block *k = &s->block[b];
@@ -235,8 +235,9 @@ fal_sum_grown(const struct fal_sum *s)
 	return s->grown;
 }
 
-/* Raises block b's bound by `more`, making its values what that bound has them be.  1:
- * they are narrow, and were all zero, which memory does not say: they are to be set. */
+/* Raises block b's bound by `more`, and converts the values to the representation for
+ * that bound.  Returns 1: the block is narrow and was all zero, which memory does not
+ * show: the caller sets the values instead of adding; 0; FAL_ELIMIT. */
 static int
 raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 {
@@ -251,9 +252,9 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	if (first && escapes)
 		memset(narrow_at(s, b), 0, len * sizeof(int32_t));
 	if (escapes)
-		escape(s, b);
+		make_wide(s, b);
 	else if (k->scale != 0)
-		settle(s, b);
+		make_narrow(s, b);
 	k->bound = bound;
 	return first && !escapes;
 }
@@ -264,9 +265,9 @@ raise_needed(struct block *k, int8_t needed)
 	k->needed = needed > k->needed ? needed : k->needed;
 }
 
-/* Adds a narrow block to int32, or makes them the same. */
+/* Adds a narrow block of `src` to `to`, or, with `first`, copies the block. */
 static void
-add_narrow(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
+add_narrow_block(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
 {
 	const uint32_t len = fal_block_len(src->n, b);
 	const float scale = src->block[b].scale;
@@ -293,12 +294,12 @@ fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 	if (from->bound == 0)
 		return FAL_OK;
 	if (!is_wide(to)) {
-		add_narrow(narrow_at(dst, b), src, b, r == 1);
+		add_narrow_block(narrow_at(dst, b), src, b, r == 1);
 		return FAL_OK;
 	}
 	int64_t room[FAL_BLOCK];
 	const bool floats = from->scale != 0;
-	const int64_t *wide = is_wide(from) || floats ? wide_of(src, b, room) : NULL;
+	const int64_t *wide = is_wide(from) || floats ? wide_values(src, b, room) : NULL;
 	for (unsigned p = 0; p < 2; p++) {
 		int64_t *at = part_at(dst, b, p);
 		const uint32_t n = part_len(len, p);
@@ -330,7 +331,7 @@ fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
 	if (k->bound == 0)
 		memset(v, 0, len * sizeof(*v));
 	else if (is_wide(k) || k->scale != 0)
-		wide_of(s, block, v);
+		wide_values(s, block, v);
 	else
 		fal_bfp_widen(v, narrow_at(s, block), len);
 }
@@ -352,7 +353,7 @@ fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t boun
 }
 
 static uint64_t
-checksum(const int64_t *v, uint32_t len, uint32_t as, uint64_t seed)
+values_checksum(const int64_t *v, uint32_t len, uint32_t as, uint64_t seed)
 {
 	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
 	uint64_t sum = 0;
@@ -366,7 +367,7 @@ fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint32_t as, uint64_t 
 {
 	int64_t v[FAL_BLOCK];
 	fal_sum_load(s, block, v);
-	return checksum(v, fal_block_len(s->n, block), as, seed);
+	return values_checksum(v, fal_block_len(s->n, block), as, seed);
 }
 
 void
@@ -378,17 +379,19 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
 	union fal_sum_room room;
 	int log;
-	if (frexp(divisor, &log) == 0.5) { /* then the product is the quotient */
+	/* For a power of two the product equals the quotient. */
+	if (frexp(divisor, &log) == 0.5) {
 		scale = ldexp(scale, 1 - log);
 		divisor = 1;
 	}
 	if (k->bound == 0)
 		memset(out, 0, len * sizeof(*out));
 	else if (is_wide(k))
-		fal_bfp_mean_wide(wide_of(s, block, room.wide), scale, divisor, len, out);
+		fal_bfp_mean_wide(wide_values(s, block, room.wide), scale, divisor, len,
+				  out);
 	else
-		fal_bfp_mean_narrow(narrow_of(s, block, room.narrow), scale, divisor, len,
-				    out);
+		fal_bfp_mean_narrow(narrow_values(s, block, room.narrow), scale, divisor,
+				    len, out);
 }
 
 /* ---- quantising ---------------------------------------------------------------- */
@@ -417,9 +420,9 @@ fal_exp_needed_at(int8_t needed, unsigned bits)
 	return clamp_exp(needed + FAL_BFP_P - (int)bits);
 }
 
-/* The exponent field rounds down, any fraction goes one up; subnormals clamp. */
+/* The exponent field rounds down, so any fraction adds one; subnormals clamp. */
 static int8_t
-needed_by(uint32_t bits)
+needed_of_bits(uint32_t bits)
 {
 	int needed = (int)(bits >> 23) - 127 + ((bits & 0x7fffff) != 0);
 	return bits != 0 ? clamp_exp(needed) : FAL_EXP_NONE;
@@ -428,7 +431,7 @@ needed_by(uint32_t bits)
 int8_t
 fal_exp_needed(const float *g, uint32_t len)
 {
-	return needed_by(fal_bfp_max_magnitude(g, len));
+	return needed_of_bits(fal_bfp_max_magnitude(g, len));
 }
 
 float
@@ -461,7 +464,7 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	if (!isfinite(max))
 		return FAL_ENONFINITE;
 	const float scale = ldexpf(1, FAL_BFP_P - 1 - e);
-	k->needed = needed_by(bits);
+	k->needed = needed_of_bits(bits);
 	if (max >= fal_bfp_most(e, room)) {
 		max = nextafterf(fal_bfp_most(e, room), 0);
 		for (uint32_t i = 0; i < len; i++)
@@ -509,7 +512,7 @@ fal_bfp_packed_size(uint32_t len, unsigned width)
 	return (plane_words(len, low) + plane_words(len, width - low)) * sizeof(uint32_t);
 }
 
-/* One of both is the values, the other one is NULL. */
+/* Packs the values `narrow` or `wide`; the other one is NULL. */
 static void
 pack_values(const int32_t *narrow, const int64_t *wide, uint32_t len, int64_t base,
 	    unsigned width, uint8_t *to)
@@ -537,9 +540,10 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	uint32_t len = fal_block_len(s->n, block);
 	int64_t min = 0, max = 0;
 	union fal_sum_room room;
-	const int64_t *wide = is_wide(k) ? wide_of(s, block, room.wide) : NULL;
-	const int32_t *narrow =
-		k->bound != 0 && wide == NULL ? narrow_of(s, block, room.narrow) : NULL;
+	const int64_t *wide = is_wide(k) ? wide_values(s, block, room.wide) : NULL;
+	const int32_t *narrow = k->bound != 0 && wide == NULL
+					? narrow_values(s, block, room.narrow)
+					: NULL;
 	if (wide != NULL)
 		fal_bfp_range_wide(wide, len, &min, &max);
 	else if (narrow != NULL)
@@ -590,21 +594,21 @@ fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i)
 	return (int64_t)((uint64_t)rec->base + offset_get(rec, i));
 }
 
-/* The largest number of `width` bits. */
+/* Returns the largest number of `width` bits. */
 static uint64_t
-largest(unsigned width)
+max_of_width(unsigned width)
 {
 	return width != 0 ? UINT64_MAX >> (64 - width) : 0;
 }
 
-/* Whether every value is within ±FAL_BFP_LIMIT.  Mostly the width alone proves it. */
+/* Is every value within ±FAL_BFP_LIMIT? Mostly the width alone proves that. */
 static bool
 within_limit(const struct fal_bfp_rec *rec)
 {
 	if (rec->base < -FAL_BFP_LIMIT || rec->base > FAL_BFP_LIMIT)
 		return false;
 	uint64_t room = (uint64_t)FAL_BFP_LIMIT - (uint64_t)rec->base;
-	if (largest(rec->width) <= room)
+	if (max_of_width(rec->width) <= room)
 		return true;
 	for (uint32_t i = 0; i < rec->len; i++)
 		if (offset_get(rec, i) > room)
@@ -647,12 +651,12 @@ uint64_t
 fal_bfp_rec_bound(const struct fal_bfp_rec *rec)
 {
 	uint64_t room = (uint64_t)FAL_BFP_LIMIT - (uint64_t)rec->base;
-	uint64_t top = largest(rec->width) < room ? largest(rec->width) : room;
+	uint64_t top = max_of_width(rec->width) < room ? max_of_width(rec->width) : room;
 	int64_t max = (int64_t)((uint64_t)rec->base + top);
 	return (uint64_t)(max > -rec->base ? max : -rec->base);
 }
 
-/* To both parts of a block. */
+/* Adds the record to both parts of a wide block. */
 static void
 add_rec_wide(int64_t *const part[static 2], const struct fal_bfp_rec *rec)
 {
@@ -679,7 +683,7 @@ fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint32_t as, uint64_t seed)
 {
 	int64_t v[FAL_BLOCK];
 	fal_bfp_rec_load(rec, v);
-	return checksum(v, rec->len, as, seed);
+	return values_checksum(v, rec->len, as, seed);
 }
 
 int
@@ -709,13 +713,13 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 /* ---- sums whose exponents differ ----------------------------------------------
  *
  * The coarser side (the larger exponent) is shifted to the finer quantum, which is exact,
- * as long as the sum stays within 2^FAL_BFP_ROOM_ALL.  If the sum would not, the finer
- * side is rounded to the coarser quantum, half to even: an error of half a quantum at
- * most, as each task of the coarser side has brought already.  So shifting never uses up
- * the room of what is still to come, and only a sum that is too large by itself is
- * refused. */
+ * as long as the sum stays within 2^FAL_BFP_ROOM_ALL. Otherwise the finer side is rounded
+ * to the coarser quantum, half to even: an error of at most half a quantum, as each task
+ * of the coarser side has made already.  So shifting never uses up the room of later
+ * tasks, and only a sum that is too large by itself is refused. */
 
-/* A block: len values of magnitude up to `bound`, in quanta of 2^(e - FAL_BFP_P + 1). */
+/* The values of a block: `len` of them, of magnitude up to `bound`, in quanta of 2^(e -
+ * FAL_BFP_P + 1). */
 struct values {
 	int64_t v[FAL_BLOCK];
 	uint32_t len;
@@ -723,9 +727,9 @@ struct values {
 	int e;
 };
 
-/* Can the coarser bound, shifted by k, and the finer one be added? */
+/* Does the sum of the coarser bound, shifted by k, and the finer bound fit? */
 static bool
-fits(uint64_t coarse, int k, uint64_t fine)
+shifted_sum_fits(uint64_t coarse, int k, uint64_t fine)
 {
 	const uint64_t most = (uint64_t)1 << FAL_BFP_ROOM_ALL;
 	return coarse == 0 || (k < 63 && fine <= most && coarse <= (most - fine) >> k);
@@ -733,7 +737,7 @@ fits(uint64_t coarse, int k, uint64_t fine)
 
 /* v / 2^k, rounded half to even; |v| <= 2^62. */
 static int64_t
-rounded(int64_t v, int k)
+round_half_even(int64_t v, int k)
 {
 	if (k > 62)
 		return 0;
@@ -742,22 +746,24 @@ rounded(int64_t v, int k)
 	return q + (low > unit / 2 || (low == unit / 2 && (q & 1) != 0));
 }
 
-/* to += from, both brought to one quantum: 0, or 1 when that had to round; FAL_ELIMIT. */
+/* to += from, both in one common quantum.  Returns 0, or 1 if something was rounded;
+ * FAL_ELIMIT. */
 static int
 align_add(struct values *to, struct values *from)
 {
 	struct values *fine = to->e < from->e ? to : from;
 	struct values *coarse = fine == to ? from : to;
 	const int k = coarse->e - fine->e;
-	const bool exact = fits(coarse->bound, k, fine->bound);
+	const bool exact = shifted_sum_fits(coarse->bound, k, fine->bound);
 	if (exact && coarse->bound != 0) {
 		coarse->bound <<= k;
 		for (uint32_t i = 0; i < coarse->len; i++)
 			coarse->v[i] *= (int64_t)1 << k;
 	} else if (!exact) {
-		fine->bound = k > 62 ? 0 : (uint64_t)rounded((int64_t)fine->bound, k);
+		fine->bound =
+			k > 62 ? 0 : (uint64_t)round_half_even((int64_t)fine->bound, k);
 		for (uint32_t i = 0; i < fine->len; i++)
-			fine->v[i] = rounded(fine->v[i], k);
+			fine->v[i] = round_half_even(fine->v[i], k);
 	}
 	coarse->e = fine->e = exact ? fine->e : coarse->e;
 	if (to->bound + from->bound > (uint64_t)FAL_BFP_LIMIT)
@@ -831,14 +837,14 @@ fal_sum_add_rec_aligned(struct fal_sum *dst, int8_t *e, const struct fal_bfp_rec
 /* ---- which records honest tasks can have made ---------------------------------
  *
  * A value g of a task is below 2^room quanta, and `needed` is the least k with max|g| <=
- * 2^k; so, d being needed - e in powers of two of a quantum, the task's largest integer M
- * has 2^(d-1) <= M <= 2^d, half a quantum rounding to 0; with d above room M is the
- * largest that has room.  A sum of T tasks has no such lower end, as they may cancel out;
- * its upper one is T times that.  A record's bound, by base and width, is less than
- * thrice its largest value: for sums that is near enough, and costs nothing.  Exponents
- * that were clamped prove nothing at their end. */
+ * 2^k.  Let d be needed - e, in powers of two of a quantum.  Then the task's largest
+ * integer M has 2^(d-1) <= M <= 2^d, where half a quantum rounds to 0; if d is above
+ * room, M is the largest integer that has room.  A sum of T tasks has no such lower end,
+ * because tasks may cancel out; its upper end is T times as large.  A record's bound, by
+ * base and width, is less than thrice its largest value: near enough for sums, and free.
+ * Clamped exponents prove nothing at their end. */
 
-/* A record's bound is less than so many times its largest value. */
+/* A record's bound is less than this many times its largest value. */
 enum { SLACK = 3 };
 
 /* `needed` in quanta, as a power of two. */
@@ -848,7 +854,7 @@ rec_power(const struct fal_bfp_rec *rec)
 	return rec->needed - rec->exponent + FAL_BFP_P - 1;
 }
 
-/* The largest and the smallest that the largest integer of a task can be. */
+/* The largest and the smallest value that the largest integer of a task can have. */
 static uint64_t
 rec_most(const struct fal_bfp_rec *rec, unsigned room)
 {
@@ -870,7 +876,7 @@ rec_least(const struct fal_bfp_rec *rec, unsigned room)
 	return d > 0 ? (uint64_t)1 << (d - 1) : 1;
 }
 
-/* The largest magnitude in it. */
+/* The largest magnitude in the record. */
 static uint64_t
 rec_largest(const struct fal_bfp_rec *rec)
 {
@@ -914,14 +920,15 @@ fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec)
 
 /* ---- fewer bits ---------------------------------------------------------------
  *
- * Fewer bits than a sum has: rounding by chance, the same chance for whoever computes the
- * task.  Loops as in bfp_kern.c: all widths of vectors give the same bits. */
+ * Fewer bits than a sum has: random rounding, with the same random numbers on every
+ * machine that computes the task.  Loops as in bfp_kern.c: all widths of vectors give the
+ * same bits. */
 
-enum { WORDS = 4, COLS = FAL_BLOCK / WORDS / 2 }; /* a word is two numbers */
+enum { WORDS = 4, COLS = FAL_BLOCK / WORDS / 2 }; /* a word gives two numbers */
 
 /* fal_philox of the counters (0 … COLS-1, block, 0, FAL_RNG_ROUND), side by side. */
 FAL_VECTOR static void
-draw(uint32_t w[static WORDS][COLS], uint64_t seed, uint32_t block)
+draw_philox(uint32_t w[static WORDS][COLS], uint64_t seed, uint32_t block)
 {
 	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 	for (uint32_t i = 0; i < COLS; i++) {
@@ -944,7 +951,7 @@ draw(uint32_t w[static WORDS][COLS], uint64_t seed, uint32_t block)
 	}
 }
 
-/* Every float from 2^23 on is a whole number; a NaN is not less. */
+/* Every float from 2^23 on is a whole number, and a NaN compares as not less. */
 FAL_VECTOR static void
 round_by(const uint32_t *restrict w, unsigned shift, float scale, float quantum,
 	 float *restrict v, uint32_t len)
@@ -963,7 +970,7 @@ fal_bfp_dither(float *v, uint32_t len, int8_t e, uint64_t seed, uint32_t block)
 	const float scale = ldexpf(1, FAL_BFP_P - 1 - e);
 	const float quantum = ldexpf(1, e - FAL_BFP_P + 1);
 	uint32_t w[WORDS][COLS];
-	draw(w, seed, block);
+	draw_philox(w, seed, block);
 	for (uint32_t at = 0, row = 0; at < len; at += COLS, row++)
 		round_by(w[row / 2], row % 2 * 16, scale, quantum, v + at,
 			 len - at < COLS ? len - at : COLS);

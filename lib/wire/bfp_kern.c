@@ -1,5 +1,6 @@
-/* The loops of exact sums.  Plain C that GCC vectorises for three machines and chooses
- * from at run time; each is exact or rounds elementwise, so all give the same bits. */
+/* The loops of exact sums.  GCC vectorises this plain C for three machines, and the
+ * program chooses one at run time.  Each loop is exact or rounds elementwise, so all give
+ * the same bits. */
 #include "wire/bfp_kern.h"
 
 #include "base/vector.h"
@@ -12,7 +13,7 @@
 
 /* |g| as bits. */
 static inline uint32_t
-magnitude(const float *g)
+magnitude_bits(const float *g)
 {
 	uint32_t bits;
 	memcpy(&bits, g, sizeof(bits));
@@ -27,14 +28,14 @@ fal_bfp_max_magnitude(const float *g, uint32_t len)
 	for (; i + FAL_LANES <= len; i += FAL_LANES) {
 		__builtin_prefetch(g + i + AHEAD);
 		for (uint32_t k = 0; k < FAL_LANES; k++) {
-			const uint32_t bits = magnitude(g + i + k);
+			const uint32_t bits = magnitude_bits(g + i + k);
 			lane[k] = bits > lane[k] ? bits : lane[k];
 		}
 	}
 	for (uint32_t k = 0; k < FAL_LANES; k++)
 		max = lane[k] > max ? lane[k] : max;
 	for (; i < len; i++) {
-		const uint32_t bits = magnitude(g + i);
+		const uint32_t bits = magnitude_bits(g + i);
 		max = bits > max ? bits : max;
 	}
 	return max;
@@ -55,7 +56,8 @@ fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len)
 	return max;
 }
 
-/* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
+/* g·scale is exact, because scale is a power of two; a product below float's range rounds
+ * to 0. */
 FAL_VECTOR void
 fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
 			uint32_t len)
@@ -176,11 +178,11 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-/* to = base + values, added to what is there or not.  Inlined: each caller loses the
- * test. */
+/* to = base + values, or to += those.  Inlined, so each caller loses the test of `add`.
+ */
 static inline __attribute__((always_inline)) void
-unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base, uint32_t len,
-       unsigned width, bool add)
+unpack_plane(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
+	     uint32_t len, unsigned width, bool add)
 {
 	uint32_t mask = (uint32_t)(((uint64_t)1 << width) - 1);
 	for (uint32_t i = 0; width == 0 && i < len; i++)
@@ -209,17 +211,17 @@ FAL_VECTOR void
 fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
 	       uint32_t len, unsigned width)
 {
-	unpack(to, in, base, len, width, false);
+	unpack_plane(to, in, base, len, width, false);
 }
 
 FAL_VECTOR void
 fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
 		   uint32_t len, unsigned width)
 {
-	unpack(to, in, base, len, width, true);
+	unpack_plane(to, in, base, len, width, true);
 }
 
-/* No product is a subnormal, so it is rounded once in either type. */
+/* No product is subnormal, so float and double both round once. */
 FAL_VECTOR static void
 mean_normal(const int32_t *restrict v, float scale, uint32_t len, float *restrict out)
 {

@@ -1,8 +1,8 @@
-/* The loops of exact sums, for bfp.c alone: no judgement, no memory of their own.
+/* The loops of exact sums, for bfp.c alone: they check nothing and have no memory of
+ * their own.
  *
  * Arrays are borrowed, hold `len` values (1 to FAL_BLOCK) and do not overlap.  `narrow`
- * is int32, `wide` int64.  No sum may leave its type: the caller keeps the bounds.
- */
+ * is int32, `wide` int64. No sum may leave its type: the caller keeps the bounds. */
 #ifndef FAL_WIRE_BFP_KERN_H
 #define FAL_WIRE_BFP_KERN_H
 
@@ -10,15 +10,15 @@
 
 enum { FAL_BFP_COLS = 128 }; /* columns of a packed block */
 
-/* A u32 anywhere in a byte string, little-endian there. */
+/* A u32 at any address in a byte string, little-endian there. */
 typedef uint32_t fal_u32_any __attribute__((aligned(1), may_alias));
 
-/* The largest of the values' bits without the sign: orders as |g|, NaN on top.  What
- * follows them in memory, half a block, is on its way to the cache then. */
+/* Returns the largest of the values' bits without the sign: they order as |g|, with NaN
+ * on top.  Prefetches the half block that follows in memory. */
 uint32_t fal_bfp_max_magnitude(const float *g, uint32_t len);
 
-/* The same, and to = g, each value of which is read once: whoever else may write there,
- * both are of one and the same. */
+/* The same, and copies g to `to`. Each value is read once, so the result and the copy
+ * agree even if another process writes to `g` meanwhile. */
 uint32_t fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len);
 
 /* q = rint(g·scale), half to even; `scale` is a power of two. */
@@ -41,19 +41,20 @@ void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 void fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max);
 void fal_bfp_range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max);
 
-/* v - base as two planes of u32, and to += base + such planes, both mod 2^64. */
+/* Splits v - base into two planes of u32; and to += base + such planes.  Both mod 2^64.
+ */
 void fal_bfp_split(const int64_t *restrict v, int64_t base, uint32_t len,
 		   uint32_t *restrict low, uint32_t *restrict high);
 void fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
 			const uint32_t *restrict high, int64_t base, uint32_t len);
 
 /* Packs v - base, each below 2^width, 0 <= width <= 32, as one plane of the layout of
- * fal_bfp_packed_size; what no value stands in is left: unless `len` is a multiple of
- * FAL_BFP_COLS there is such, and `out` has to be zeroed. */
+ * fal_bfp_packed_size.  Places without a value are not written: unless `len` is a
+ * multiple of FAL_BFP_COLS there are such places, and the caller zeroes `out`. */
 void fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v,
 			uint32_t base, uint32_t len, unsigned width);
 
-/* to = base + one plane's values, or to += these, mod 2^32. */
+/* to = base + one plane's values; and to += those.  Both mod 2^32. */
 void fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
 		    uint32_t len, unsigned width);
 void fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in,

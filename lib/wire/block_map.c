@@ -1,7 +1,7 @@
 /* Block maps. */
 
-#include "base/err.h"
 #include "wire/block_map.h"
+#include "base/err.h"
 
 void
 fal_map_even(struct fal_map *m, uint32_t blocks, uint32_t shards)
@@ -85,27 +85,26 @@ fal_map_drain(struct fal_map *m, uint64_t leave)
 {
 	uint32_t order[FAL_SHARDS_MAX];
 	const uint32_t n = fal_map_in_order(m, order);
-	struct fal_extent *last = NULL; /* of those who stay */
-	struct fal_extent due = { 0, 0 };
+	struct fal_extent *last = NULL; /* last shard so far that stays */
+	uint32_t freed = 0;             /* blocks behind `last` */
 	if ((fal_map_busy(m) & ~leave) == 0)
 		return FAL_ENOENT;
 	for (uint32_t i = 0; i < n; i++) {
 		struct fal_extent *e = &m->of[order[i]];
 		if ((leave >> order[i] & 1) != 0) {
-			due.first = due.count == 0 ? e->first : due.first;
-			due.count += e->count;
+			freed += e->count;
 			*e = (struct fal_extent){ 0, 0 };
 			continue;
 		}
-		const uint32_t before = last != NULL ? due.count / 2 : 0;
+		const uint32_t before = last != NULL ? freed / 2 : 0;
 		if (last != NULL)
 			last->count += before;
-		e->first -= due.count - before;
-		e->count += due.count - before;
-		due.count = 0;
+		e->first -= freed - before;
+		e->count += freed - before;
+		freed = 0;
 		last = e;
 	}
-	last->count += due.count;
+	last->count += freed;
 	m->epoch++;
 	return FAL_OK;
 }

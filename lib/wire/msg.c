@@ -1,4 +1,4 @@
-/* Messages, by one table of fields. */
+/* Writes and reads messages by one table of their fields. */
 #include "wire/msg.h"
 
 #include "base/err.h"
@@ -18,14 +18,14 @@ struct field {
 	const char *name;
 };
 
-enum { MOST_FIELDS = 24 };
+enum { FIELDS_MAX = 24 };
 
 struct desc {
 	uint16_t type;
 	enum fal_sender sender;
 	const char *name;
 	uint8_t fields;
-	struct field field[MOST_FIELDS];
+	struct field field[FIELDS_MAX];
 };
 
 #define F(kind, member) { kind, offsetof(struct fal_msg, member), #member }
@@ -162,7 +162,7 @@ static const struct desc descs[] = {
 /* clang-format on */
 
 static const struct desc *
-find(uint16_t type)
+find_desc(uint16_t type)
 {
 	for (size_t i = 0; i < sizeof(descs) / sizeof(descs[0]); i++)
 		if (descs[i].type == type)
@@ -170,7 +170,7 @@ find(uint16_t type)
 	return NULL;
 }
 
-/* Bytes of fields that travel as they lie in memory (base/host.c). */
+/* The bytes of fields that are sent as they are in memory (base/host.c). */
 static const uint8_t sizes[] = {
 	[U8] = 1,  [U32] = 4,      [U64] = 8,      [NS] = 8,      [F32] = 4,
 	[F64] = 8, [BYTES16] = 16, [BYTES32] = 32, [BYTES64] = 64
@@ -209,7 +209,7 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 void
 fal_msg_put(struct fal_buf *out, const struct fal_msg *m)
 {
-	const struct desc *d = find(m->type);
+	const struct desc *d = find_desc(m->type);
 	assert(d != NULL);
 	fal_put_u16(out, m->type);
 	fal_put_u16(out, 0);
@@ -229,7 +229,7 @@ fal_msg_get(const uint8_t *p, size_t n, struct fal_msg *m)
 	struct fal_msg got = { .type = fal_get_u16(&r) };
 	uint16_t flags = fal_get_u16(&r);
 	got.incarnation = fal_get_u32(&r);
-	const struct desc *d = find(got.type);
+	const struct desc *d = find_desc(got.type);
 	if (r.err != 0)
 		return r.err;
 	if (d == NULL || flags != 0)
@@ -245,14 +245,14 @@ fal_msg_get(const uint8_t *p, size_t n, struct fal_msg *m)
 const char *
 fal_msg_name(uint16_t type)
 {
-	const struct desc *d = find(type);
+	const struct desc *d = find_desc(type);
 	return d != NULL ? d->name : "?";
 }
 
 bool
 fal_msg_may_send(uint16_t type, enum fal_sender sender)
 {
-	const struct desc *d = find(type);
+	const struct desc *d = find_desc(type);
 	return d != NULL && d->sender == sender;
 }
 

@@ -1,8 +1,8 @@
-/* The messages of falcon-protocol(7): one table says what each one holds, who may send
- * it, and serves both writing and reading.
+/* The messages of falcon-protocol(7). One table says what each message contains and who
+ * may send the message; writing and reading follow the table.  The schema is a hash of
+ * the table, so the names of the members below are a part of the protocol.
  *
- * Bytes in, bytes out.  Variable parts (`tail`) are borrowed from the input.
- */
+ * No I/O. The variable part of a read message (`tail`) is borrowed from the input. */
 #ifndef FAL_WIRE_MSG_H
 #define FAL_WIRE_MSG_H
 
@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The protocol's version, which both ends must have.  A test builds programs that have
- * another one. */
+/* The protocol's version, which both ends must share.  A test builds programs with
+ * another version. */
 #ifndef FAL_PROTO_MAJOR
 #define FAL_PROTO_MAJOR 9
 #define FAL_PROTO_MINOR 0
@@ -24,9 +24,9 @@ enum {
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
 	FAL_MSG_MAX = 65536,  /* bytes of a message */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
-	FAL_SHARDS_MAX = 64,  /* of a job */
+	FAL_SHARDS_MAX = 64,  /* shards of a job */
 	FAL_MODEL_HEAD = 24,  /* bytes of a MODEL message before its exponents */
-	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
+	FAL_MODEL_AD = 44,    /* bytes that fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16, /* bytes */
 	FAL_INSTANCE = 16,    /* bytes */
 	FAL_DATA_HASH = 32,   /* bytes */
@@ -36,11 +36,11 @@ enum {
 	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
-/* Why a worker leaves: it was asked to, or came to its end; its weights are not finite
+/* Why a worker leaves: it was asked to, or its work has ended; its weights are not finite
  * any more; its trainer can do nothing for the job. */
 enum fal_leave { FAL_LEAVE_ASKED, FAL_LEAVE_NONFINITE, FAL_LEAVE_TRAINER };
 
-#define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
+#define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* most ns of any time: 9 years */
 
 enum fal_msg_type {
 	/* from a worker */
@@ -87,8 +87,8 @@ enum fal_msg_type {
 	FAL_MSG_BLOCKS = 55,
 	/* from a shard, to a worker */
 	FAL_MSG_PUBLISHED = 53,
-	/* from shards of another process, to the coordinator; IMAGE and BYTES go both
-	 * ways */
+	/* from shards of another process to the coordinator; IMAGE and BYTES go both ways
+	 */
 	FAL_MSG_JOIN = 64,
 	FAL_MSG_PLACED = 65,
 	FAL_MSG_ADMITTED = 66,
@@ -113,24 +113,24 @@ enum fal_sender {
 	FAL_FROM_SHARD
 };
 
-/* What a TEXT message is a piece of, and which set a CHUNK belongs to. */
+/* The text of which a TEXT message is a piece. */
 enum fal_text { FAL_TEXT_JOB, FAL_TEXT_MODEL, FAL_TEXT_MANIFEST, FAL_TEXTS };
 
-/* What a contribution sums up: gradients, or the change of weights by local steps. */
+/* The content of a contribution: gradients, or the change of weights by local steps. */
 enum fal_kind {
 	FAL_KIND_GRAD = 1,
 	FAL_KIND_DELTA = 2,
-	FAL_KIND_CHECK = 3 /* none: only what the tasks give is wanted */
+	FAL_KIND_CHECK = 3 /* no contribution: only the hashes of the gradients */
 };
 
-/* What the local steps of a delta round begin from. */
+/* The start of the local steps of a delta round. */
 enum fal_base {
 	FAL_BASE_VERSION, /* the version */
 	FAL_BASE_LOCAL,   /* the worker's own weights, as its last round left them */
-	FAL_BASE_REBASE   /* the version, and what it lacks of the worker's own steps */
+	FAL_BASE_REBASE   /* the version, plus missing steps of the worker */
 };
 
-/* What a CONTROL asks for. */
+/* The request of a CONTROL. */
 enum fal_verb {
 	FAL_VERB_SHOW = 1,
 	FAL_VERB_APPLY = 2,
@@ -142,7 +142,7 @@ enum fal_verb {
 	FAL_VERB_CHECKPOINT = 8
 };
 
-/* Of an ORDER. */
+/* Flags of an ORDER. */
 enum {
 	FAL_WIRE_CLIPPED = 1,
 	FAL_WIRE_AHEAD = 2,
@@ -150,18 +150,18 @@ enum {
 	FAL_WIRE_HASH = 8,
 	FAL_WIRE_MIXED = 16
 };
-/* Of a SAY. */
+/* Flags of a SAY. */
 enum {
 	FAL_WIRE_WHOLE = 1,
 	FAL_WIRE_LEAVES = 2, /* the tail has leaves */
 	FAL_WIRE_ODD = 4     /* the job cannot go on */
 };
 
-/* What an IMAGE is. */
+/* The content of an IMAGE. */
 enum fal_fetch {
 	FAL_FETCH_MARKED = 1, /* all of a marked version */
 	FAL_FETCH_PARAMS = 2, /* the parameters of a version, and the average */
-	FAL_FETCH_PIECE = 3   /* never fetched: in a move, a part of what one will be */
+	FAL_FETCH_PIECE = 3   /* a piece of a move; never fetched */
 };
 
 struct fal_tail {
@@ -169,18 +169,18 @@ struct fal_tail {
 	size_t n;
 };
 
-/* What the coordinator says of a closed contribution, and its MAC over that
- * (server/ticket.h). */
+/* The coordinator's statement about a closed contribution, and its MAC (server/ticket.h).
+ */
 struct fal_msg_ticket {
 	uint64_t round;
 	uint32_t worker, seq; /* the contribution */
-	uint32_t tasks;       /* summed up in it */
+	uint32_t tasks;       /* in the contribution */
 	uint32_t fills_worker, fills_seq;
 	/* of the round: */
 	uint64_t version;
-	uint32_t of;   /* all its tasks */
+	uint32_t of;   /* number of its tasks */
 	uint8_t kind;  /* enum fal_kind */
-	uint8_t mixed; /* 1: its tasks are computed on several versions */
+	uint8_t mixed; /* 1: its tasks compute on several versions */
 	uint8_t mac[FAL_MAC];
 };
 
@@ -198,23 +198,23 @@ struct fal_msg {
 		} hello;
 		struct {
 			uint8_t fingerprint[FAL_FINGERPRINT];
-			uint64_t task_ns; /* its probe at one lane; 0: none */
-			/* samples of a larger batch, and what that took; 0, 0: none */
+			uint64_t task_ns; /* measured at one lane; 0: not measured */
+			/* samples of a larger batch, and its ns; 0, 0: not measured */
 			uint32_t large;
 			uint64_t large_ns;
-			uint8_t data[FAL_DATA_HASH]; /* of its own; 0: not said */
-			char kernels[FAL_MSG_NAME];  /* in words; "": not said */
+			uint8_t data[FAL_DATA_HASH]; /* of own data; 0: not said */
+			char kernels[FAL_MSG_NAME];  /* description; "": not said */
 		} ready;
 		struct {
 			uint64_t round;
 			uint32_t task;
 			uint32_t seq;                     /* contribution */
 			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
-			uint64_t version;                 /* that it was computed on */
+			uint64_t version;                 /* computed on this version */
 			uint64_t task_ns;
 			int64_t loss; /* base/loss.h */
 			uint8_t nonfinite;
-			uint8_t last; /* 1: the contribution is closed with it */
+			uint8_t last; /* 1: this claim closes the contribution */
 			uint8_t hash[FAL_TASK_HASH]; /* worker/agent.h */
 		} claim;
 		struct {
@@ -231,7 +231,7 @@ struct fal_msg {
 			uint64_t task_ns; /* of a lane; 0: not known */
 		} capacity;
 		struct fal_msg_ticket ticket;
-		struct { /* where its time went since the last ACCOUNT, in ns */
+		struct {               /* times since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
 			struct fal_tail waits; /* wire/shard_wait.h */
@@ -246,7 +246,7 @@ struct fal_msg {
 			int64_t loss;
 			uint64_t task_ns;
 		} evaluated;
-		struct { /* what a task of kind CHECK gave */
+		struct { /* the result of a task of kind CHECK */
 			uint64_t round;
 			uint32_t task;
 			uint8_t nonfinite;
@@ -261,17 +261,17 @@ struct fal_msg {
 		} done, drain, later;
 		struct {
 			char why[FAL_MSG_WHY];
-			uint8_t key; /* 1: its key is not good any more */
+			uint8_t key; /* 1: the client's key is no longer valid */
 		} refuse;
 		struct {
 			uint64_t stamp;
-			uint64_t steps; /* pong: how far its lanes are, in any unit */
+			uint64_t steps; /* pong: progress of the lanes, in any unit */
 		} ping, pong;
 		struct {
 			uint8_t live; /* 1: go on after the history */
 		} follow;
 		struct {
-			uint64_t clock;                      /* next to be opened */
+			uint64_t clock;                      /* the next one to open */
 			uint32_t job_n, model_n, manifest_n; /* bytes of the texts */
 			uint32_t epoch;                      /* of the block map */
 		} welcome;
@@ -280,48 +280,50 @@ struct fal_msg {
 			uint32_t offset;
 			struct fal_tail bytes;
 		} text;
-		struct { /* a version is about to come */
+		struct { /* a version will come */
 			uint64_t version;
 			uint64_t oldest; /* nothing older will be computed on */
-			uint8_t keep;    /* 1: also keep it for evaluation */
+			uint8_t keep;    /* 1: keep the version for evaluation, too */
 		} version;
-		struct { /* a shard's part of it */
+		struct { /* a shard's part of a version */
 			uint64_t version;
-			uint32_t order; /* of its VERSION in the session, from 1 */
+			uint32_t order; /* number of its VERSION in the session, from 1 */
 			uint32_t shard; /* from 1 */
 			uint32_t first, blocks; /* its range */
 			uint64_t publication;   /* of the shared records */
-			uint8_t key[32];        /* content key of these */
+			uint8_t key[32];        /* content key of the shared records */
 		} published;
 		struct {
 			uint64_t version;
 			uint32_t first, blocks;
-			struct fal_tail data; /* i8 exponents, then the values; */
-			bool placed; /* no, which are where they belong already: never
-				      * on the wire */
+			struct fal_tail data; /* i8 exponents, then the values */
+			bool placed; /* the values are at their place already, not in
+				      * `data`; never on the wire */
 		} model;
 		struct {
 			uint64_t round;
-			uint64_t clock;        /* whose tasks: which samples */
+			uint64_t clock;        /* of the tasks: selects the samples */
 			uint64_t version;      /* to compute on; a delta's base */
-			uint64_t exponents;    /* the version that has them */
+			uint64_t exponents;    /* the version that has the exponents */
 			uint32_t first, count; /* tasks */
 			uint32_t fills_worker, fills_seq;
-			uint32_t seq; /* they are claimed for it, TICKET follows; 0 */
+			uint32_t seq; /* contribution for which the tasks are claimed
+				       * already, TICKET follows; 0: none */
 			uint8_t kind; /* enum fal_kind */
-			/* of a delta round, all of it granted to one worker: */
+			/* of a delta round, granted to one worker as a whole: */
 			uint8_t base;      /* enum fal_base */
 			uint64_t since;    /* REBASE: its last round in the version */
-			uint32_t from, of; /* the round's first task, and how many; of
-					    * what is claimed: of all its tasks, those
-					    * of another GRANT included */
-			uint32_t steps;    /* local steps that the tasks are cut into */
-			float lr;          /* of its local steps */
+			uint32_t from, of; /* the round's first task, and the number of
+					    * its tasks; of preclaimed tasks: `of` is the
+					    * number of tasks of the contribution,
+					    * including other GRANTs */
+			uint32_t steps;    /* local steps to cut the tasks into */
+			float lr;          /* of the local steps */
 		} grant;
 		struct {
 			uint64_t round;
 			uint32_t first, count;
-			uint8_t check; /* 1: what was granted as FAL_KIND_CHECK */
+			uint8_t check; /* 1: tasks granted as FAL_KIND_CHECK */
 		} revoke;
 		struct {
 			uint64_t round;
@@ -354,14 +356,14 @@ struct fal_msg {
 			uint8_t verb;         /* enum fal_verb */
 			struct fal_tail args; /* JSON, or nothing */
 		} control;
-		struct { /* a process of shards, and how it is reached */
+		struct {                       /* a process of shards, and its address */
 			uint32_t first, count; /* its shards, from 1 */
 			char address[FAL_MSG_WHY];
-			char name[FAL_MSG_NAME]; /* of the key that opens it, */
-			uint8_t psk[32];         /* that key, */
-			uint8_t public[32];      /* and the process's own */
+			char name[FAL_MSG_NAME]; /* name of the key for this process, */
+			uint8_t psk[32];         /* the key, */
+			uint8_t public[32];      /* and the process's public key */
 		} map;
-		struct { /* the block map: all it is to be pushed by from here on */
+		struct { /* the block map for all later pushes */
 			uint32_t epoch;
 			struct fal_tail of; /* of each shard: u32 first, u32 count */
 		} blocks;
@@ -371,19 +373,19 @@ struct fal_msg {
 		struct {
 			uint64_t schema;            /* as in HELLO */
 			char version[FAL_MSG_NAME]; /* of its program */
-			char address[FAL_MSG_WHY];  /* that workers find it at */
+			char address[FAL_MSG_WHY];  /* for workers */
 			uint8_t public[32];
-			uint32_t shards; /* that it is good for */
-			uint8_t standby; /* 1: only where there are too few others */
+			uint32_t shards; /* capacity, in shards */
+			uint8_t standby; /* 1: use only if there are too few others */
 			uint8_t instance[FAL_INSTANCE];
 		} join;
 		struct {
 			uint32_t epoch;
-			uint32_t of;                 /* shards of the job */
-			uint32_t first, count;       /* which of them these are, from 0 */
-			uint32_t tasks;              /* of a full clock */
-			uint32_t job_n, model_n;     /* bytes of the texts that follow */
-			uint8_t key[FAL_TICKET_KEY]; /* of tickets */
+			uint32_t of;             /* shards of the job */
+			uint32_t first, count;   /* the numbers of these shards, from 0 */
+			uint32_t tasks;          /* of a full clock */
+			uint32_t job_n, model_n; /* bytes of the texts that follow */
+			uint8_t key[FAL_TICKET_KEY]; /* key of tickets */
 			struct fal_tail map;         /* wire/block_map.h */
 		} place;
 		struct {
@@ -393,7 +395,7 @@ struct fal_msg {
 		struct {
 			uint32_t session;
 		} admitted, dismiss;
-		struct { /* a version, to a session; as struct fal_coord_model */
+		struct { /* sends a version to a session; as struct fal_coord_model */
 			uint32_t session, order;
 			uint64_t version, newest, oldest, from;
 			uint8_t keep;
@@ -413,11 +415,11 @@ struct fal_msg {
 			uint64_t held;
 			struct fal_tail arrays; /* of each: name, u8 floats, u64 bytes */
 		} image;
-		struct { /* what its shards have done, since PLACE */
+		struct {                         /* load of its shards since PLACE */
 			uint64_t service, queue; /* ns */
 			struct fal_tail bytes;   /* of each shard: u64 rx, u64 tx */
 		} served;
-		struct { /* what is in the arrays, in their order */
+		struct { /* content of an image's arrays, in order */
 			uint32_t shard;
 			struct fal_tail bytes;
 		} bytes;
@@ -436,8 +438,8 @@ struct fal_msg {
 			uint64_t slot, below;
 			uint32_t line, versions;
 			uint8_t flags; /* FAL_WIRE_… */
-			/* of MIGRATE_BEGIN, whose epoch is in `version`: of each shard
-			 * u32 first, u32 count */
+			/* of MIGRATE_BEGIN: u32 first, u32 count of each shard; its epoch
+			 * is in `version` */
 			struct fal_tail map;
 		} order;
 		struct {                /* struct fal_shard_say */
@@ -455,37 +457,38 @@ struct fal_msg {
 			struct fal_tail rest; /* arrays, by kind */
 		} say;
 		struct {
-			uint8_t status; /* of exit: 0 done, 1 the answer is no, 2 bad */
+			uint8_t status; /* exit status: 0 done, 1 the answer is no, 2 bad
+					 */
 			uint8_t more;   /* 1: another REPLY follows */
 			struct fal_tail bytes;
 		} reply;
 	};
 };
 
-/* Appends the message's bytes: u16 type, u16 0, u32 incarnation, its fields in table
- * order, its tail.  A lack of memory ends the program, here and below. */
+/* Appends a message: u16 type, u16 0, u32 incarnation, its fields in table order, its
+ * tail.  In all calls here a lack of memory ends the program. */
 void fal_msg_put(struct fal_buf *out, const struct fal_msg *m);
 
-/* Reads one message of exactly n bytes.  Tails are borrowed from `p`.
- * 0; FAL_ETRUNC, FAL_EFORMAT (also unknown types and trailing bytes), FAL_ELIMIT. */
+/* Reads one message of exactly n bytes.  Tails are borrowed from `p`. Returns 0;
+ * FAL_ETRUNC; FAL_EFORMAT, also for unknown types and trailing bytes; FAL_ELIMIT. */
 int fal_msg_get(const uint8_t *p, size_t n, struct fal_msg *m);
 
-/* The message's name ("CLAIM"), or "?"; static. */
+/* Returns the message's name ("CLAIM"), or "?"; static. */
 const char *fal_msg_name(uint16_t type);
 
-/* True when `sender` is who sends messages of this type. */
+/* Returns true if `sender` may send messages of this type. */
 bool fal_msg_may_send(uint16_t type, enum fal_sender sender);
 
-/* A hash of the protocol's version and of the message table: of each message the name,
- * number, sender and fields. */
+/* Returns a hash of the protocol's version and of the message table: name, number, sender
+ * and fields of each message. */
 uint64_t fal_msg_schema(void);
 
-/* Judges what HELLO and JOIN say.  FAL_EVERSION if the schema is not that of this build:
+/* Checks the schema of a HELLO or JOIN. FAL_EVERSION: another build has another schema;
  * `diag` names both. */
 int fal_msg_judge_schema(uint64_t schema, struct fal_diag *diag);
 
-/* Blocks of a version, with what is behind their first one: its parameters and exponents,
- * and how many values there are from there on. */
+/* Some blocks of a version: pointers to the parameters and exponents of the first of
+ * them, and the number of values of the version from there on. */
 struct fal_model_part {
 	uint64_t version;
 	uint32_t first, blocks;
@@ -493,19 +496,20 @@ struct fal_model_part {
 	size_t values;
 	const int8_t *exps;
 };
-/* MODEL messages that so many blocks take. */
+/* Returns the number of MODEL messages for `blocks` blocks. */
 uint32_t fal_msg_models(uint32_t blocks);
-/* How many of them are in message `index` of these, from index · FAL_MODEL_BLOCKS on. */
+/* Returns the number of blocks in message `index` of these.  The message begins with
+ * block index · FAL_MODEL_BLOCKS. */
 uint32_t fal_msg_model_blocks(uint32_t blocks, uint32_t index);
-/* Appends their MODEL message, and that but for its values: where these are, which belong
- * behind it. */
+/* Append the MODEL message of a part.  The first call leaves out the values, which must
+ * follow, and sets *values to them. */
 void fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 			    const struct fal_model_part *part, struct fal_tail *values);
 void fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 		       const struct fal_model_part *part);
 
-/* What all readers of a published version must agree on, the additional data of its
- * shared records: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */
+/* Writes the additional data of a published version's shared records, on which all
+ * readers must agree: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */
 void fal_msg_model_ad(const uint8_t job_hash[static 32], uint32_t incarnation,
 		      uint64_t version, uint8_t out[static FAL_MODEL_AD]);
 

@@ -1,9 +1,9 @@
-/* Rows of WORKED. */
+/* The rows of WORKED. */
 #include "wire/shard_wait.h"
 
 #include "base/err.h"
 
-enum { ROW = 4 + 4 + 8 + 8 };
+enum { ROW_BYTES = 4 + 4 + 8 + 8 };
 
 void
 fal_shard_wait_put(struct fal_buf *out, uint32_t shard, const struct fal_shard_wait *w)
@@ -16,22 +16,22 @@ fal_shard_wait_put(struct fal_buf *out, uint32_t shard, const struct fal_shard_w
 	fal_put_u64(out, w->waited);
 }
 
-/* One pass over the rows, which adds them to `w`, if that is not NULL. */
+/* Checks all rows; adds them to `w`, unless that is NULL. */
 static int
-pass(const struct fal_tail *rows, uint32_t shards, uint64_t most,
-     struct fal_shard_wait *w)
+read_wait_rows(const struct fal_tail *rows, uint32_t shards, uint64_t most,
+	       struct fal_shard_wait *w)
 {
 	struct fal_rd r = fal_rd_init(rows->p, rows->n);
-	uint32_t before = 0;
-	for (size_t i = 0; i < rows->n / ROW; i++) {
+	uint32_t previous = 0;
+	for (size_t i = 0; i < rows->n / ROW_BYTES; i++) {
 		const uint32_t shard = fal_get_u32(&r), parts = fal_get_u32(&r);
 		const uint64_t took = fal_get_u64(&r), waited = fal_get_u64(&r);
-		if (shard <= before || shard > shards)
+		if (shard <= previous || shard > shards)
 			return FAL_EFORMAT;
 		if (took > FAL_MSG_NS_MAX || waited > most)
 			return FAL_ELIMIT;
 		most -= waited;
-		before = shard;
+		previous = shard;
 		if (w == NULL)
 			continue;
 		w[shard - 1].parts += parts;
@@ -45,6 +45,6 @@ int
 fal_shard_wait_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
 		   struct fal_shard_wait *w)
 {
-	int err = pass(rows, shards, most, NULL);
-	return err < 0 ? err : pass(rows, shards, most, w);
+	int err = read_wait_rows(rows, shards, most, NULL);
+	return err < 0 ? err : read_wait_rows(rows, shards, most, w);
 }

@@ -1,4 +1,4 @@
-/* zstd with the receiver's limits, and the byte shuffle. */
+/* zstd with the receiver's limits. */
 #include "wire/zip.h"
 
 #include "base/err.h"
@@ -48,21 +48,21 @@ fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_buf *o
 	size_t got = ZSTD_compress2(z->c, to, cap, src, n);
 	if (ZSTD_isError(got)) {
 		out->n = start;
-		return FAL_ENOMEM; /* all else is excluded: the bound is kept */
+		return FAL_ENOMEM; /* no other error is possible: the bound is kept */
 	}
 	out->n = start + got;
 	return FAL_OK;
 }
 
-/* The size of the content, judged from the header alone: 0 or an error. */
+/* Sets *size to the content's size, from the header alone.  Returns 0 or an error. */
 static int
-claimed_size(const uint8_t *src, size_t n, size_t limit, size_t *size)
+header_size(const uint8_t *src, size_t n, size_t limit, size_t *size)
 {
 	uint32_t magic;
 	if (n < sizeof(magic))
 		return FAL_ETRUNC;
 	memcpy(&magic, src, sizeof(magic));
-	if (le32toh(magic) != ZSTD_MAGICNUMBER) /* a skippable frame is none of ours */
+	if (le32toh(magic) != ZSTD_MAGICNUMBER) /* we write no skippable frames */
 		return FAL_EFORMAT;
 	unsigned long long claim = ZSTD_getFrameContentSize(src, n);
 	if (claim == ZSTD_CONTENTSIZE_UNKNOWN || claim == ZSTD_CONTENTSIZE_ERROR)
@@ -84,10 +84,10 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		   struct fal_buf *out)
 {
 	size_t size, start = out->n;
-	int r = claimed_size(src, n, limit, &size);
+	int r = header_size(src, n, limit, &size);
 	if (r < 0)
 		return r;
-	/* Never room for nothing: an empty frame is judged as the others are. */
+	/* Never 0 bytes of room: an empty frame is checked as the others are. */
 	uint8_t *to = fal_buf_room(out, size != 0 ? size : 1);
 	if (to == NULL)
 		return out->err;
@@ -104,10 +104,10 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 
 struct fal_unzip {
 	ZSTD_DCtx *d;
-	bool inside;        /* a frame has begun and not ended */
-	bool more;          /* of it is left inside zstd */
-	uint64_t at, frame; /* bytes taken; where the last frame began */
-	size_t size;        /* of the memory behind */
+	bool inside;        /* in the middle of a frame */
+	bool more;          /* zstd holds more content of the frame */
+	uint64_t at, frame; /* bytes taken; offset of the last frame */
+	size_t size;        /* of `piece` */
 	uint8_t piece[];
 };
 

@@ -1,73 +1,13 @@
-/* The worker's lanes and time, the tasks that wait, and what the coordinator says. */
+/* The worker's side of a job: messages, lanes, and where time goes. */
 #include "worker/agent_priv.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "sched/policy.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct fal_agent_most
-fal_agent_most(const struct fal_rule *rule, bool evaluates)
-{
-	const struct fal_traits is = fal_rule_traits(rule);
-	/* The version that is computed on, which the next one takes the place of; those
-	 * that a slack needs; where rounds are of each worker, the one that comes; one
-	 * that is evaluated. */
-	return (struct fal_agent_most){ .versions = 1 + (is.shared ? is.delay : 1) +
-						    evaluates,
-					.delay = is.delay,
-					.own = !is.shared,
-					.moves = is.moves,
-					.delta = is.delta };
-}
-
-size_t
-fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
-{
-	const size_t all = conf->lanes_max, tasks = conf->tasks, few = all / 2 + 1;
-	const size_t small = 2 * WAITING / fal_sum_bytes(conf->n);
-	if (tasks <= 1)
-		return 1 + most->delay + most->own;
-	/* A task of each lane.  Results that wait for their verdicts, of some lanes,
-	 * where tasks move; where they do not, claims wait for nobody (design.md, D25).
-	 */
-	const size_t waits = most->moves ? (small > few ? small : few) : 0;
-	/* Each open round has a contribution of two tasks at least.  Where tasks move, a
-	 * round has one sum, beside the one where two results meet; with a delay, a
-	 * result of the last open round may wait for either.  Rounds of this worker's
-	 * own: one more is on its way. */
-	const size_t shared =
-		most->moves ? 2 + most->delay - (most->delay > 0) : 2 * (1 + most->delay);
-	const size_t contribs = most->own ? 2 * (2 + most->delay) : shared;
-	return (all + waits < tasks ? all + waits : tasks) + contribs;
-}
-
-uint64_t
-fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
-{
-	const uint64_t vector = conf->n * sizeof(float);
-	/* With local steps: own weights, as they were, two changes, the optimiser's
-	 * state. */
-	const uint64_t local = most->delta ? 4 + fal_optim_slots(&conf->optim) : 0;
-	const uint64_t half = fal_sum_bytes(conf->n) / 2;
-	return (most->versions + local) * vector + fal_agent_sums(conf, most) * half;
-}
-
-bool
-agent_grow(struct fal_agent *a, const struct fal_agent_most *to)
-{
-	if (a->ops.grow != NULL && !a->ops.grow(a->ops.arg, to))
-		return false;
-	const size_t sums = fal_agent_sums(&a->conf, to);
-	a->conf.most = *to;
-	if (a->conf.sums != 0 && a->conf.sums < sums)
-		a->conf.sums = sums;
-	return true;
-}
 
 struct fal_agent *
 fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops)
@@ -77,12 +17,12 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
-	/* Lanes go on beside so many results without a verdict: one of each, or what is
-	 * small. */
-	a->waiting = 2 * WAITING / fal_sum_bytes(conf->n);
-	a->waiting = a->waiting > a->conf.lanes_max ? a->waiting : a->conf.lanes_max;
+	/* One open claim for each lane, or more if results are small. */
+	a->claims_max = 2 * CLAIM_BYTES / fal_sum_bytes(conf->n);
+	if (a->claims_max < conf->lanes_max)
+		a->claims_max = conf->lanes_max;
 	a->serial = conf->serial;
-	a->lane = fal_xcalloc(a->conf.lanes_max, sizeof(*a->lane));
+	a->lane = fal_xcalloc(conf->lanes_max, sizeof(*a->lane));
 	return a;
 }
 
@@ -93,409 +33,243 @@ fal_agent_free(struct fal_agent *a)
 		return;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		fal_sum_free(a->lane[i].sum);
-		agent_drop(a, a->lane[i].on);
-		agent_drop(a, a->lane[i].by);
+		snapshot_unref(a, a->lane[i].base);
+		snapshot_unref(a, a->lane[i].exp_base);
 	}
-	for (size_t i = 0; i < a->pending.n; i++)
-		fal_sum_free(a->pending.v[i].sum);
-	for (size_t i = 0; i < a->contribs.n; i++) {
-		fal_sum_free(a->contribs.v[i].sum);
-		agent_drop(a, a->contribs.v[i].by);
+	for (size_t i = 0; i < a->claims.n; i++)
+		fal_sum_free(a->claims.v[i].sum);
+	for (size_t i = 0; i < a->contributions.n; i++) {
+		fal_sum_free(a->contributions.v[i].sum);
+		snapshot_unref(a, a->contributions.v[i].exp_base);
 	}
-	for (size_t i = 0; i < a->pool.n; i++)
-		fal_sum_free(a->pool.v[i]);
+	for (size_t i = 0; i < a->memory.pool.n; i++)
+		fal_sum_free(a->memory.pool.v[i]);
 	for (size_t i = 0; i < a->versions.n; i++)
-		agent_drop(a, a->versions.v[i]);
+		snapshot_unref(a, a->versions.v[i]);
 	for (size_t i = 0; i < a->pushes.n; i++) {
 		fal_sum_free(a->pushes.v[i].sum);
 		free(a->pushes.v[i].exps);
 	}
-	agent_local_free(a);
-	agent_drop(a, a->kept);
-	agent_free_snapshot(a->spare);
+	local_free(a);
+	snapshot_unref(a, a->eval_base);
+	snapshot_free(a->memory.spare);
 	free(a->lane);
 	free(a->versions.v);
 	free(a->queue.v);
 	free(a->evals.v);
-	free(a->pending.v);
-	free(a->contribs.v);
+	free(a->claims.v);
+	free(a->contributions.v);
 	free(a->pushes.v);
-	free(a->pool.v);
+	free(a->memory.pool.v);
 	fal_buf_free(&a->records);
 	free(a);
 }
 
-/* Where time goes: the first that applies (design.md, I19). */
-static enum activity
-activity(const struct fal_agent *a)
+/* ---- the hash of a task ------------------------------------------------------------ */
+
+void
+fal_task_hash_block(struct fal_hash_state *h, const struct fal_sum *s, uint32_t block,
+		    int8_t exponent)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy)
-			return COMPUTE;
-	if (a->pushing)
-		return PUSH;
-	return agent_pulling(a) ? PULL : WAIT;
+	uint32_t width;
+	union fal_sum_room room;
+	const void *v = fal_sum_values(s, block, &width, &room);
+	const uint8_t head[4] = { (uint8_t)exponent, (uint8_t)fal_sum_needed(s, block),
+				  (uint8_t)width, 0 };
+	fal_hash_update(h, head, sizeof(head));
+	if (width > 0)
+		fal_hash_update(h, v,
+				(size_t)width * fal_block_len(fal_sum_len(s), block));
 }
 
-/* Are all lanes that are busy so with versions that still come? */
+void
+fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH])
+{
+	uint8_t all[FAL_HASH_BYTES];
+	fal_hash_final(h, all);
+	memcpy(out, all, FAL_TASK_HASH);
+}
+
+/* ---- time -------------------------------------------------------------------------- */
+
+/* What the worker does at present: the first activity that applies (design.md, I19). */
+static enum activity
+present_activity(const struct fal_agent *a)
+{
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (a->lane[i].state != LANE_IDLE)
+			return COMPUTE;
+	if (a->is_pushing)
+		return PUSH;
+	return versions_are_coming(a) ? PULL : WAIT;
+}
+
+/* Are lanes busy, and all of them with versions that still come? */
 static bool
-is_behind(const struct fal_agent *a)
+all_lanes_are_early(const struct fal_agent *a)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		if (a->lane[i].busy && a->lane[i].on->left == 0)
+		if (a->lane[i].state == LANE_IDLE)
+			continue;
+		if (a->lane[i].base->blocks_left == 0)
 			return false;
-		any |= a->lane[i].busy;
+		any = true;
 	}
 	return any;
 }
 
-/* Charges the time since the last event to what was going on. */
+/* Charges the time since the last event to the present activity. */
 static void
-agent_charge(struct fal_agent *a, uint64_t now)
+charge_time(struct fal_agent *a, uint64_t now)
 {
-	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
-	const enum activity is = activity(a);
-	a->spent[is] += dt;
-	if (is != COMPUTE && dt > 0)
+	const uint64_t dt = a->time.now != 0 && now > a->time.now ? now - a->time.now : 0;
+	const enum activity activity = present_activity(a);
+	a->time.spent[activity] += dt;
+	if (activity != COMPUTE && dt > 0)
 		agent_wait_for(a, dt);
-	a->push_all += a->pushing ? dt : 0;
-	a->pull_all += agent_pulling(a) ? dt : 0;
-	a->behind += is_behind(a) ? dt : 0;
-	a->since = now;
+	a->time.push_all += a->is_pushing ? dt : 0;
+	a->time.pull_all += versions_are_coming(a) ? dt : 0;
+	a->time.early += all_lanes_are_early(a) ? dt : 0;
+	a->time.now = now;
 }
 
 static uint64_t
-least(uint64_t a, uint64_t b)
+min_ns(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* Of the time in which lanes had begun with what was coming, the first of them that is
- * over says how much it waited, for all of them: that is pull, and no compute; the rest
- * is no pull that anything waited for. */
+/* Settles the time in which lanes were busy only with coming versions.  The first early
+ * task that ends says how long it waited for blocks, for all early lanes: that part is
+ * pull, not compute.  Nothing waited for the rest of the pull. */
 static void
-settle_behind(struct fal_agent *a, uint64_t waited)
+settle_early_time(struct fal_agent *a, uint64_t waited)
 {
-	const uint64_t pull = least(waited, a->behind);
-	const uint64_t moved = least(pull, a->spent[COMPUTE]);
-	a->spent[COMPUTE] -= moved;
-	a->spent[PULL] += moved;
-	a->pull_all -= least(a->behind - pull, a->pull_all);
-	a->behind = 0;
+	const uint64_t pull = min_ns(waited, a->time.early);
+	const uint64_t moved = min_ns(pull, a->time.spent[COMPUTE]);
+	a->time.spent[COMPUTE] -= moved;
+	a->time.spent[PULL] += moved;
+	a->time.pull_all -= min_ns(a->time.early - pull, a->time.pull_all);
+	a->time.early = 0;
 }
 
-void
-agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
-{
-	struct fal_buf out = { 0 };
-	m->incarnation = a->conf.incarnation;
-	fal_msg_put(&out, m);
-	a->ops.send(a->ops.arg, &out, bulk);
-	fal_buf_free(&out);
-}
+/* ---- lanes ------------------------------------------------------------------------- */
 
-bool
-agent_trains(const struct lane *l)
-{
-	return l->busy && !l->eval && !l->cancelled;
-}
-
-/* The result of this lane is not wanted any more. */
-static void
-agent_cancel(struct fal_agent *a, uint32_t lane)
-{
-	a->lane[lane].cancelled = true;
-	a->ops.cancel(a->ops.arg, lane);
-}
-
-/* ---- the queue ---- */
-
-/* The index of the first item of a later round. */
-static size_t
-end_of(const struct fal_agent *a, uint64_t round)
-{
-	size_t low = 0, high = a->queue.n;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (a->queue.v[mid].round <= round)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
-/* Would the item go into the contribution? */
+/* Takes the first task that can run from the queue, for the lane, with the versions for
+ * it.  Returns false if there is none. */
 static bool
-goes_into(const struct item *item, const struct contrib *c)
-{
-	return !item->check && !item->alone && item->seq == 0 &&
-	       item->round == c->round && item->exponents == c->by->version &&
-	       fal_cid_eq(item->fills, c->fills);
-}
-
-bool
-agent_at_work(const struct fal_agent *a, const struct contrib *c)
-{
-	for (size_t i = end_of(a, c->round); i > 0 && a->queue.v[i - 1].round == c->round;
-	     i--)
-		if (goes_into(&a->queue.v[i - 1], c))
-			return true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (agent_trains(&a->lane[i]) && goes_into(&a->lane[i].item, c))
-			return true;
-	return false;
-}
-
-bool
-agent_named(const struct fal_agent *a, uint64_t version)
-{
-	for (size_t i = 0; i < a->queue.n; i++)
-		if (a->queue.v[i].version == version ||
-		    a->queue.v[i].exponents == version)
-			return true;
-	return false;
-}
-
-/* Is it one of `count` tasks of the round from `first` on, of kind check or not? */
-static bool
-is_of(const struct item *at, uint64_t round, uint32_t first, uint32_t count, bool check)
-{
-	return at->round == round && at->check == check && at->task - first < count;
-}
-
-/* Marks, by task, which of `count` tasks from that of `item` on are queued or running. */
-static void
-mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bool *held)
-{
-	const uint64_t round = item->round;
-	const uint32_t first = item->task;
-	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
-		if (is_of(&a->queue.v[i - 1], round, first, count, item->check))
-			held[a->queue.v[i - 1].task - first] = true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (agent_trains(&a->lane[i]) &&
-		    is_of(&a->lane[i].item, round, first, count, item->check))
-			held[a->lane[i].item.task - first] = true;
-}
-
-/* Queues the tasks from `item`'s on that are not held, behind those of their round, but
- * before those that need a later version, as in the coordinator's queue.  Checks come
- * before the round, since nobody waits for a check when the round is over. */
-static void
-enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
-{
-	uint32_t fresh = 0;
-	for (uint32_t i = 0; i < count; i++)
-		fresh += !held[i];
-	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
-	const size_t before = item.round > 0 ? end_of(a, item.round - 1) : 0;
-	struct item *at = a->queue.v + (item.check ? before : end_of(a, item.round));
-	while (at > a->queue.v + before && at[-1].version > item.version)
-		at--;
-	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(item));
-	a->queue.n += fresh;
-	for (uint32_t i = 0; i < count; i++, item.task++)
-		if (!held[i])
-			*at++ = item;
-}
-
-/* May there be local steps? */
-static bool
-may_step(struct fal_agent *a)
-{
-	struct fal_agent_most to = a->conf.most;
-	to.own = to.delta = true;
-	return to.versions == 0 || a->conf.most.delta || agent_grow(a, &to);
-}
-
-static int
-on_grant(struct fal_agent *a, const struct fal_msg *m)
-{
-	const bool delta = m->grant.kind == FAL_KIND_DELTA;
-	const bool check = m->grant.kind == FAL_KIND_CHECK;
-	if (a->leaving)
-		return FAL_OK;
-	if (m->grant.count > MOST_TASKS - a->queue.n)
-		return FAL_ELIMIT;
-	if (m->grant.seq != 0 &&
-	    (m->grant.seq < FAL_PRECLAIMED || m->grant.kind != FAL_KIND_GRAD))
-		return FAL_EFORMAT;
-	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
-		return FAL_EFORMAT;
-	/* Nobody here has weights to step, and members claim for themselves. */
-	if ((delta || m->grant.seq != 0) && a->conf.outer)
-		return FAL_EINVAL;
-	if (delta && !may_step(a))
-		return FAL_OK;
-	int err = delta ? agent_local_grant(a, m) : FAL_OK;
-	if (err < 0 || m->grant.count == 0)
-		return err;
-	const struct item item = {
-		.round = m->grant.round,
-		.clock = m->grant.clock,
-		.version = m->grant.version,
-		.exponents = m->grant.exponents,
-		.task = m->grant.first,
-		.delta = delta,
-		.check = check,
-		.seq = m->grant.seq,
-		.fills = { m->grant.fills_worker, m->grant.fills_seq },
-	};
-	bool *held = fal_xcalloc(m->grant.count, sizeof(*held));
-	mark_held(a, &item, m->grant.count, held);
-	if (item.seq != 0)
-		err = memchr(held, 1, m->grant.count * sizeof(*held)) != NULL
-			      ? FAL_ESTATE
-			      : agent_preclaimed(a, m);
-	if (err == FAL_OK)
-		enqueue(a, item, held, m->grant.count);
-	free(held);
-	if (err == FAL_OK)
-		agent_dispatch(a);
-	return err;
-}
-
-/* The first task that can run, taken from the queue for the lane, with the versions that
- * it runs on; false: there is none. */
-static bool
-next_task(struct fal_agent *a, struct lane *l)
+take_task(struct fal_agent *a, struct lane *l)
 {
 	for (size_t i = 0; i < a->queue.n; i++) {
-		const struct item *q = &a->queue.v[i];
-		struct snapshot *s = q->delta   ? agent_local_on(a, q)
-				     : q->check ? agent_version(a, q->version)
-						: agent_to_begin(a, q->version);
-		struct snapshot *by =
-			q->exponents == q->version ? s : agent_version(a, q->exponents);
+		const struct task *t = &a->queue.v[i];
+		struct snapshot *base = t->kind == FAL_KIND_DELTA ? local_base(a, t)
+					: t->kind == FAL_KIND_CHECK
+						? agent_version(a, t->version)
+						: agent_to_begin(a, t->version);
+		struct snapshot *exp_base = t->exponents == t->version
+						    ? base
+						    : agent_version(a, t->exponents);
 		bool alone;
-		if (s == NULL || by == NULL || !agent_affords(a, q, &alone))
+		if (base == NULL || exp_base == NULL || !memory_allows_task(a, t, &alone))
 			continue;
-		l->on = s;
-		l->by = by;
-		l->item = *q;
-		l->item.alone = alone;
+		l->state = LANE_TRAINS;
+		l->base = base;
+		l->exp_base = exp_base;
+		l->task = *t;
+		l->task.is_alone = alone;
 		memmove(a->queue.v + i, a->queue.v + i + 1,
-			(--a->queue.n - i) * sizeof(*q));
+			(--a->queue.n - i) * sizeof(*t));
 		return true;
 	}
 	return false;
 }
 
-void
-agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
-		bool check)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < a->queue.n; i++)
-		if (!is_of(&a->queue.v[i], round, first, count, check))
-			a->queue.v[kept++] = a->queue.v[i];
-	a->queue.n = kept;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		const struct lane *l = &a->lane[i];
-		if (agent_trains(l) && is_of(&l->item, round, first, count, check))
-			agent_cancel(a, i);
-	}
-}
-
-static void
-on_revoke(struct fal_agent *a, const struct fal_msg *m)
-{
-	const bool check = m->revoke.check != 0;
-	if (!check && agent_local(a, m->revoke.round) != NULL)
-		agent_local_kill(a, m->revoke.round);
-	else
-		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count,
-				check);
-	if (!check)
-		agent_drop_preclaimed(a, m->revoke.round, m->revoke.first,
-				      m->revoke.count);
-}
-
-/* ---- lanes ---------------------------------------------------------------------- */
-
-/* May another task begin?  Results without a verdict are bounded, and a task that was
- * cancelled counts as one: what it runs on is kept for it alone.  One may always. */
+/* May another task begin?  Open claims are limited.  A cancelled task counts as one,
+ * because its version is kept for it alone.  One task may always begin. */
 static bool
-may_begin(const struct fal_agent *a)
+claims_allow_task(const struct fal_agent *a)
 {
-	size_t held = a->pending.n;
+	size_t held = a->claims.n;
 	bool trains = held > 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		held += a->lane[i].busy && a->lane[i].cancelled;
-		trains |= agent_trains(&a->lane[i]);
+		held += a->lane[i].state == LANE_CANCELLED;
+		trains |= a->lane[i].state == LANE_TRAINS;
 	}
-	return held <= a->waiting || !trains;
+	return held <= a->claims_max || !trains;
 }
 
-/* What an idle lane is to do; false: there is nothing. */
+/* Chooses a task for an idle lane: training first, then evaluation.  Returns false if
+ * there is none. */
 static bool
-choose(struct fal_agent *a, struct lane *l)
+choose_task(struct fal_agent *a, struct lane *l)
 {
-	if (may_begin(a) && next_task(a, l))
+	if (claims_allow_task(a) && take_task(a, l))
 		return true;
 	const struct fal_agent_most *most = &a->conf.most;
-	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0 &&
-	    most->versions > 0 && !most->moves && !a->refused) {
-		/* Tasks move now: lanes stand still while results wait for their
-		 * verdicts, where there are no sums for that. */
+	if (a->claims.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0 &&
+	    most->versions > 0 && !most->moves && !a->memory.sums_denied) {
+		/* Tasks have begun to move: lanes stand still while results wait for
+		 * their verdicts, unless there are sums for that. */
 		struct fal_agent_most to = *most;
 		to.moves = true;
-		a->refused = !agent_grow(a, &to);
+		a->memory.sums_denied = !memory_grow(a, &to);
 	}
-	if (a->evals.n == 0 || a->kept == NULL || a->kept->version != a->eval_version)
+	if (a->evals.n == 0 || a->eval_base == NULL ||
+	    a->eval_base->version != a->eval_version)
 		return false;
-	l->eval = true;
-	l->item.task = a->evals.v[--a->evals.n];
-	l->on = l->by = a->kept;
+	l->state = LANE_EVALUATES;
+	l->task.task = a->evals.v[--a->evals.n];
+	l->base = l->exp_base = a->eval_base;
 	return true;
 }
 
-/* Starts a lane for which something was chosen. */
+/* Starts the chosen task. */
 static void
-start(struct fal_agent *a, uint32_t lane)
+start_lane(struct fal_agent *a, uint32_t lane)
 {
 	struct lane *l = &a->lane[lane];
-	l->busy = true;
-	l->on->refs++;
-	l->by->refs++;
-	l->sum = l->eval || a->conf.outer ? NULL : agent_take_sum(a);
+	const bool eval = l->state == LANE_EVALUATES;
+	l->base->refs++;
+	l->exp_base->refs++;
+	l->sum = eval || a->conf.outer ? NULL : memory_take_sum(a);
 	const struct fal_run run = {
-		.eval = l->eval,
-		.round = l->item.round,
-		.clock = l->item.clock,
-		.task = l->item.task,
-		.version = l->eval ? l->on->version : l->item.version,
-		.exponents = l->item.exponents,
-		.serial = l->on->serial,
-		.params = l->on->params,
-		.exps = l->by->exps,
-		.coming = l->on->left > 0,
-		.came = l->on->came,
+		.eval = eval,
+		.round = l->task.round,
+		.clock = l->task.clock,
+		.task = l->task.task,
+		.version = eval ? l->base->version : l->task.version,
+		.exponents = l->task.exponents,
+		.serial = l->base->serial,
+		.params = l->base->params,
+		.exps = l->exp_base->exps,
+		.coming = l->base->blocks_left > 0,
+		.came = l->base->prefix,
 		.sum = l->sum,
 		.room = fal_bfp_room(a->conf.tasks),
-		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
-		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)
+		.bits = local_find(a, l->task.round) != NULL ? 0 : a->conf.push_bits,
+		.seed = fal_rng_task(a->conf.seed, l->task.clock, l->task.task)
 	};
-	a->overlap.tasks += !l->eval;
-	a->overlap.begun += l->begun = run.coming;
+	a->overlap.tasks += !eval;
+	a->overlap.begun += l->is_early = run.coming;
 	a->ops.run(a->ops.arg, lane, &run);
 }
 
-void
+/* Starts queued tasks on idle lanes. */
+static void
 agent_dispatch(struct fal_agent *a)
 {
-	if (!a->leaving)
-		agent_local_begin(a);
-	for (uint32_t i = 0; i < a->lanes && !a->leaving; i++) {
+	if (a->is_leaving)
+		return;
+	local_begin(a);
+	for (uint32_t i = 0; i < a->lanes; i++) {
 		struct lane *l = &a->lane[i];
-		if (l->busy)
+		if (l->state != LANE_IDLE)
 			continue;
 		*l = (struct lane){ 0 };
-		if (!choose(a, l))
+		if (!choose_task(a, l))
 			break;
-		start(a, i);
+		start_lane(a, i);
 	}
 }
 
@@ -513,38 +287,221 @@ send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	agent_send(a, &m, false);
 }
 
+static void
+send_checked(struct fal_agent *a, const struct task *task, const struct fal_ran *ran)
+{
+	struct fal_msg m = { .type = FAL_MSG_CHECKED };
+	m.checked.round = task->round;
+	m.checked.task = task->task;
+	m.checked.nonfinite = ran->nonfinite;
+	memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
+	agent_send(a, &m, false);
+}
+
+/* Claims a finished task; its sum is taken.  As fal_sum_add. */
+static int
+lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
+{
+	const struct task *task = &was->task;
+	struct fal_msg m = { .type = FAL_MSG_CLAIM };
+	struct local_round *local = local_find(a, task->round);
+	if (task->kind == FAL_KIND_DELTA && (local == NULL || local->is_closed)) {
+		memory_return_sum(a, was->sum); /* the round ended without this task */
+		return FAL_OK;
+	}
+	m.claim.round = task->round;
+	m.claim.task = task->task;
+	m.claim.fills_worker = task->fills.worker;
+	m.claim.fills_seq = task->fills.seq;
+	m.claim.version = task->version;
+	m.claim.task_ns = ran->task_ns;
+	m.claim.loss = ran->loss;
+	m.claim.nonfinite = ran->nonfinite;
+	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
+	if (ran->nonfinite) {
+		memory_return_sum(a, was->sum);
+		agent_send(a, &m, false);
+		return FAL_OK;
+	}
+	if (task->seq != 0)
+		return preclaim_report(a, was, &m);
+	if (task->kind == FAL_KIND_DELTA)
+		local_claim(a, local, &m);
+	else
+		contribution_claim(a, was, &m);
+	FAL_XGROW(a->claims.v, a->claims.cap, a->claims.n + 1);
+	a->claims.v[a->claims.n++] = (struct claim){ task->round, task->task, m.claim.seq,
+						     ran->samples, was->sum };
+	agent_send(a, &m, false);
+	return FAL_OK;
+}
+
 int
 fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		   const struct fal_ran *ran)
 {
 	struct lane *l = &a->lane[lane];
 	int err = FAL_OK;
-	assert(l->busy);
-	agent_charge(a, now);
-	if (l->begun && !l->cancelled && !ran->cancelled)
-		settle_behind(a, ran->waited_ns);
+	assert(l->state != LANE_IDLE);
+	charge_time(a, now);
+	if (l->is_early && l->state != LANE_CANCELLED && !ran->cancelled)
+		settle_early_time(a, ran->waited_ns);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (ran->sum != NULL) {
 		assert(was.sum == NULL);
 		was.sum = ran->sum;
-		a->halves += 1 + fal_sum_grown(was.sum);
+		a->memory.halves += 1 + fal_sum_grown(was.sum);
 	}
-	if (was.cancelled || ran->cancelled)
-		agent_give_sum(a, was.sum);
-	else if (was.eval)
-		send_evaluated(a, was.on->version, was.item.task, ran);
-	else if (was.item.check)
-		agent_checked(a, &was, ran);
-	else
-		err = agent_claim(a, &was, ran);
-	agent_drop(a, was.on);
-	agent_drop(a, was.by);
+	if (was.state == LANE_CANCELLED || ran->cancelled) {
+		memory_return_sum(a, was.sum);
+	} else if (was.state == LANE_EVALUATES) {
+		send_evaluated(a, was.base->version, was.task.task, ran);
+	} else if (was.task.kind == FAL_KIND_CHECK) {
+		send_checked(a, &was.task, ran);
+		memory_return_sum(a, was.sum);
+	} else {
+		err = lane_claim(a, &was, ran);
+	}
+	snapshot_unref(a, was.base);
+	snapshot_unref(a, was.exp_base);
 	if (err < 0)
 		return err;
 	agent_dispatch(a);
-	agent_close(a);
+	contribution_close_idle(a);
 	return FAL_OK;
+}
+
+bool
+fal_agent_more(struct fal_agent *a)
+{
+	const size_t pushes = a->pushes.n;
+	if (a->has_left)
+		return false;
+	if (push_send_next(a)) {
+		if (a->pushes.n < pushes)
+			agent_dispatch(a); /* a task may wait for the sum */
+		return true;
+	}
+	if (!a->is_leaving || a->claims.n + a->contributions.n + a->pushes.n > 0)
+		return false;
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	snprintf(m.leave.why, sizeof(m.leave.why), "%s", a->why);
+	a->has_left = true;
+	agent_send(a, &m, true); /* bulk, so behind the contributions */
+	return true;
+}
+
+/* ---- messages ---------------------------------------------------------------------- */
+
+/* Handlers return 1 if queued tasks may be able to begin now, 0, or an error. */
+
+static int
+on_blocks(struct fal_agent *a, const struct fal_msg *m)
+{
+	struct fal_map map;
+	const bool is_new = m->blocks.epoch != a->conf.map_epoch;
+	int err = fal_map_get(&m->blocks.of, m->blocks.epoch, a->blocks, &map);
+	if (err < 0 || map.epoch < a->conf.map_epoch)
+		return FAL_EFORMAT;
+	a->map = map;
+	a->conf.map_epoch = map.epoch;
+	if (is_new) /* no round stays open from one map to the next */
+		push_end_ticketed(a);
+	return 1;
+}
+
+static int
+on_grant(struct fal_agent *a, const struct fal_msg *m)
+{
+	const bool delta = m->grant.kind == FAL_KIND_DELTA;
+	const bool check = m->grant.kind == FAL_KIND_CHECK;
+	struct fal_agent_most to = a->conf.most;
+	if (a->is_leaving)
+		return FAL_OK;
+	if (m->grant.count > TASKS_MAX - a->queue.n)
+		return FAL_ELIMIT;
+	if (m->grant.seq != 0 &&
+	    (m->grant.seq < FAL_PRECLAIMED || m->grant.kind != FAL_KIND_GRAD))
+		return FAL_EFORMAT;
+	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
+		return FAL_EFORMAT;
+	/* A group server has no weights to step, and its members claim for themselves. */
+	if ((delta || m->grant.seq != 0) && a->conf.outer)
+		return FAL_EINVAL;
+	to.own = to.delta = true;
+	if (delta && to.versions != 0 && !a->conf.most.delta && !memory_grow(a, &to))
+		return FAL_OK; /* no memory for local steps */
+	int err = delta ? local_grant(a, m) : FAL_OK;
+	if (err < 0 || m->grant.count == 0)
+		return err;
+	const struct task task = {
+		.round = m->grant.round,
+		.clock = m->grant.clock,
+		.version = m->grant.version,
+		.exponents = m->grant.exponents,
+		.task = m->grant.first,
+		.kind = (enum fal_kind)m->grant.kind,
+		.seq = m->grant.seq,
+		.fills = { m->grant.fills_worker, m->grant.fills_seq },
+	};
+	bool *held = fal_xcalloc(m->grant.count, sizeof(*held));
+	tasks_mark_held(a, &task, m->grant.count, held);
+	if (task.seq != 0)
+		err = memchr(held, 1, m->grant.count * sizeof(*held)) != NULL
+			      ? FAL_ESTATE
+			      : preclaim_add(a, m);
+	if (err == FAL_OK)
+		tasks_enqueue(a, task, m->grant.count, held);
+	free(held);
+	return err < 0 ? err : 1;
+}
+
+static int
+on_revoke(struct fal_agent *a, const struct fal_msg *m)
+{
+	const bool check = m->revoke.check != 0;
+	if (!check && local_find(a, m->revoke.round) != NULL)
+		local_kill(a, m->revoke.round);
+	else
+		tasks_drop(a, m->revoke.round, m->revoke.first, m->revoke.count, check);
+	if (!check)
+		preclaim_drop(a, m->revoke.round, m->revoke.first, m->revoke.count);
+	return 1;
+}
+
+static int
+on_verdict(struct fal_agent *a, const struct fal_msg *m)
+{
+	size_t i = 0;
+	while (i < a->claims.n && (a->claims.v[i].round != m->verdict.round ||
+				   a->claims.v[i].task != m->verdict.task ||
+				   a->claims.v[i].seq != m->verdict.seq))
+		i++;
+	if (i == a->claims.n)
+		return FAL_OK;
+	const struct claim claim = a->claims.v[i];
+	struct local_round *local = local_find(a, claim.round);
+	int err = FAL_OK;
+	a->claims.v[i] = a->claims.v[--a->claims.n];
+	if (m->verdict.won == 0)
+		memory_return_sum(a, claim.sum);
+	else if (local != NULL && local->seq == claim.seq)
+		err = local_add(a, local, &claim);
+	else
+		err = contribution_add(a, &claim);
+	return err < 0 ? err : 1;
+}
+
+static int
+on_fence(struct fal_agent *a, const struct fal_msg *m)
+{
+	const struct local_round *local = local_find(a, m->fence.round);
+	if (local != NULL && local->seq == m->fence.seq)
+		local_kill(a, m->fence.round);
+	else
+		contribution_fence(a, m->fence.round, m->fence.seq);
+	return 1;
 }
 
 static int
@@ -554,44 +511,42 @@ on_lanes(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EINVAL;
 	if (!a->conf.outer)
 		a->lanes = m->lanes.lanes;
-	agent_dispatch(a);
-	return FAL_OK;
+	return 1;
 }
 
 static int
 on_eval(struct fal_agent *a, const struct fal_msg *m)
 {
-	if (a->leaving || m->eval.version < a->eval_version)
+	if (a->is_leaving || m->eval.version < a->eval_version)
 		return FAL_OK;
 	if (m->eval.version > a->eval_version)
 		a->evals.n = 0;
-	if (m->eval.count > MOST_TASKS - a->evals.n)
+	if (m->eval.count > TASKS_MAX - a->evals.n)
 		return FAL_ELIMIT;
 	a->eval_version = m->eval.version;
 	FAL_XGROW(a->evals.v, a->evals.cap, a->evals.n + m->eval.count);
 	for (uint32_t i = 0; i < m->eval.count; i++)
 		a->evals.v[a->evals.n++] = m->eval.first + i;
-	agent_dispatch(a);
-	return FAL_OK;
+	return 1;
 }
 
-/* Where the time went since the last one. */
+/* Reports where time went since the last ACCOUNT. */
 static void
 on_account(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg w = { .type = FAL_MSG_WORKED };
 	struct fal_buf waits = { 0 };
 	w.worked.mark = m->account.mark;
-	w.worked.compute = a->spent[COMPUTE];
-	w.worked.push = a->spent[PUSH];
-	w.worked.pull = a->spent[PULL];
-	w.worked.wait = a->spent[WAIT];
-	w.worked.push_all = a->push_all;
-	w.worked.pull_all = a->pull_all;
-	w.worked.late = a->late > 0 ? (uint64_t)a->late : 0;
-	memset(a->spent, 0, sizeof(a->spent));
-	a->push_all = a->pull_all = 0;
-	a->late -= (int64_t)w.worked.late;
+	w.worked.compute = a->time.spent[COMPUTE];
+	w.worked.push = a->time.spent[PUSH];
+	w.worked.pull = a->time.spent[PULL];
+	w.worked.wait = a->time.spent[WAIT];
+	w.worked.push_all = a->time.push_all;
+	w.worked.pull_all = a->time.pull_all;
+	w.worked.late = a->time.late > 0 ? (uint64_t)a->time.late : 0;
+	memset(a->time.spent, 0, sizeof(a->time.spent));
+	a->time.push_all = a->time.pull_all = 0;
+	a->time.late -= (int64_t)w.worked.late;
 	agent_put_waits(a, &waits);
 	w.worked.waits = (struct fal_tail){ waits.p, waits.n };
 	agent_send(a, &w, false);
@@ -603,92 +558,99 @@ on_ping(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg pong = { .type = FAL_MSG_PONG };
 	pong.pong.stamp = m->ping.stamp;
-	pong.pong.steps = a->pulled + a->ops.steps(a->ops.arg);
+	pong.pong.steps = a->model_msgs + a->ops.steps(a->ops.arg);
 	agent_send(a, &pong, false);
 }
 
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
-	int err = FAL_OK;
-	agent_charge(a, now);
+	int got = 0;
+	charge_time(a, now);
 	switch (m->type) {
 	case FAL_MSG_VERSION:
-		agent_on_version(a, m);
-		return FAL_OK;
+		got = agent_on_version(a, m);
+		break;
 	case FAL_MSG_PUBLISHED:
-		return agent_on_published(a, m);
+		got = agent_on_published(a, m);
+		break;
 	case FAL_MSG_MODEL:
-		a->pulled++;
-		return agent_on_model(a, m);
+		a->model_msgs++;
+		got = agent_on_model(a, m);
+		break;
 	case FAL_MSG_BLOCKS:
-		err = agent_on_blocks(a, m);
+		got = on_blocks(a, m);
 		break;
 	case FAL_MSG_GRANT:
-		return on_grant(a, m);
+		got = on_grant(a, m);
+		break;
 	case FAL_MSG_REVOKE:
-		on_revoke(a, m);
-		agent_dispatch(a);
-		agent_close(a);
-		return FAL_OK;
+		got = on_revoke(a, m);
+		break;
 	case FAL_MSG_VERDICT:
-		return agent_on_verdict(a, m);
+		got = on_verdict(a, m);
+		break;
 	case FAL_MSG_LANES:
-		return on_lanes(a, m);
+		got = on_lanes(a, m);
+		break;
 	case FAL_MSG_TICKET:
-		err = agent_on_ticket(a, m);
+		got = contribution_ticket(a, &m->ticket);
+		got = got < 0 ? got : 1;
 		break;
 	case FAL_MSG_FENCE:
-		agent_on_fence(a, m);
+		got = on_fence(a, m);
 		break;
 	case FAL_MSG_EVAL:
-		return on_eval(a, m);
+		got = on_eval(a, m);
+		break;
 	case FAL_MSG_PING:
 		on_ping(a, m);
-		return FAL_OK;
+		break;
 	case FAL_MSG_ACCOUNT:
 		on_account(a, m);
-		return FAL_OK;
+		break;
 	case FAL_MSG_DRAIN:
 		fal_agent_leave(a, now, m->drain.why);
-		return FAL_OK;
+		break;
 	default:
 		return FAL_ESTATE;
 	}
-	if (err == FAL_OK) /* a sum may be free, for which a task waits */
+	if (got > 0)
 		agent_dispatch(a);
-	return err;
+	if (got > 0 && (m->type == FAL_MSG_REVOKE || m->type == FAL_MSG_VERDICT))
+		contribution_close_idle(a);
+	return got < 0 ? got : FAL_OK;
 }
 
 void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
-	agent_charge(a, now);
-	a->pushing = agent_push_waits(a);
+	charge_time(a, now);
+	a->is_pushing = push_is_due(a);
 }
 
 void
 fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 {
-	agent_charge(a, now);
-	if (a->leaving)
+	charge_time(a, now);
+	if (a->is_leaving)
 		return;
-	a->leaving = true;
+	a->is_leaving = true;
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	a->queue.n = 0;
 	a->evals.n = 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy && !a->lane[i].cancelled)
-			agent_cancel(a, i);
-	agent_local_leave(a);
-	agent_leave_preclaimed(a);
-	agent_close(a);
+		if (a->lane[i].state != LANE_IDLE && a->lane[i].state != LANE_CANCELLED)
+			tasks_cancel_lane(a, i);
+	local_leave(a);
+	preclaim_drop_unfinished(a);
+	contribution_close_idle(a);
 }
 
 bool
 fal_agent_left(const struct fal_agent *a)
 {
-	return a->left;
+	return a->has_left;
 }
 
 uint32_t
@@ -706,5 +668,5 @@ fal_agent_overlap(const struct fal_agent *a)
 void
 fal_agent_late(struct fal_agent *a, int64_t ns)
 {
-	a->late += ns;
+	a->time.late += ns;
 }

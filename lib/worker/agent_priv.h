@@ -1,8 +1,14 @@
-/* The worker's state, shared by its own files only: agent.c (lanes, time, the queue),
- * versions.c, contributions.c and local_steps.c.
+/* The worker's state, shared by its own files only:
  *
- * Calls that can fail return 0 or a negative enum fal_err; a lack of memory ends the
- * program. */
+ *	agent.c          messages, lanes, time; calls all files below
+ *	local_steps.c    delta rounds
+ *	contributions.c  claimed results, and the way to the shards
+ *	versions.c       versions that come and are here
+ *	memory.c         sums and snapshots, and how many there may be
+ *	tasks.c          queued and running tasks
+ *
+ * Each file calls only files below it in this list.  Calls that can fail return 0 or a
+ * negative enum fal_err; a lack of memory ends the program. */
 #ifndef FAL_WORKER_AGENT_PRIV_H
 #define FAL_WORKER_AGENT_PRIV_H
 
@@ -11,107 +17,109 @@
 #include "worker/agent.h"
 
 /* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
- * contributions keep it alive while they need it. */
+ * contributions hold references. */
 struct snapshot {
 	uint64_t version;
-	uint64_t serial; /* of what is in it */
+	uint64_t serial; /* of the values */
 	float *params;   /* NULL, as the two below: nothing has come yet */
 	int8_t *exps;
-	uint8_t *seen; /* by block */
-	uint32_t left; /* blocks still to come */
-	bool keep;     /* to be kept for evaluation once it is whole */
-	uint32_t due;  /* the last VERSION, counted, for which it is published, */
-	uint32_t map;  /* by the map of this epoch, counted from 1; 0: not said yet */
-	/* When a shard began with it, 0: none has; of one that comes, shards that are not
-	 * through, as bits; by shard, blocks that are published and not here. */
-	uint64_t began;
-	uint64_t owing;
-	uint32_t lack[FAL_SHARDS_MAX];
-	/* As bits, shards that have blocks of it; those that publish it from block
-	 * `head` on, which is not here yet; and those of which it is.  Blocks that are
-	 * here, the first ones. */
-	uint64_t shards, opened, begun;
-	uint32_t head[FAL_SHARDS_MAX];
-	uint32_t came;
+	uint8_t *received; /* by block */
+	uint32_t blocks_left;
+	bool for_eval;         /* keep the version for evaluation once it is whole */
+	uint32_t announcement; /* number of the last VERSION message for it, */
+	uint32_t map_epoch;    /* … under this map, counted from 1; 0: none yet */
+	uint32_t prefix;       /* blocks that are here from the first on */
 	uint32_t refs;
+	/* While it comes; sets of shards are bits. */
+	uint64_t began;                /* ns, when a shard began with it; 0: none has */
+	uint64_t shards;               /* have blocks of it */
+	uint64_t shards_published;     /* publish it, their first block is not here */
+	uint64_t shards_begun;         /* their first block is here */
+	uint64_t shards_unfinished;    /* their blocks are not all here */
+	uint32_t head[FAL_SHARDS_MAX]; /* first block, by shard */
+	uint32_t lacking[FAL_SHARDS_MAX]; /* published blocks not here, by shard */
 };
 
-struct item {
-	uint64_t round, clock;
-	uint64_t version, exponents; /* that it is computed on; that has its exponents */
+struct task {
+	uint64_t round, clock;       /* round first: the sort key */
+	uint64_t version, exponents; /* computed on; the version with its exponents */
 	uint32_t task;
-	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */
-	bool delta;
-	bool check; /* only what it needed is wanted; may be wanted for good, too */
-	bool alone; /* in the contribution that it goes into, as there is room for no more
-		     */
+	uint32_t seq;       /* of the contribution that it is claimed for; 0: none yet */
+	enum fal_kind kind; /* a check may be granted as a gradient, too */
+	bool is_alone;      /* in its contribution, as there is no room for more */
 	struct fal_cid fills;
 };
 
+enum lane_state { LANE_IDLE, LANE_TRAINS, LANE_EVALUATES, LANE_CANCELLED };
+
 struct lane {
-	bool busy, cancelled, eval;
-	bool begun; /* before all of its version was here */
-	struct item item;
-	struct snapshot *on, *by; /* by: it has the exponents */
+	enum lane_state state;
+	bool is_early; /* began before all of its version was here */
+	struct task task;
+	struct snapshot *base, *exp_base; /* exp_base: has the exponents */
 	struct fal_sum *sum;
 };
 
-/* A claimed task whose verdict is not in yet. */
-struct pending {
+/* A claimed task whose verdict has not come. */
+struct claim {
 	uint64_t round;
 	uint32_t task, seq, samples;
 	struct fal_sum *sum;
 };
 
-/* Tasks of a round that were quantised by the same exponents and fill the same. */
-struct contrib {
+/* Tasks of a round that were quantised by the same exponents and fill the same
+ * contribution. */
+struct contribution {
 	uint64_t round;
 	uint32_t seq, tasks;
 	struct fal_cid fills;
-	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
-	bool alone;  /* of one task, ever */
-	/* Claimed when it was granted: its tasks, of FAL_SPANS GRANTs at most, `due` of
-	 * them without a result yet, and what it is pushed with; closed, and without the
-	 * two below, from the start. */
-	struct run {
+	bool is_closed; /* by its last claim, or by SEAL: TICKET or FENCE will come */
+	bool is_alone;  /* has one task, ever */
+	/* Claimed when granted (preclaimed): the tasks of at most FAL_SPANS GRANTs, and
+	 * the number of results still due.  Such a contribution is closed, and lacks
+	 * `exp_base` and `sum`, from the start. */
+	struct span {
 		uint32_t first, count;
-	} run[FAL_SPANS];
-	uint32_t due;
-	bool ticketed;
+	} span[FAL_SPANS];
+	uint32_t results_due;
+	bool has_ticket;
 	struct fal_msg_ticket ticket;
-	struct snapshot *by; /* it has the exponents */
+	struct snapshot *exp_base;
 	struct fal_sum *sum;
 };
 
-/* A contribution to which nothing is added any more, on its way. */
+/* A finished contribution on its way to the shards. */
 struct push {
-	struct fal_msg_ticket ticket; /* it may yet come: */
-	bool ticketed;
+	struct fal_msg_ticket
+		ticket; /* with has_ticket; else round, seq and tasks only */
+	bool has_ticket;
 	struct fal_sum *sum;
 	int8_t *exps;
-	uint32_t packed; /* blocks so far */
+	uint32_t blocks_packed;
 };
 
 /* A delta round: its tasks, cut into pieces, one local step each. */
-struct local {
+struct local_round {
 	uint64_t round, clock, version, since;
-	uint32_t from, of, steps;
+	uint32_t first, count, steps;
 	enum fal_base base;
 	float lr;
-	bool begun, closed; /* closed: its last task is claimed */
-	uint32_t seq;       /* 0: nothing was claimed so far */
-	/* Of the piece at work: */
-	uint32_t piece, won;
+	bool has_begun;
+	bool is_closed; /* its last task is claimed */
+	uint32_t seq;   /* of its contribution; 0: nothing is claimed yet */
+	/* Of the present piece: */
+	uint32_t piece, tasks_won;
 	uint64_t samples;
-	struct fal_sum *sum; /* NULL before it has begun */
+	struct fal_sum *sum; /* NULL before the round has begun */
 };
 
-/* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
- */
-#define WAITING ((size_t)8 << 20)
-
-/* In a queue; falcon-job(5) allows no more samples in a clock. */
-enum { MOST_TASKS = 1 << 20 };
+enum {
+	/* bytes of results with open claims that are always allowed, however few lanes
+	 * there are */
+	CLAIM_BYTES = 8 << 20,
+	/* in a queue; falcon-job(5) allows no more samples in a clock */
+	TASKS_MAX = 1 << 20
+};
 
 /* A growing array used as a stack or a queue. */
 #define VEC(type)              \
@@ -127,159 +135,182 @@ struct fal_agent {
 	struct fal_agent_ops ops;
 	uint32_t blocks;
 
-	struct fal_map map; /* that what is pushed goes by; no shards: not known */
+	struct fal_map map;              /* for pushes; no shards: not known */
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
 	uint64_t oldest;                 /* nothing older will be computed on */
-	uint32_t told;                   /* VERSION messages so far */
-	struct fal_agent_part placing; /* for which a place was given; no blocks: none */
-	struct snapshot *spare;        /* memory for the next one, or NULL */
-	uint32_t live;                 /* that have memory, this one, too */
-	struct snapshot *kept;         /* version under evaluation */
+	uint32_t announcements;          /* VERSION messages so far */
+	struct fal_agent_part placing;   /* with a place for it; no blocks: none */
+	struct snapshot *eval_base;      /* the version under evaluation */
+	uint64_t serial;
 
 	uint32_t lanes; /* in use */
-	size_t waiting; /* lanes go on beside so many results without a verdict */
-	uint64_t serial;
 	struct lane *lane;
-	VEC(struct item) queue; /* by round */
+	size_t claims_max;      /* lanes go on beside so many open claims */
+	VEC(struct task) queue; /* by round */
 	VEC(uint32_t) evals;
 	uint64_t eval_version; /* of `evals` */
-	VEC(struct pending) pending;
-	VEC(struct contrib) contribs; /* oldest first */
-	VEC(struct push) pushes;      /* oldest first */
-	/* FAL_MSG_HEAD bytes of room, and records of the first one that are not sent yet;
-	 * or nothing. */
+
+	VEC(struct claim) claims;
+	VEC(struct contribution) contributions; /* oldest first */
+	VEC(struct push) pushes;                /* oldest first */
+	/* FAL_MSG_HEAD bytes of room, and records of the first push that are not sent
+	 * yet; or nothing. */
 	struct fal_buf records;
-	VEC(struct fal_sum *) pool;
-	size_t halves; /* of sums, in the pool or not */
-	bool refused;  /* more of them, */
-	bool denied;   /* … or a version more */
 	uint32_t seq;
 
-	VEC(struct local) locals; /* by round; only the first one may have begun */
-	struct snapshot *weights; /* the worker's own, or NULL: it never had any */
-	float *last;              /* as they were when the round began */
-	struct change {           /* of the last two rounds, the newest first */
-		bool there;
-		uint64_t round;
-		float *by;
-	} change[2];
-	float *state;   /* of the optimiser */
-	uint64_t steps; /* that it has had */
+	struct {
+		VEC(struct fal_sum *) pool; /* unused sums */
+		size_t halves;              /* of all sums, in the pool or not */
+		uint32_t snapshots;         /* that have memory, `spare` included */
+		struct snapshot *spare;     /* memory for the next one, or NULL */
+		/* What the driver has denied: more sums, more versions. */
+		bool sums_denied, versions_denied;
+	} memory;
 
-	uint64_t pulled; /* MODEL messages, ever */
-	bool pushing;    /* something is not sent yet */
-	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
-	uint64_t behind; /* lanes were busy only with versions that come, in ns */
-	int64_t late;    /* fal_agent_late */
+	struct {
+		VEC(struct local_round) rounds; /* by round; only the first has begun */
+		struct snapshot *weights; /* the worker's own; NULL: never had any */
+		float *before;            /* weights before the round */
+		struct change {           /* of the last two rounds, newest first */
+			bool exists;
+			uint64_t round;
+			float *delta;
+		} change[2];
+		float *state;   /* of the optimiser */
+		uint64_t steps; /* that `state` has had */
+	} local;
+
+	struct {
+		uint64_t now; /* of the last event */
+		uint64_t spent[ACTIVITIES], push_all, pull_all;
+		uint64_t
+			early; /* ns in which lanes were busy only with coming versions */
+		int64_t late;  /* fal_agent_late */
+	} time;
+	uint64_t model_msgs; /* MODEL messages so far */
+	bool is_pushing;     /* something is not sent yet */
 	struct fal_agent_overlap overlap;
-	struct fal_shard_wait waited[FAL_SHARDS_MAX];
+	struct fal_shard_wait shard_wait[FAL_SHARDS_MAX];
 
-	bool leaving, left;
+	bool is_leaving, has_left;
 	char why[FAL_MSG_WHY];
 };
 
-/* ---- agent.c --- */
+/* ---- tasks.c --- */
 
 void agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
-/* Hands queued tasks to idle lanes: training first, then evaluation. */
-void agent_dispatch(struct fal_agent *a);
-/* May the agent take so much from now on? */
-bool agent_grow(struct fal_agent *a, const struct fal_agent_most *to);
-/* Is this lane at a task of training that is still wanted? */
-bool agent_trains(const struct lane *l);
-/* Drops tasks first … first+count-1 of a round from the queue and the lanes, be they of
- * kind check or of the others. */
-void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
-		     bool check);
-/* Is anything queued or running that would go into the contribution? */
-bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
-/* Is a task queued that wants this version, or its exponents? */
-bool agent_named(const struct fal_agent *a, uint64_t version);
+/* Makes the lane's result unwanted. */
+void tasks_cancel_lane(struct fal_agent *a, uint32_t lane);
+/* Sets held[k] for each k below `count` whose task, the k-th from that of `task` on, is
+ * queued or running. */
+void tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,
+		     bool *held);
+/* Queues the tasks that are not held: behind the tasks of their round, but checks before
+ * them, as nobody waits for a check when the round is over. */
+void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
+		   const bool *held);
+/* Drops tasks first … first+count-1 of a round, of kind check or of the others, from the
+ * queue and the lanes. */
+void tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+		bool checks);
+/* Is a task queued or running that would go into the contribution? */
+bool tasks_feed(const struct fal_agent *a, const struct contribution *c);
+/* Does a queued task need this version, or its exponents? */
+bool tasks_need_version(const struct fal_agent *a, uint64_t version);
+
+/* ---- memory.c --- */
+
+/* Asks the driver for larger limits.  Returns false if the driver denies them. */
+bool memory_grow(struct fal_agent *a, const struct fal_agent_most *to);
+/* Takes a sum that has not grown from the pool, or makes one. */
+struct fal_sum *memory_take_sum(struct fal_agent *a);
+/* Takes a sum that has grown from the pool, or NULL. */
+struct fal_sum *memory_take_grown_sum(struct fal_agent *a);
+/* Returns a sum to the pool; may be NULL. */
+void memory_return_sum(struct fal_agent *a, struct fal_sum *sum);
+/* Adds `sum`, which is taken, to `to`, which may grow.  As fal_sum_add. */
+int memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
+/* May memory be taken for one more version? */
+bool memory_allows_version(struct fal_agent *a);
+/* May a queued task begin, as far as sums go?  *alone: with no other task in its
+ * contribution. */
+bool memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alone);
+/* Makes a snapshot with memory and one reference. */
+struct snapshot *snapshot_new(struct fal_agent *a);
+/* Drops a reference (NULL: none).  After the last one the next version may use the
+ * memory. */
+void snapshot_unref(struct fal_agent *a, struct snapshot *s);
+void snapshot_free(struct snapshot *s); /* may be NULL */
 
 /* ---- versions.c --- */
 
-/* Another map holds: a BLOCKS. */
-int agent_on_blocks(struct fal_agent *a, const struct fal_msg *m);
 /* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
-/* May be NULL. */
-void agent_free_snapshot(struct snapshot *s);
-/* Memory with one reference. */
-struct snapshot *agent_snapshot(struct fal_agent *a);
-/* One reference less; the last one leaves the memory to the next version. */
-void agent_drop(struct fal_agent *a, struct snapshot *s);
-/* Is a version on its way? */
-bool agent_pulling(const struct fal_agent *a);
+/* Is a version being received? */
+bool versions_are_coming(const struct fal_agent *a);
 /* A version that is here as a whole, or NULL. */
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
-/* The same, or one that comes as surely as tasks may begin on it, if that may be. */
+/* The same, or a version that is sure to come, if tasks may begin on such. */
 struct snapshot *agent_to_begin(const struct fal_agent *a, uint64_t version);
-void agent_on_version(struct fal_agent *a, const struct fal_msg *m);
+/* Messages.  They return 1 if queued tasks may be able to begin now. */
+int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
-/* No lane was at work for so long. */
+/* Charges `ns`, in which no lane was at work, to the shards that the worker waits for. */
 void agent_wait_for(struct fal_agent *a, uint64_t ns);
-/* Puts the rows of WORKED, which begin anew. */
+/* Writes the rows of WORKED, and sets them to 0. */
 void agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
 /* ---- contributions.c --- */
 
-/* A sum from the pool, or a new one, that has not grown. */
-struct fal_sum *agent_take_sum(struct fal_agent *a);
-/* Gives a sum back to the pool; may be NULL. */
-void agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
-/* Adds `sum`, which is taken, to `to`, which may grow.  As fal_sum_add. */
-int agent_add(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
-/* May memory be taken for one version more?  May that of one which is over be kept for
- * the next? */
-bool agent_version_more(struct fal_agent *a);
-bool agent_spares(const struct fal_agent *a);
-/* May a queued task begin, as far as sums go?  Alone: with no other in its contribution.
- */
-bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alone);
-/* A contribution is to go out, behind those before it; sum and exps are taken. */
-void agent_push(struct fal_agent *a, const struct push *p);
-/* Is there anything that could be sent now? */
-bool agent_push_waits(const struct fal_agent *a);
+/* Queues a push behind the others; sum and exps are taken. */
+void push_enqueue(struct fal_agent *a, const struct push *p);
+/* Has any push its ticket? */
+bool push_is_due(const struct fal_agent *a);
+/* Sends the next message of the first push that has its ticket.  Returns false if there
+ * is none. */
+bool push_send_next(struct fal_agent *a);
 /* Ends all pushes that have a ticket: their rounds are over. */
-void agent_push_over(struct fal_agent *a);
-/* Tasks were granted that are claimed already. */
-int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);
-/* Drops what was claimed ahead and has some of these tasks: no result comes of them. */
-void agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
-			   uint32_t count);
-/* … of which not all is done. */
-void agent_leave_preclaimed(struct fal_agent *a);
+void push_end_ticketed(struct fal_agent *a);
+/* Adds the tasks of a preclaimed GRANT.  FAL_EFORMAT, FAL_ESTATE. */
+int preclaim_add(struct fal_agent *a, const struct fal_msg *m);
+/* Drops the preclaimed contributions that have some of these tasks. */
+void preclaim_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count);
+/* Drops the preclaimed contributions that lack results. */
+void preclaim_drop_unfinished(struct fal_agent *a);
+/* Claims the result of a preclaimed task; its sum is taken.  As fal_sum_add. */
+int preclaim_report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim);
+/* Finds or makes the open contribution that a task goes into, and fills in the claim,
+ * which closes the contribution if no other task will go there. */
+void contribution_claim(struct fal_agent *a, const struct lane *was,
+			struct fal_msg *claim);
+/* Adds the sum of a won claim, which is taken, to its contribution, if that still exists.
+ */
+int contribution_add(struct fal_agent *a, const struct claim *won);
 /* Closes the contributions to which nothing can be added any more. */
-void agent_close(struct fal_agent *a);
-/* Claims a finished task; its sum is taken.  As fal_sum_add. */
-int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
-/* Says what a task of kind check needed; its sum is taken. */
-void agent_checked(struct fal_agent *a, const struct lane *was,
-		   const struct fal_ran *ran);
-int agent_on_verdict(struct fal_agent *a, const struct fal_msg *m);
-int agent_on_ticket(struct fal_agent *a, const struct fal_msg *m);
-void agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
+void contribution_close_idle(struct fal_agent *a);
+int contribution_ticket(struct fal_agent *a, const struct fal_msg_ticket *t);
+void contribution_fence(struct fal_agent *a, uint64_t round, uint32_t seq);
 
 /* ---- local_steps.c --- */
 
-/* The round of a GRANT of kind delta, which may be new. */
-int agent_local_grant(struct fal_agent *a, const struct fal_msg *m);
+/* Adds the round of a GRANT of kind delta, unless it is known.  FAL_EFORMAT. */
+int local_grant(struct fal_agent *a, const struct fal_msg *m);
 /* The round of this number, or NULL. */
-struct local *agent_local(struct fal_agent *a, uint64_t round);
+struct local_round *local_find(struct fal_agent *a, uint64_t round);
 /* Begins the first round if its base is here. */
-void agent_local_begin(struct fal_agent *a);
-/* What a task of a delta round runs on; NULL: its piece is not at work. */
-struct snapshot *agent_local_on(const struct fal_agent *a, const struct item *item);
-/* Is every task of the round claimed, with this one? */
-bool agent_local_last(const struct fal_agent *a, const struct local *l);
-/* A claim was won; its sum is taken.  FAL_ENONFINITE: the weights are of no use any more,
- * which a LEAVE has said; those of fal_sum_add. */
-int agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p);
-/* Nothing will come of the round any more. */
-void agent_local_kill(struct fal_agent *a, uint64_t round);
-/* Kills the rounds that cannot end without another task. */
-void agent_local_leave(struct fal_agent *a);
-void agent_local_free(struct fal_agent *a);
+void local_begin(struct fal_agent *a);
+/* The snapshot for a task of a delta round; NULL: its piece is not at work. */
+struct snapshot *local_base(const struct fal_agent *a, const struct task *task);
+/* Fills in the claim of a task of the round, and closes the round with the last one. */
+void local_claim(struct fal_agent *a, struct local_round *l, struct fal_msg *claim);
+/* Adds a won claim; its sum is taken.  FAL_ENONFINITE: the weights are useless now, and a
+ * LEAVE has said so; the errors of fal_sum_add. */
+int local_add(struct fal_agent *a, struct local_round *l, const struct claim *won);
+/* Ends a round without a result. */
+void local_kill(struct fal_agent *a, uint64_t round);
+/* Kills the rounds that need another task to end. */
+void local_leave(struct fal_agent *a);
+void local_free(struct fal_agent *a);
 
 #endif

@@ -1,7 +1,7 @@
-/* Local steps: delta rounds, one after the other, on weights of the worker's own.
+/* Local steps: delta rounds, one after the other, on the worker's own weights.
  *
- * Lanes read the weights, and those whose task was cancelled may do so for a while: they
- * hold a reference, and weights that somebody else refers to are copied before they
+ * Lanes read the weights, and a lane whose task was cancelled may still do so for a
+ * while.  Lanes hold references, and weights with other references are copied before they
  * change. */
 #include "worker/agent_priv.h"
 
@@ -13,305 +13,318 @@
 #include <string.h>
 
 void
-agent_local_free(struct fal_agent *a)
+local_free(struct fal_agent *a)
 {
-	for (size_t i = 0; i < a->locals.n; i++)
-		fal_sum_free(a->locals.v[i].sum);
-	agent_drop(a, a->weights);
-	free(a->locals.v);
-	free(a->last);
-	free(a->change[0].by);
-	free(a->change[1].by);
-	free(a->state);
+	for (size_t i = 0; i < a->local.rounds.n; i++)
+		fal_sum_free(a->local.rounds.v[i].sum);
+	snapshot_unref(a, a->local.weights);
+	free(a->local.rounds.v);
+	free(a->local.before);
+	free(a->local.change[0].delta);
+	free(a->local.change[1].delta);
+	free(a->local.state);
 }
 
-struct local *
-agent_local(struct fal_agent *a, uint64_t round)
+struct local_round *
+local_find(struct fal_agent *a, uint64_t round)
 {
-	for (size_t i = 0; i < a->locals.n; i++)
-		if (a->locals.v[i].round == round)
-			return &a->locals.v[i];
+	for (size_t i = 0; i < a->local.rounds.n; i++)
+		if (a->local.rounds.v[i].round == round)
+			return &a->local.rounds.v[i];
 	return NULL;
 }
 
-/* Makes the weights ours alone, to be changed. */
+/* Makes sure that nobody else refers to the weights, which are about to change. */
 static void
-own_weights(struct fal_agent *a)
+make_weights_private(struct fal_agent *a)
 {
-	struct snapshot *was = a->weights;
-	if (was != NULL && was->refs == 1) {
-		was->serial = ++a->serial;
-		return;
+	struct snapshot *old = a->local.weights;
+	if (old == NULL || old->refs > 1) {
+		struct snapshot *s = snapshot_new(a);
+		if (old != NULL) {
+			memcpy(s->params, old->params, a->conf.n * sizeof(float));
+			memcpy(s->exps, old->exps, a->blocks);
+		}
+		snapshot_unref(a, old);
+		a->local.weights = s;
 	}
-	struct snapshot *s = agent_snapshot(a);
-	s->serial = ++a->serial;
-	if (was != NULL) {
-		memcpy(s->params, was->params, a->conf.n * sizeof(float));
-		memcpy(s->exps, was->exps, a->blocks);
-	}
-	agent_drop(a, was);
-	a->weights = s;
+	a->local.weights->serial = ++a->serial;
 }
 
 /* ---- beginning ----------------------------------------------------------------- */
 
 int
-agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
+local_grant(struct fal_agent *a, const struct fal_msg *m)
 {
 	const uint32_t from = m->grant.from, of = m->grant.of, at = m->grant.first - from;
-	const struct local *l = agent_local(a, m->grant.round);
-	if (of == 0 || of > MOST_TASKS || of > UINT32_MAX - from || at >= of ||
+	const struct local_round *l = local_find(a, m->grant.round);
+	if (of == 0 || of > TASKS_MAX || of > UINT32_MAX - from || at >= of ||
 	    m->grant.count > of - at || m->grant.base > FAL_BASE_REBASE ||
 	    m->grant.steps == 0 || m->grant.steps > FAL_LOCAL_STEPS_MAX)
 		return FAL_EFORMAT;
 	if (l != NULL)
-		return l->from == from && l->of == of ? FAL_OK : FAL_EFORMAT;
-	FAL_XGROW(a->locals.v, a->locals.cap, a->locals.n + 1);
-	size_t i = a->locals.n++;
-	for (; i > 0 && a->locals.v[i - 1].round > m->grant.round &&
-	       !a->locals.v[i - 1].begun;
+		return l->first == from && l->count == of ? FAL_OK : FAL_EFORMAT;
+	FAL_XGROW(a->local.rounds.v, a->local.rounds.cap, a->local.rounds.n + 1);
+	size_t i = a->local.rounds.n++;
+	for (; i > 0 && a->local.rounds.v[i - 1].round > m->grant.round &&
+	       !a->local.rounds.v[i - 1].has_begun;
 	     i--)
-		a->locals.v[i] = a->locals.v[i - 1];
-	a->locals.v[i] = (struct local){ .round = m->grant.round,
-					 .clock = m->grant.clock,
-					 .version = m->grant.version,
-					 .since = m->grant.since,
-					 .from = from,
-					 .of = of,
-					 .steps = m->grant.steps,
-					 .base = (enum fal_base)m->grant.base,
-					 .lr = m->grant.lr };
+		a->local.rounds.v[i] = a->local.rounds.v[i - 1];
+	a->local.rounds.v[i] = (struct local_round){ .round = m->grant.round,
+						     .clock = m->grant.clock,
+						     .version = m->grant.version,
+						     .since = m->grant.since,
+						     .first = from,
+						     .count = of,
+						     .steps = m->grant.steps,
+						     .base = (enum fal_base)m->grant.base,
+						     .lr = m->grant.lr };
 	return FAL_OK;
 }
 
-/* The first task of piece p: pieces are cut by samples. */
+/* Returns the first task of piece p.  Pieces have equal numbers of samples, as near as
+ * whole tasks allow. */
 static uint32_t
-piece_at(const struct fal_agent *a, const struct local *l, uint32_t p)
+piece_first(const struct fal_agent *a, const struct local_round *l, uint32_t p)
 {
 	const struct fal_grid *g = &a->conf.grid;
-	const uint32_t end = l->from + l->of;
-	const uint64_t all = fal_grid_range_samples(g, l->clock, l->from, l->of);
-	const uint64_t before = fal_grid_before(g, l->clock, l->from);
+	const uint32_t end = l->first + l->count;
+	const uint64_t all = fal_grid_range_samples(g, l->clock, l->first, l->count);
+	const uint64_t before = fal_grid_before(g, l->clock, l->first);
 	if (p == l->steps)
 		return end;
 	const uint32_t at =
 		fal_grid_within(g, l->clock, (uint32_t)(before + p * all / l->steps));
-	return at < l->from ? l->from : at < end ? at : end;
+	return at < l->first ? l->first : at < end ? at : end;
 }
 
-/* Goes to the first piece, from the one at work on, that has tasks; the last one has. */
+/* Moves on to the next piece that has tasks, the present one included.  The last piece
+ * always has tasks. */
 static void
-next_piece(const struct fal_agent *a, struct local *l)
+local_next_piece(const struct fal_agent *a, struct local_round *l)
 {
-	while (piece_at(a, l, l->piece) == piece_at(a, l, l->piece + 1))
+	while (piece_first(a, l, l->piece) == piece_first(a, l, l->piece + 1))
 		l->piece++;
-	l->won = 0;
+	l->tasks_won = 0;
 	l->samples = 0;
 	fal_sum_clear(l->sum);
 }
 
-/* The weights become those of `on`, and what that lacks of the worker's own steps. */
+/* Sets the weights to the version `base`, plus those of the worker's own changes that the
+ * version lacks. */
 static void
-set_weights(struct fal_agent *a, const struct local *l, const struct snapshot *on)
+local_set_weights(struct fal_agent *a, const struct local_round *l,
+		  const struct snapshot *base)
 {
-	own_weights(a);
-	float *w = a->weights->params;
-	memcpy(w, on->params, a->conf.n * sizeof(float));
-	memcpy(a->weights->exps, on->exps, a->blocks);
+	make_weights_private(a);
+	float *w = a->local.weights->params;
+	memcpy(w, base->params, a->conf.n * sizeof(float));
+	memcpy(a->local.weights->exps, base->exps, a->blocks);
 	for (int k = 1; k >= 0 && l->base == FAL_BASE_REBASE; k--) {
-		const struct change *c = &a->change[k];
-		for (size_t i = 0; i < a->conf.n && c->there && c->round > l->since; i++)
-			w[i] += c->by[i];
+		const struct change *c = &a->local.change[k];
+		for (size_t i = 0; i < a->conf.n && c->exists && c->round > l->since; i++)
+			w[i] += c->delta[i];
 	}
 }
 
 void
-agent_local_begin(struct fal_agent *a)
+local_begin(struct fal_agent *a)
 {
-	struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
-	if (l == NULL || l->begun)
+	struct local_round *l = a->local.rounds.n > 0 ? &a->local.rounds.v[0] : NULL;
+	if (l == NULL || l->has_begun)
 		return;
-	const struct snapshot *on = agent_version(a, l->version);
-	/* Local ones may be missing while the round before is being revoked. */
-	if (l->base == FAL_BASE_LOCAL ? a->weights == NULL : on == NULL)
+	const struct snapshot *base = agent_version(a, l->version);
+	/* Own weights may be missing while the round before is being revoked. */
+	if (l->base == FAL_BASE_LOCAL ? a->local.weights == NULL : base == NULL)
 		return;
-	if (a->last == NULL) {
+	if (a->local.before == NULL) {
 		const size_t n = a->conf.n, slots = fal_optim_slots(&a->conf.optim);
-		a->last = fal_xcalloc_aligned(n, sizeof(float));
-		a->change[0].by = fal_xcalloc_aligned(n, sizeof(float));
-		a->change[1].by = fal_xcalloc_aligned(n, sizeof(float));
-		a->state = fal_xcalloc_aligned(n * slots, sizeof(float));
+		a->local.before = fal_xcalloc_aligned(n, sizeof(float));
+		a->local.change[0].delta = fal_xcalloc_aligned(n, sizeof(float));
+		a->local.change[1].delta = fal_xcalloc_aligned(n, sizeof(float));
+		a->local.state = fal_xcalloc_aligned(n * slots, sizeof(float));
 	}
 	if (l->base != FAL_BASE_LOCAL)
-		set_weights(a, l, on);
-	l->sum = agent_take_sum(a);
-	memcpy(a->last, a->weights->params, a->conf.n * sizeof(float));
-	l->begun = true;
-	next_piece(a, l);
+		local_set_weights(a, l, base);
+	l->sum = memory_take_sum(a);
+	memcpy(a->local.before, a->local.weights->params, a->conf.n * sizeof(float));
+	l->has_begun = true;
+	local_next_piece(a, l);
 }
 
 struct snapshot *
-agent_local_on(const struct fal_agent *a, const struct item *item)
+local_base(const struct fal_agent *a, const struct task *task)
 {
-	const struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
-	if (l == NULL || !l->begun || l->round != item->round ||
-	    item->task < piece_at(a, l, l->piece) ||
-	    item->task >= piece_at(a, l, l->piece + 1))
+	const struct local_round *l =
+		a->local.rounds.n > 0 ? &a->local.rounds.v[0] : NULL;
+	if (l == NULL || !l->has_begun || l->round != task->round ||
+	    task->task < piece_first(a, l, l->piece) ||
+	    task->task >= piece_first(a, l, l->piece + 1))
 		return NULL;
-	return a->weights;
+	return a->local.weights;
 }
 
 /* ---- steps --------------------------------------------------------------------- */
 
-/* The mean gradient of block b, and what it steps. */
+/* Computes the mean gradient of block b, and sets *p to the piece of the model that the
+ * gradient steps. */
 static void
-mean_of(const struct fal_agent *a, const struct local *l, uint32_t b, float *mean,
-	struct fal_optim_piece *p)
+local_mean(const struct fal_agent *a, const struct local_round *l, uint32_t b,
+	   float *mean, struct fal_optim_piece *p)
 {
 	const size_t first = (size_t)b * FAL_BLOCK;
-	/* State is kept block by block: slot k of a block follows slot k-1. */
+	/* State is stored block by block: slot k of a block follows slot k-1. */
 	*p = (struct fal_optim_piece){ .first = first,
 				       .n = fal_block_len(a->conf.n, b),
-				       .w = a->weights->params + first,
-				       .state = a->state +
+				       .w = a->local.weights->params + first,
+				       .state = a->local.state +
 						first * fal_optim_slots(&a->conf.optim),
 				       .mean_grad = mean };
-	fal_sum_mean(l->sum, b, a->weights->exps[b], (double)l->samples, mean);
+	fal_sum_mean(l->sum, b, a->local.weights->exps[b], (double)l->samples, mean);
 }
 
 static void
-step(struct fal_agent *a, const struct local *l)
+local_step(struct fal_agent *a, const struct local_round *l)
 {
 	const struct fal_optim *o = &a->conf.optim;
-	const struct fal_optim_step by = fal_optim_step(o, l->lr, a->steps);
+	const struct fal_optim_step by = fal_optim_step(o, l->lr, a->local.steps);
 	struct fal_optim_piece p;
 	float mean[FAL_BLOCK];
 	double squares = 0;
-	own_weights(a);
-	a->steps++;
+	make_weights_private(a);
+	a->local.steps++;
 	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
-		mean_of(a, l, b, mean, &p);
+		local_mean(a, l, b, mean, &p);
 		squares += fal_optim_squares(o, &p);
 	}
 	const float scale = o->clip > 0 ? fal_optim_scale(o, squares) : 1;
 	for (uint32_t b = 0; b < a->blocks; b++) {
-		int8_t *e = &a->weights->exps[b];
-		mean_of(a, l, b, mean, &p);
+		int8_t *e = &a->local.weights->exps[b];
+		local_mean(a, l, b, mean, &p);
 		fal_optim_apply_piece(o, &by, scale, &p);
 		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
 	}
 }
 
-/* Pushes the round's changes of weights, each block with the least exponent that holds
- * it. */
+/* Pushes the round's change of weights, each block with the least exponent that holds the
+ * change.  FAL_ENONFINITE: the change is not finite; a LEAVE was sent. */
 static int
-push_change(struct fal_agent *a, struct local *l)
+push_change(struct fal_agent *a, struct local_round *l)
 {
 	int8_t *exps = fal_xcalloc(a->blocks, 1);
-	/* The one before the last is not needed any more. */
-	float *by = a->change[1].by;
-	a->change[1] = a->change[0];
-	a->change[0] = (struct change){ true, l->round, by };
+	/* The change before the last one is of no more use. */
+	float *delta = a->local.change[1].delta;
+	a->local.change[1] = a->local.change[0];
+	a->local.change[0] = (struct change){ true, l->round, delta };
 	for (size_t i = 0; i < a->conf.n; i++)
-		by[i] = a->weights->params[i] - a->last[i];
+		delta[i] = a->local.weights->params[i] - a->local.before[i];
 	for (uint32_t b = 0; b < a->blocks; b++) {
-		exps[b] = fal_exp_needed(by + (size_t)b * FAL_BLOCK,
+		exps[b] = fal_exp_needed(delta + (size_t)b * FAL_BLOCK,
 					 fal_block_len(a->conf.n, b));
 		if (exps[b] == FAL_EXP_NONE)
 			exps[b] = FAL_EXP_MIN;
 	}
-	int err = fal_sum_quantise(l->sum, by, exps, FAL_BFP_ROOM_DELTA, NULL);
+	int err = fal_sum_quantise(l->sum, delta, exps, FAL_BFP_ROOM_DELTA, NULL);
 	if (err < 0) {
 		struct fal_msg m = { .type = FAL_MSG_LEAVE };
 		m.leave.cause = FAL_LEAVE_NONFINITE;
 		snprintf(m.leave.why, sizeof(m.leave.why), "its weights are not finite");
 		free(exps);
-		a->left = true;
+		a->has_left = true;
 		agent_send(a, &m, false);
 		return err;
 	}
 	const struct push p = {
-		.ticket = { .round = l->round, .seq = l->seq, .tasks = l->of },
+		.ticket = { .round = l->round, .seq = l->seq, .tasks = l->count },
 		.sum = l->sum,
 		.exps = exps
 	};
 	l->sum = NULL;
-	agent_push(a, &p);
+	push_enqueue(a, &p);
 	return FAL_OK;
 }
 
-/* Round i is over. */
+/* Forgets round i. */
 static void
-forget_round(struct fal_agent *a, size_t i)
+local_forget(struct fal_agent *a, size_t i)
 {
-	struct fal_sum *sum = a->locals.v[i].sum;
-	memmove(a->locals.v + i, a->locals.v + i + 1,
-		(--a->locals.n - i) * sizeof(*a->locals.v));
-	agent_give_sum(a, sum);
+	struct fal_sum *sum = a->local.rounds.v[i].sum;
+	memmove(a->local.rounds.v + i, a->local.rounds.v + i + 1,
+		(--a->local.rounds.n - i) * sizeof(*a->local.rounds.v));
+	memory_return_sum(a, sum);
 }
 
-/* Tasks of the piece at work that are claimed: won, or unanswered. */
+/* Counts the tasks of the present piece. */
 static uint32_t
-claimed(const struct fal_agent *a, const struct local *l)
+piece_tasks(const struct fal_agent *a, const struct local_round *l)
 {
-	uint32_t n = l->won;
-	for (size_t i = 0; i < a->pending.n; i++)
-		n += a->pending.v[i].seq == l->seq;
+	return piece_first(a, l, l->piece + 1) - piece_first(a, l, l->piece);
+}
+
+/* Counts the tasks of the present piece that are claimed: won, or without a verdict. */
+static uint32_t
+piece_claims(const struct fal_agent *a, const struct local_round *l)
+{
+	uint32_t n = l->tasks_won;
+	for (size_t i = 0; i < a->claims.n; i++)
+		n += a->claims.v[i].seq == l->seq;
 	return n;
 }
 
-bool
-agent_local_last(const struct fal_agent *a, const struct local *l)
+void
+local_claim(struct fal_agent *a, struct local_round *l, struct fal_msg *claim)
 {
-	return l->piece + 1 == l->steps &&
-	       claimed(a, l) + 1 ==
-		       piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece);
+	if (l->seq == 0)
+		l->seq = ++a->seq;
+	claim->claim.seq = l->seq;
+	claim->claim.last = l->is_closed =
+		l->piece + 1 == l->steps && piece_claims(a, l) + 1 == piece_tasks(a, l);
 }
 
 int
-agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p)
+local_add(struct fal_agent *a, struct local_round *l, const struct claim *won)
 {
-	int err = agent_add(a, l->sum, p->sum);
-	l->won++;
-	l->samples += p->samples;
-	if (err < 0 || l->won < piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece))
+	int err = memory_add_sum(a, l->sum, won->sum);
+	l->tasks_won++;
+	l->samples += won->samples;
+	if (err < 0 || l->tasks_won < piece_tasks(a, l))
 		return err;
-	step(a, l);
+	local_step(a, l);
 	if (++l->piece < l->steps) {
-		next_piece(a, l);
+		local_next_piece(a, l);
 		return FAL_OK;
 	}
-	assert(l == &a->locals.v[0]);
+	assert(l == &a->local.rounds.v[0]);
 	err = push_change(a, l);
-	forget_round(a, 0);
+	local_forget(a, 0);
 	return err;
 }
 
 /* ---- ending -------------------------------------------------------------------- */
 
 void
-agent_local_kill(struct fal_agent *a, uint64_t round)
+local_kill(struct fal_agent *a, uint64_t round)
 {
-	const struct local *l = agent_local(a, round);
-	agent_take_back(a, round, l->from, l->of, false);
-	if (l->begun) {
-		/* The weights are again as the round before left them. */
-		own_weights(a);
-		memcpy(a->weights->params, a->last, a->conf.n * sizeof(float));
+	const struct local_round *l = local_find(a, round);
+	tasks_drop(a, round, l->first, l->count, false);
+	if (l->has_begun) {
+		/* Restores the weights of the round before. */
+		make_weights_private(a);
+		memcpy(a->local.weights->params, a->local.before,
+		       a->conf.n * sizeof(float));
 	}
-	forget_round(a, (size_t)(l - a->locals.v));
+	local_forget(a, (size_t)(l - a->local.rounds.v));
 }
 
 void
-agent_local_leave(struct fal_agent *a)
+local_leave(struct fal_agent *a)
 {
-	for (size_t i = 0; i < a->locals.n;) {
-		const struct local *l = &a->locals.v[i];
-		if (l->begun && l->piece + 1 == l->steps &&
-		    claimed(a, l) ==
-			    piece_at(a, l, l->piece + 1) - piece_at(a, l, l->piece))
+	for (size_t i = 0; i < a->local.rounds.n;) {
+		const struct local_round *l = &a->local.rounds.v[i];
+		if (l->has_begun && l->piece + 1 == l->steps &&
+		    piece_claims(a, l) == piece_tasks(a, l))
 			i++;
 		else
-			agent_local_kill(a, l->round);
+			local_kill(a, l->round);
 	}
 }

@@ -1,29 +1,15 @@
-/* Versions of the parameters: coming, here, kept for evaluation; which shard has which
+/* Versions of the parameters: coming, here, under evaluation.  Which shard has which
  * blocks, and how long the worker waits for each shard. */
 #include "worker/agent_priv.h"
 
 #include "base/branch.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- shards ---- */
-
-int
-agent_on_blocks(struct fal_agent *a, const struct fal_msg *m)
-{
-	struct fal_map map;
-	const bool other = m->blocks.epoch != a->conf.map_epoch;
-	int err = fal_map_get(&m->blocks.of, m->blocks.epoch, a->blocks, &map);
-	if (err < 0 || map.epoch < a->conf.map_epoch)
-		return FAL_EFORMAT;
-	a->map = map;
-	a->conf.map_epoch = map.epoch;
-	if (other) /* no round is open from one map to the next */
-		agent_push_over(a);
-	return FAL_OK;
-}
 
 const struct fal_map *
 fal_agent_map(const struct fal_agent *a)
@@ -40,101 +26,102 @@ agent_route(const struct fal_agent *a, uint32_t block)
 	return 0;
 }
 
-/* The worker's wait for each shard: it begins when the first shard has begun with a
- * version, and ends when the shard has come to the version's end.  The time before that
- * is no shard's. */
+/* The worker waits for a shard from the time when the first shard has begun with a
+ * version until this shard has sent all of its blocks.  Earlier time is charged to no
+ * shard. */
 
 static uint64_t
-bit_of(uint32_t shard)
+shard_bit(uint32_t shard)
 {
 	return (uint64_t)1 << (shard - 1);
 }
 
-/* These blocks are here: have more shards begun by that?  A shard that begins has all
- * inputs of its part. */
+/* Notes which shards have begun, now that these blocks are here.  Returns true if more
+ * shards have.  A shard that begins has all inputs of its part. */
 static bool
-part_begun(struct snapshot *s, uint32_t first, uint32_t blocks)
+note_begun_shards(struct snapshot *s, uint32_t first, uint32_t blocks)
 {
-	const uint64_t was = s->begun;
-	for (uint64_t left = s->opened; left != 0; left &= left - 1) {
+	const uint64_t before = s->shards_begun;
+	for (uint64_t left = s->shards_published; left != 0; left &= left - 1) {
 		const uint32_t i = (uint32_t)__builtin_ctzll(left);
 		if (s->head[i] - first < blocks)
-			s->begun |= bit_of(i + 1);
+			s->shards_begun |= shard_bit(i + 1);
 	}
-	s->opened &= ~s->begun;
-	return s->begun != was;
+	s->shards_published &= ~s->shards_begun;
+	return s->shards_begun != before;
 }
 
-/* A shard publishes these blocks of a version. */
+/* Notes that a shard publishes these blocks of a version. */
 static void
-part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint32_t first,
-	    uint32_t blocks)
+note_published(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint32_t first,
+	       uint32_t blocks)
 {
-	uint32_t lack = blocks;
-	if (shard > FAL_SHARDS_MAX || s->left == 0)
+	uint32_t lacking = blocks;
+	if (shard > FAL_SHARDS_MAX || s->blocks_left == 0)
 		return;
-	for (uint32_t b = first; b < first + blocks && s->seen != NULL; b++)
-		lack -= s->seen[b];
+	for (uint32_t b = first; b < first + blocks && s->received != NULL; b++)
+		lacking -= s->received[b];
 	if (s->began == 0) {
-		s->began = a->since;
-		s->owing = s->shards = fal_map_busy(&a->map);
+		s->began = a->time.now;
+		s->shards_unfinished = s->shards = fal_map_busy(&a->map);
 	}
 	s->head[shard - 1] = first;
-	s->opened |= bit_of(shard);
-	if (s->seen != NULL && s->seen[first])
-		part_begun(s, first, 1);
-	s->lack[shard - 1] += lack;
-	if (lack > 0)
-		s->owing |= bit_of(shard);
+	s->shards_published |= shard_bit(shard);
+	if (s->received != NULL && s->received[first])
+		note_begun_shards(s, first, 1);
+	s->lacking[shard - 1] += lacking;
+	if (lacking > 0)
+		s->shards_unfinished |= shard_bit(shard);
 }
 
-/* All of it is here. */
+/* Notes that all blocks of a shard are here. */
 static void
-part_ends(struct fal_agent *a, struct snapshot *s, uint32_t shard)
+note_finished(struct fal_agent *a, struct snapshot *s, uint32_t shard)
 {
-	struct fal_shard_wait *w = &a->waited[shard - 1];
-	s->owing &= ~bit_of(shard);
+	struct fal_shard_wait *w = &a->shard_wait[shard - 1];
+	s->shards_unfinished &= ~shard_bit(shard);
 	w->parts++;
-	w->took += a->since - s->began;
+	w->took += a->time.now - s->began;
 }
 
-/* Counts `blocks` new blocks that have come, of the shard that has `block`. */
+/* Notes the arrival of `blocks` new blocks of the shard that has `block`. */
 static void
-part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block, uint32_t blocks)
+note_arrived(struct fal_agent *a, struct snapshot *s, uint32_t block, uint32_t blocks)
 {
 	const uint32_t shard = agent_route(a, block);
-	if (shard > 0 && shard <= FAL_SHARDS_MAX && s->lack[shard - 1] > 0) {
-		uint32_t *lack = &s->lack[shard - 1];
-		*lack -= blocks < *lack ? blocks : *lack;
-		if (*lack == 0)
-			part_ends(a, s, shard);
+	if (shard > 0 && shard <= FAL_SHARDS_MAX && s->lacking[shard - 1] > 0) {
+		uint32_t *lacking = &s->lacking[shard - 1];
+		*lacking -= blocks < *lacking ? blocks : *lacking;
+		if (*lacking == 0)
+			note_finished(a, s, shard);
 	}
-	/* A complete version ends the parts whose blocks were published twice, too. */
-	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && s->left == 0 && s->owing != 0; i++)
-		if ((s->owing & bit_of(i)) != 0)
-			part_ends(a, s, i);
+	/* Blocks that were published twice are counted twice in `lacking`, so a whole
+	 * version finishes all shards. */
+	for (uint32_t i = 1;
+	     i <= FAL_SHARDS_MAX && s->blocks_left == 0 && s->shards_unfinished != 0; i++)
+		if ((s->shards_unfinished & shard_bit(i)) != 0)
+			note_finished(a, s, i);
 }
 
 void
 agent_wait_for(struct fal_agent *a, uint64_t ns)
 {
-	uint64_t owing = 0;
-	uint32_t n = 0;
+	uint64_t unfinished = 0;
 	for (size_t i = 0; i < a->versions.n; i++)
-		owing |= a->versions.v[i]->left > 0 ? a->versions.v[i]->owing : 0;
-	for (uint64_t left = owing; left != 0; left &= left - 1)
-		n++;
-	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && owing != 0; i++)
-		if ((owing & bit_of(i)) != 0)
-			a->waited[i - 1].waited += ns / n;
+		if (a->versions.v[i]->blocks_left > 0)
+			unfinished |= a->versions.v[i]->shards_unfinished;
+	const uint32_t n = (uint32_t)__builtin_popcountll(unfinished);
+	for (uint32_t i = 1; i <= FAL_SHARDS_MAX && unfinished != 0; i++)
+		if ((unfinished & shard_bit(i)) != 0)
+			a->shard_wait[i - 1].waited += ns / n;
 }
 
 void
 agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 {
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++) {
-		fal_shard_wait_put(out, i, &a->waited[i]);
-		a->waited[i] = (struct fal_shard_wait){ 0 };
+		fal_shard_wait_put(out, i, &a->shard_wait[i]);
+		a->shard_wait[i] = (struct fal_shard_wait){ 0 };
 	}
 	if (out->err < 0)
 		fal_out_of_memory();
@@ -142,68 +129,26 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 
 /* ---- versions ---- */
 
-void
-agent_free_snapshot(struct snapshot *s)
-{
-	if (s == NULL)
-		return;
-	free(s->params);
-	free(s->exps);
-	free(s->seen);
-	free(s);
-}
-
-void
-agent_drop(struct fal_agent *a, struct snapshot *s)
-{
-	if (s == NULL || --s->refs > 0)
-		return;
-	if (s->params != NULL && !agent_spares(a)) {
-		a->live--;
-	} else if (s->params != NULL) {
-		struct snapshot *was = a->spare;
-		a->spare = s;
-		s = was;
-		a->live -= s != NULL;
-	}
-	agent_free_snapshot(s);
-}
-
-struct snapshot *
-agent_snapshot(struct fal_agent *a)
-{
-	struct snapshot *s = a->spare;
-	if (s == NULL) {
-		s = fal_xcalloc(1, sizeof(*s));
-		s->params = fal_xcalloc_aligned(a->conf.n, sizeof(float));
-		s->exps = fal_xcalloc(a->blocks, 1);
-		s->seen = fal_xcalloc(a->blocks, 1);
-		a->live++;
-	}
-	a->spare = NULL;
-	s->refs = 1;
-	s->left = 0;
-	s->due = s->map = 0;
-	s->keep = false;
-	return s;
-}
-
-/* Does a shard send what is not here of it?  Where the rest came before its first block
- * it is still being made, and waits for contributions, as before PUBLISHED. */
+/* Is some shard sending the missing blocks?  If other blocks came before a shard's first
+ * block, that shard still makes its part, and waits for contributions, as before
+ * PUBLISHED. */
 static bool
-is_sent(const struct snapshot *s, uint32_t blocks)
+is_being_sent(const struct snapshot *s, uint32_t blocks)
 {
-	uint64_t begun = s->left == blocks ? 0 : s->begun;
-	while (begun != 0 && s->lack[__builtin_ctzll(begun)] == 0)
+	if (s->blocks_left == blocks)
+		return s->shards_published != 0;
+	uint64_t begun = s->shards_begun;
+	while (begun != 0 && s->lacking[__builtin_ctzll(begun)] == 0)
 		begun &= begun - 1;
-	return begun != 0 || (s->left == blocks && s->opened != 0);
+	return begun != 0;
 }
 
 bool
-agent_pulling(const struct fal_agent *a)
+versions_are_coming(const struct fal_agent *a)
 {
 	for (size_t i = 0; i < a->versions.n; i++)
-		if (a->versions.v[i]->left > 0 && is_sent(a->versions.v[i], a->blocks))
+		if (a->versions.v[i]->blocks_left > 0 &&
+		    is_being_sent(a->versions.v[i], a->blocks))
 			return true;
 	return false;
 }
@@ -221,20 +166,20 @@ struct snapshot *
 agent_version(const struct fal_agent *a, uint64_t version)
 {
 	struct snapshot *s = find_version(a, version);
-	return s != NULL && s->left == 0 ? s : NULL;
+	return s != NULL && s->blocks_left == 0 ? s : NULL;
 }
 
-/* A shard whose first block is not here may wait for tasks of this very worker, by the
- * map of the version as by that of the job. */
+/* A shard whose first block is not here may wait for tasks of this very worker.  So all
+ * shards of the version's map and of the present map must have begun. */
 struct snapshot *
 agent_to_begin(const struct fal_agent *a, uint64_t version)
 {
 	struct snapshot *s = find_version(a, version);
-	if (s == NULL || s->left == 0)
+	if (s == NULL || s->blocks_left == 0)
 		return s;
-	const uint64_t from = s->shards | fal_map_busy(&a->map);
-	const bool sure = s->shards != 0 && (s->begun & from) == from;
-	if (s->came == 0 || !sure || a->ops.begins == NULL || !a->ops.begins(a->ops.arg))
+	const uint64_t shards = s->shards | fal_map_busy(&a->map);
+	if (s->prefix == 0 || s->shards == 0 || (s->shards_begun & shards) != shards ||
+	    a->ops.begins == NULL || !a->ops.begins(a->ops.arg))
 		return NULL;
 	return s;
 }
@@ -242,115 +187,117 @@ agent_to_begin(const struct fal_agent *a, uint64_t version)
 bool
 fal_agent_has(const struct fal_agent *a, uint64_t version)
 {
-	const bool kept = a->kept != NULL && a->kept->version == version;
+	const bool kept = a->eval_base != NULL && a->eval_base->version == version;
 	return kept || agent_version(a, version) != NULL;
 }
 
-/* Will nobody ask for it: below the oldest, or of another line than it?  What a shard
- * publishes before the coordinator has said so is judged by what the coordinator says. */
+/* Is the version of no more use: older than the oldest, or of another branch?  A version
+ * that a shard publishes before its VERSION is judged by that VERSION. */
 static bool
-is_old(const struct fal_agent *a, const struct snapshot *s)
+is_obsolete(const struct fal_agent *a, const struct snapshot *s)
 {
 	const bool other = fal_branch_of(s->version) != fal_branch_of(a->oldest);
-	return (other || s->version < a->oldest) && s->due <= a->told;
+	return (other || s->version < a->oldest) && s->announcement <= a->announcements;
 }
 
-/* Does a lane wait for what is not here of it? */
+/* Does a lane wait for missing blocks of the version? */
 static bool
-is_begun(const struct fal_agent *a, const struct snapshot *s)
+lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max && s->left > 0; i++)
-		if (a->lane[i].on == s && !a->lane[i].cancelled)
+	for (uint32_t i = 0; i < a->conf.lanes_max && s->blocks_left > 0; i++)
+		if (a->lane[i].base == s && a->lane[i].state != LANE_CANCELLED)
 			return true;
 	return false;
 }
 
-/* Forgets versions that nobody will ask for, and, as those of a line that are told come
- * in order by one map, those still coming although `whole`, told after them, is here. */
+/* Drops versions of no more use.  Versions of a branch that are announced by one map come
+ * in order; so if `whole` is here, a version that was announced before and still comes
+ * will not be needed. */
 static void
-prune(struct fal_agent *a, const struct snapshot *whole)
+drop_versions(struct fal_agent *a, const struct snapshot *whole)
 {
-	const uint64_t version = whole != NULL ? whole->version : 0;
-	const uint32_t due = whole != NULL ? whole->due : 0,
-		       map = whole != NULL ? whole->map : 0;
-	size_t left = 0;
+	size_t kept = 0;
 	for (size_t i = 0; i < a->versions.n; i++) {
 		struct snapshot *s = a->versions.v[i];
-		const bool coming = s->left > 0;
-		const bool skipped = coming && s->due < due && s->version < version &&
-				     s->map == map && map > 0 &&
-				     fal_branch_of(s->version) == fal_branch_of(version);
-		const bool old = skipped || is_old(a, s);
-		if (!old || (coming && s->keep) || agent_named(a, s->version) ||
-		    is_begun(a, s))
-			a->versions.v[left++] = s;
+		const bool coming = s->blocks_left > 0;
+		const bool skipped =
+			coming && whole != NULL && whole->map_epoch > 0 &&
+			s->map_epoch == whole->map_epoch &&
+			s->announcement < whole->announcement &&
+			s->version < whole->version &&
+			fal_branch_of(s->version) == fal_branch_of(whole->version);
+		if (!(skipped || is_obsolete(a, s)) || (coming && s->for_eval) ||
+		    tasks_need_version(a, s->version) || lane_waits_for(a, s))
+			a->versions.v[kept++] = s;
 		else
-			agent_drop(a, s);
+			snapshot_unref(a, s);
 	}
-	a->versions.n = left;
+	a->versions.n = kept;
 }
 
-/* The kept version is `s`. */
+/* Makes `s` the version under evaluation. */
 static void
-keep(struct fal_agent *a, struct snapshot *s)
+keep_for_eval(struct fal_agent *a, struct snapshot *s)
 {
 	s->refs++;
-	agent_drop(a, a->kept);
-	a->kept = s;
+	snapshot_unref(a, a->eval_base);
+	a->eval_base = s;
 }
 
 static void
-tell_whole(struct fal_agent *a, const struct snapshot *s, bool kept)
+report_whole(struct fal_agent *a, const struct snapshot *s, bool for_eval)
 {
-	const struct fal_whole is = {
-		.version = s->version, .keep = kept, .params = s->params, .exps = s->exps
-	};
+	const struct fal_whole whole = { .version = s->version,
+					 .keep = for_eval,
+					 .params = s->params,
+					 .exps = s->exps };
 	if (a->ops.whole != NULL)
-		a->ops.whole(a->ops.arg, &is);
+		a->ops.whole(a->ops.arg, &whole);
 }
 
-/* A version that was told of: memory is taken when it begins to come, as many may be
- * left out for newer ones. */
+/* Adds a coming version.  Memory is taken when the first block comes, because newer
+ * versions may replace many announced ones before that. */
 static struct snapshot *
-told(struct fal_agent *a, uint64_t version)
+version_add(struct fal_agent *a, uint64_t version)
 {
 	struct snapshot *s = fal_xcalloc(1, sizeof(*s));
 	FAL_XGROW(a->versions.v, a->versions.cap, a->versions.n + 1);
 	a->versions.v[a->versions.n++] = s;
 	s->version = version;
-	s->left = a->blocks;
+	s->blocks_left = a->blocks;
 	s->refs = 1;
 	return s;
 }
 
-void
+int
 agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 {
 	const uint64_t version = m->version.version;
 	struct snapshot *s;
 	a->oldest = m->version.oldest;
 	for (size_t i = 0; i < a->versions.n && m->version.keep != 0; i++)
-		a->versions.v[i]->keep = false;
-	prune(a, NULL);
-	a->told++;
+		a->versions.v[i]->for_eval = false;
+	drop_versions(a, NULL);
+	a->announcements++;
 	s = find_version(a, version);
-	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
+	if (s != NULL && s->blocks_left == 0) { /* its MODEL messages are not needed */
 		if (m->version.keep != 0) {
-			keep(a, s);
-			tell_whole(a, s, true);
+			keep_for_eval(a, s);
+			report_whole(a, s, true);
 		}
-		agent_dispatch(a);
-		return;
+		return 1;
 	}
 	if (s == NULL)
-		s = told(a, version);
-	if (s->due < a->told)
-		s->due = a->told;
-	s->map = a->conf.map_epoch + 1;
-	s->keep |= m->version.keep != 0;
+		s = version_add(a, version);
+	if (s->announcement < a->announcements)
+		s->announcement = a->announcements;
+	s->map_epoch = a->conf.map_epoch + 1;
+	s->for_eval |= m->version.keep != 0;
+	return 0;
 }
 
-/* A shard's part of a version begins to come, be it announced or not yet. */
+/* PUBLISHED may come before VERSION, as shards and coordinator have sessions of their
+ * own. */
 int
 agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -359,37 +306,19 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	    m->published.shard == 0)
 		return FAL_EFORMAT;
 	struct snapshot *s = find_version(a, m->published.version);
-	if (s == NULL && m->published.order <= a->told)
-		return FAL_OK; /* told, and not wanted any more */
+	if (s == NULL && m->published.order <= a->announcements)
+		return FAL_OK; /* announced, and dropped since */
 	if (s == NULL)
-		s = told(a, m->published.version);
-	if (s->due < m->published.order)
-		s->due = m->published.order;
-	part_begins(a, s, m->published.shard, first, blocks);
-	if (s->came > 0 && s->left > 0)
-		agent_dispatch(a);
-	return FAL_OK;
+		s = version_add(a, m->published.version);
+	if (s->announcement < m->published.order)
+		s->announcement = m->published.order;
+	note_published(a, s, m->published.shard, first, blocks);
+	return s->prefix > 0 && s->blocks_left > 0;
 }
 
-/* More of `s` may be here: the lanes that wait for it hear of it, and others begin when
- * its first block is, and `more` shards have begun. */
-static void
-go_on(struct fal_agent *a, struct snapshot *s, bool more)
-{
-	const uint32_t was = s->came;
-	while (s->came < a->blocks && s->seen[s->came])
-		s->came++;
-	for (uint32_t i = 0; i < a->conf.lanes_max && s->came > was; i++)
-		if (a->lane[i].on == s)
-			a->ops.came(a->ops.arg, i, s->came);
-	more |= was == 0;
-	if (more && s->came > 0 && s->left > 0)
-		agent_dispatch(a);
-}
-
-/* Bytes of the values of these blocks; 0: there are no such. */
+/* The bytes of the values of these blocks; 0: there are no such blocks. */
 static size_t
-bytes_of(const struct fal_agent *a, uint32_t first, uint32_t blocks)
+block_bytes(const struct fal_agent *a, uint32_t first, uint32_t blocks)
 {
 	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
 		return 0;
@@ -397,25 +326,36 @@ bytes_of(const struct fal_agent *a, uint32_t first, uint32_t blocks)
 	return ((to < a->conf.n ? to : a->conf.n) - from) * sizeof(float);
 }
 
-/* The first message of a version is no such: it takes the memory.  Nor is one of which a
- * block is here, as what comes is not to be believed yet. */
+/* The first message of a version has no place: it takes the memory.  A message with a
+ * block that is here has none either, because its content is not authenticated yet. */
 uint8_t *
 fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 		size_t *head)
 {
 	const struct snapshot *s = find_version(a, part->version);
-	const size_t bytes = bytes_of(a, part->first, part->blocks);
+	const size_t bytes = block_bytes(a, part->first, part->blocks);
 	const size_t before = FAL_MODEL_HEAD + (size_t)part->blocks;
 	a->placing.blocks = 0;
-	if (s == NULL || s->params == NULL || s->left == 0 || bytes == 0 ||
+	if (s == NULL || s->params == NULL || s->blocks_left == 0 || bytes == 0 ||
 	    n != before + bytes)
 		return NULL;
 	for (uint32_t b = part->first; b < part->first + part->blocks; b++)
-		if (s->seen[b])
+		if (s->received[b])
 			return NULL;
 	a->placing = *part;
 	*head = before;
 	return (uint8_t *)(s->params + (size_t)part->first * FAL_BLOCK);
+}
+
+static void
+version_take_memory(struct fal_agent *a, struct snapshot *s)
+{
+	struct snapshot *from = snapshot_new(a);
+	s->params = from->params;
+	s->exps = from->exps;
+	s->received = from->received;
+	memset(s->received, 0, a->blocks);
+	free(from);
 }
 
 int
@@ -427,49 +367,50 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	a->placing.blocks = 0;
 	if (placed && (place.blocks == 0 || m->model.version != place.version ||
 		       m->model.first != place.first || m->model.blocks != place.blocks))
-		return FAL_EFORMAT; /* its values are where others belong */
-	if (s == NULL || s->left == 0)
-		return FAL_OK; /* of a version that is not wanted, or that is here */
+		return FAL_EFORMAT; /* its values are at the place of others */
+	if (s == NULL || s->blocks_left == 0)
+		return FAL_OK; /* the version is dropped, or here */
 	uint32_t first = m->model.first, blocks = m->model.blocks;
-	const size_t bytes = bytes_of(a, first, blocks);
+	const size_t bytes = block_bytes(a, first, blocks);
 	if (bytes == 0 || m->model.data.n != blocks + (placed ? 0 : bytes))
 		return FAL_EFORMAT;
-	if (s->params == NULL && !agent_version_more(a))
-		return FAL_OK; /* nothing will be computed on it */
-	if (s->params == NULL) {
-		struct snapshot *from = agent_snapshot(a);
-		s->params = from->params;
-		s->exps = from->exps;
-		s->seen = from->seen;
-		memset(s->seen, 0, a->blocks);
-		free(from);
-	}
+	if (s->params == NULL && !memory_allows_version(a))
+		return FAL_OK; /* no task will run on it */
+	if (s->params == NULL)
+		version_take_memory(a, s);
 	const uint8_t *at = m->model.data.p + blocks;
-	const uint32_t lacked = s->left;
+	const uint32_t lacked = s->blocks_left;
 	for (uint32_t b = first; b < first + blocks; b++) {
 		const int8_t e = (int8_t)m->model.data.p[b - first];
 		const size_t n = fal_block_len(a->conf.n, b) * sizeof(float);
 		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX)
 			return FAL_EFORMAT;
-		if (!s->seen[b]) { /* else it came in another publication */
+		if (!s->received[b]) { /* else the block came in another publication */
 			if (!placed)
 				memcpy(s->params + (size_t)b * FAL_BLOCK, at, n);
 			s->exps[b] = e;
-			s->seen[b] = 1;
-			s->left--;
+			s->received[b] = 1;
+			s->blocks_left--;
 		}
 		at += n;
 	}
-	part_comes(a, s, first, lacked - s->left);
-	go_on(a, s, part_begun(s, first, blocks));
-	if (s->left > 0)
-		return FAL_OK;
+	note_arrived(a, s, first, lacked - s->blocks_left);
+	/* Tasks may begin on the first block, once more shards have begun. */
+	const bool more = note_begun_shards(s, first, blocks) || s->prefix == 0;
+	const uint32_t prefix = s->prefix;
+	while (s->prefix < a->blocks && s->received[s->prefix])
+		s->prefix++;
+	assert(s->prefix <= a->blocks - s->blocks_left);
+	for (uint32_t i = 0; i < a->conf.lanes_max && s->prefix > prefix; i++)
+		if (a->lane[i].base == s)
+			a->ops.came(a->ops.arg, i, s->prefix);
+	if (s->blocks_left > 0)
+		return more && s->prefix > 0;
 	s->serial = ++a->serial;
-	tell_whole(a, s, s->keep);
-	if (s->keep)
-		keep(a, s);
-	s->keep = false;
-	prune(a, s);
-	agent_dispatch(a);
-	return FAL_OK;
+	report_whole(a, s, s->for_eval);
+	if (s->for_eval)
+		keep_for_eval(a, s);
+	s->for_eval = false;
+	drop_versions(a, s);
+	return 1;
 }

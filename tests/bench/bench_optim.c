@@ -80,7 +80,7 @@ measure(enum fal_optim_kind kind, size_t n, const char *where)
 		const struct fal_unstepped un =
 			fal_store_step(s, &(struct fal_store_update){ .lr = 1e-3f,
 								      .divisor = 1 });
-		if (un.beyond + un.refused > 0)
+		if (un.out_of_range + un.nonfinite > 0)
 			errx(1, "a block was refused");
 		ms[k] = (now() - began) * 1e3;
 	}

@@ -1,5 +1,5 @@
-/* The worker's state machine, driven by hand: what it sends, runs and cancels, and when.
- */
+/* The worker's state machine, driven by hand: its messages, tasks and cancellations, and
+ * their order. */
 #include "../drawn.h"
 #include "agent_play.h"
 #include "base/branch.h"
@@ -11,7 +11,7 @@
 
 enum { N = FAL_BLOCK + 5, BLOCKS = 2, MOST = 4096 };
 
-/* What the agent did. */
+/* The calls of the agent. */
 struct sent {
 	struct fal_buf bytes;
 	struct fal_msg m;
@@ -20,7 +20,7 @@ struct sent {
 static struct sent sent[MOST];
 static uint32_t sents, seen; /* `seen`: looked at by next() */
 
-/* Contributions, and what stands in for the coordinator that closes them. */
+/* Contributions, and a stand-in for the coordinator that closes them. */
 static struct desk {
 	uint64_t round;
 	uint32_t seq, claims, answered, won;
@@ -42,7 +42,7 @@ desk_of(uint64_t round, uint32_t seq)
 	return &desk[i];
 }
 
-/* What the worker says of contributions. */
+/* Notes the worker's messages about contributions. */
 static void
 note(const struct fal_msg *m)
 {
@@ -84,7 +84,7 @@ pump(void)
 		room--;
 }
 
-/* What was asked for, and whether it may be. */
+/* The last request for memory, and the answer. */
 static struct fal_agent_most asked;
 static bool may_grow;
 
@@ -125,7 +125,7 @@ begin(void **state)
 	return begin_as((struct fal_agent_conf){ 0 });
 }
 
-/* Others make the sums. */
+/* A group server's agent: others make the sums. */
 static int
 begin_outer(void **state)
 {
@@ -133,7 +133,7 @@ begin_outer(void **state)
 	return begin_as((struct fal_agent_conf){ .outer = true });
 }
 
-/* A channel that takes nothing at first, and one block at a time then. */
+/* A channel that takes nothing at first, then one block at a time. */
 static int
 begin_slow(void **state)
 {
@@ -143,7 +143,7 @@ begin_slow(void **state)
 	return err;
 }
 
-/* Such a one, and sums for a contribution and a task. */
+/* The same, with sums for one contribution and one task. */
 static int
 begin_few(void **state)
 {
@@ -163,7 +163,7 @@ end(void **state)
 	return 0;
 }
 
-/* The next message that was sent, which must be a `type`. */
+/* Returns the next sent message, which must be a `type`. */
 static const struct fal_msg *
 next(uint16_t type)
 {
@@ -182,8 +182,8 @@ nothing_sent(void)
 		fail_msg("%s was sent", fal_msg_name(sent[seen].m.type));
 }
 
-/* Whatever is closed, and whose claims are answered, has a ticket, or counts for nothing.
- */
+/* Sends a ticket for each closed contribution whose claims are answered, unless nothing
+ * of it counts. */
 static void
 settle(void)
 {
@@ -222,7 +222,7 @@ tell(const struct fal_msg *m)
 	return err;
 }
 
-/* For the VERSION of this number in the session. */
+/* A PUBLISHED for the VERSION of this number in the session. */
 static void
 published_for(uint32_t order, uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
 {
@@ -235,14 +235,14 @@ published_for(uint32_t order, uint64_t v, uint32_t shard, uint32_t first, uint32
 	check(tell(&m), 0, "PUBLISHED");
 }
 
-/* For one that has come. */
+/* A PUBLISHED for an announced version. */
 static void
 published(uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
 {
 	published_for(1, v, shard, first, blocks);
 }
 
-/* By the map of this epoch two shards have the blocks, the first so many of them. */
+/* Sends the map of this epoch: two shards, the first with `first` blocks. */
 static void
 map(uint32_t epoch, uint32_t shard, uint32_t blocks, uint32_t other)
 {
@@ -272,7 +272,7 @@ announce(uint64_t v, uint64_t oldest, bool keep)
 	published(v, 1, 0, BLOCKS);
 }
 
-/* Its first value is its number. */
+/* The first value of a version is its number. */
 static void
 model(uint64_t v)
 {
@@ -288,7 +288,7 @@ model(uint64_t v)
 	fal_buf_free(&out);
 }
 
-/* Nothing older is needed. */
+/* Sends a version; no older one is needed. */
 static void
 version(uint64_t v, bool keep)
 {
@@ -397,7 +397,7 @@ leave(const char *why)
 	pump();
 }
 
-/* Expects the PUSH of a contribution whose every value is `value`. */
+/* Expects the PUSH of a contribution in which every value is `value`. */
 static void
 expect_push(uint32_t seq, uint32_t tasks, int64_t value)
 {
@@ -449,7 +449,7 @@ claim_before_add(void **state)
 	verdict(0, 1, 1, true);
 	expect_push(1, 2, 1 + 2);
 	nothing_sent();
-	verdict(0, 1, 1, true); /* again: there is no such claim any more */
+	verdict(0, 1, 1, true); /* again: the claim is gone */
 	nothing_sent();
 }
 
@@ -468,7 +468,7 @@ a_lost_verdict_drops(void **state)
 	nothing_sent();
 	verdict(0, 1, 1, false);
 	expect_push(1, 1, 3);
-	/* Nothing won: nothing pushed. */
+	/* Nothing won, so nothing is pushed. */
 	grant(0, 3, 1, none);
 	finish(0);
 	expect_claim(3, 2);
@@ -476,7 +476,7 @@ a_lost_verdict_drops(void **state)
 	nothing_sent();
 }
 
-/* Tasks of kind check are run on their version and answered, and go into nothing. */
+/* Tasks of kind check run on their version and are answered, and join no contribution. */
 static void
 checks_are_answered(void **state)
 {
@@ -502,7 +502,7 @@ checks_are_answered(void **state)
 	check(cancelled[2], 1, "the third is not wanted any more");
 	finish(2);
 	nothing_sent();
-	/* The same task may be wanted for good now. */
+	/* The same task may be granted as a gradient, too. */
 	check(grant(4, 6, 1, none), 0, "GRANT");
 	finish(0);
 	expect_claim(6, 1);
@@ -510,8 +510,8 @@ checks_are_answered(void **state)
 	expect_push(1, 1, 7);
 }
 
-/* Whoever is a witness of a task may be given it for good, too, and either is revoked
- * alone; so it is whichever comes first. */
+/* A witness of a task may get the same task as a gradient, in either order, and each is
+ * revoked alone. */
 static void
 checks_are_tasks_of_their_own(void **state)
 {
@@ -585,7 +585,7 @@ revoke_and_cancel(void **state)
 	expect_claim(6, 1);
 	verdict(0, 6, 1, true);
 	expect_push(1, 1, 7);
-	/* What was revoked may be granted again. */
+	/* A revoked task may be granted again. */
 	grant(0, 4, 1, none);
 	check(busy[0], 1, "runs");
 	revoke(0, 4, 1);
@@ -633,8 +633,8 @@ fills_are_contributions_of_their_own(void **state)
 	expect_push(2, 1, 1);
 }
 
-/* Where there may be three halves of sums, a second contribution begins when the first
- * one has left. */
+/* With a limit of three halves of sums, a second contribution begins when the first one
+ * has left. */
 static void
 a_fill_waits_for_a_sum(void **state)
 {
@@ -668,7 +668,7 @@ a_fill_waits_for_a_sum(void **state)
 	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 }
 
-/* One block of a version comes: `n` values. */
+/* Sends one block of a version: `n` values. */
 static void
 model_block(uint64_t v, uint32_t block, const float *values, size_t n, const int8_t *exps)
 {
@@ -681,7 +681,7 @@ model_block(uint64_t v, uint32_t block, const float *values, size_t n, const int
 	fal_buf_free(&out);
 }
 
-/* Version 0 is here, all of it. */
+/* Sends all of version 0. */
 static void
 whole_version(size_t n, const float *values, const int8_t *exps)
 {
@@ -692,8 +692,8 @@ whole_version(size_t n, const float *values, const int8_t *exps)
 		model_block(0, b, values, fal_block_len(n, b), exps);
 }
 
-/* Small results may all wait for their verdicts, those of a clock of the shipped jobs: a
- * link with latency costs a clock one round trip, and not one for each few tasks. */
+/* All small results of a clock of the shipped jobs may wait for their verdicts: a link
+ * with latency costs a clock one round trip, not one for every few tasks. */
 static void
 small_results_wait(void **state)
 {
@@ -725,14 +725,14 @@ small_results_wait(void **state)
 	free(values);
 }
 
-/* A lane goes on beside one result that waits, however large results are, as verdicts
- * take as long as the link: in the sums that the worker said that it needs. */
+/* A lane goes on beside one result without a verdict, however large results are, as
+ * verdicts take as long as the link: within the sums that the worker has announced. */
 static void
 a_large_result_waits(void **state)
 {
 	(void)state;
 	struct fal_rng r = fal_rng_init(drawn_seed(38), 7, 0);
-	const uint32_t blocks = 514 + fal_rng_below(&r, 20); /* what is small may wait */
+	const uint32_t blocks = 514 + fal_rng_below(&r, 20); /* small results may wait */
 	const uint32_t tasks = 3 + fal_rng_below(&r, 5);
 	const size_t n = (size_t)blocks * FAL_BLOCK - fal_rng_below(&r, FAL_BLOCK);
 	const struct fal_rule rule = { .scheme = FAL_EPSP };
@@ -772,7 +772,7 @@ a_large_result_waits(void **state)
 }
 
 /* A task that may begin beside another contribution only if it is alone in its own stays
- * so, whatever comes after it. */
+ * alone, whatever task follows. */
 static void
 alone_where_sums_are_few(void **state)
 {
@@ -799,7 +799,7 @@ alone_where_sums_are_few(void **state)
 	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 }
 
-/* Tasks of three versions are granted to who has room for two. */
+/* Tasks of three versions are granted to a worker with room for two. */
 static void
 more_versions_are_asked_for(void **state)
 {
@@ -842,8 +842,8 @@ more_versions_are_denied(void **state)
 	check(asked.versions, 0, "versions that were asked for, once more");
 }
 
-/* Where a lane stands still as a result waits for its verdict, more sums are asked for;
- * local steps are, when they come. */
+/* If a lane stands still because a result waits for its verdict, the worker asks for more
+ * sums; and for local steps when their GRANT comes. */
 static void
 more_of_other_rules_is_asked_for(void **state)
 {
@@ -871,7 +871,7 @@ more_of_other_rules_is_asked_for(void **state)
 	check(busy[0] + busy[1] + busy[2], 0, "lanes at local steps");
 }
 
-/* Two rounds at once, each on its version, whatever comes first. */
+/* Two rounds at once, each on its version, in either order. */
 static void
 rounds_on_their_versions(void **state)
 {
@@ -891,7 +891,7 @@ rounds_on_their_versions(void **state)
 	check((int64_t)run[0].params[0], 0, "version of round 7");
 	check((int64_t)run[2].round, 8, "round");
 	check((int64_t)run[2].params[0], 1, "version of round 8");
-	/* An older round goes before what waits already. */
+	/* An older round goes before queued tasks. */
 	grant_on(9, 1, 5, 1, none);
 	grant_on(7, 0, 9, 1, none);
 	finish(2);
@@ -922,7 +922,7 @@ rounds_on_their_versions(void **state)
 	nothing_sent();
 }
 
-/* Versions below the oldest go, but for those that a queued task names. */
+/* Versions below the oldest are dropped, except those that a queued task needs. */
 static void
 oldest_version(void **state)
 {
@@ -950,7 +950,7 @@ oldest_version(void **state)
 	expect_claim(1, 2);
 	expect_claim(3, 3);
 	revoke(3, 2, 1);
-	/* A version that was left out for a newer one is not waited for. */
+	/* The worker does not wait for a version that was skipped for a newer one. */
 	announce(5, 4, false);
 	version(6, false);
 	now += 10;
@@ -959,8 +959,8 @@ oldest_version(void **state)
 	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
 }
 
-/* Versions of another line than the oldest go, whatever their numbers; those that are
- * coming are not left out for a newer one of another line. */
+/* Versions of another branch than the oldest are dropped, whatever their numbers; coming
+ * ones are not skipped for a newer version of another branch. */
 static void
 versions_of_lines(void **state)
 {
@@ -969,19 +969,20 @@ versions_of_lines(void **state)
 	set_lanes(1);
 	version(3, false);
 	version(a, false);
-	grant_on(1, 3, 0, 1, none); /* too late: only versions of line 2 are wanted */
+	grant_on(1, 3, 0, 1, none); /* too late: only versions of branch 2 are needed */
 	check(busy[0], 0, "a task without its version runs");
 	revoke(1, 0, 1);
 	grant_on(2, a, 1, 1, none);
 	check((int64_t)run[0].round, 2, "on the line");
-	announce(b, b, false); /* to a line of lower numbers */
+	announce(b, b, false); /* to a branch of lower numbers */
 	announce(4, b, true);  /* to be evaluated */
 	model(b);
 	model(4);
 	grant_on(3, b, 2, 1, none);
 	finish(0);
 	check((int64_t)run[0].round, 3, "on the other line");
-	/* Back to the model, whose version 4 has gone; what a task names still comes. */
+	/* Back to the model, whose version 4 is dropped; a version that a task needs
+	 * still comes. */
 	announce(b + 1, b + 1, false);
 	announce(b + 2, b + 1, false);
 	grant_on(4, b + 1, 3, 1, none);
@@ -1003,7 +1004,7 @@ versions_of_lines(void **state)
 	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
 }
 
-/* The exponents of a PUSH are those of the version that its round was computed on. */
+/* A PUSH has the exponents of the version on which its round computes. */
 static void
 exponents_of_the_round(void **state)
 {
@@ -1038,8 +1039,8 @@ exponents_of_the_round(void **state)
 	fal_buf_free(&out);
 }
 
-/* A late task is computed on one version by the exponents of the one before, with an
- * early one in one contribution; when both versions are here. */
+/* A late task computes on one version with the exponents of the version before, and joins
+ * a contribution with an early task, once both versions are here. */
 static void
 late_tasks(void **state)
 {
@@ -1147,7 +1148,7 @@ leave_in_order(void **state)
 	nothing_sent();
 }
 
-/* One block of a contribution, which goes out as the channel takes it. */
+/* Expects one block of a contribution, which leaves as the channel takes it. */
 static void
 expect_block(uint64_t round, uint32_t seq, uint32_t block, int64_t value)
 {
@@ -1171,7 +1172,7 @@ make_room(uint32_t messages)
 	pump();
 }
 
-/* A task of a round by itself is claimed, and won. */
+/* Claims and wins a task of a round of its own. */
 static void
 contribute(uint64_t round, uint32_t task, uint32_t seq)
 {
@@ -1181,7 +1182,7 @@ contribute(uint64_t round, uint32_t task, uint32_t seq)
 	verdict(round, task, seq, true);
 }
 
-/* Contributions stay as they are, one behind the other, while lanes go on. */
+/* Contributions leave one behind the other, unchanged, while lanes go on. */
 static void
 pushes_as_there_is_room(void **state)
 {
@@ -1191,7 +1192,7 @@ pushes_as_there_is_room(void **state)
 	contribute(2, 7, 2);
 	nothing_sent();
 	now += 10;
-	fal_agent_flushed(agent, now); /* not what is still to come */
+	fal_agent_flushed(agent, now); /* not a later one */
 	now += 10;
 	make_room(1);
 	expect_block(1, 1, 0, 5);
@@ -1213,7 +1214,7 @@ pushes_as_there_is_room(void **state)
 	check((int64_t)next(FAL_MSG_WORKED)->worked.push, 20, "push");
 }
 
-/* The rest of it is not sent; those behind it are, from their beginning. */
+/* The rest of a fenced push is not sent; later pushes are, from their first block. */
 static void
 fence_in_the_middle_of_a_push(void **state)
 {
@@ -1295,11 +1296,11 @@ worked_adds_up(void **state)
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	m.version.version = 1;
 	check(tell(&m), 0, "VERSION");
-	now += 7000; /* waits: others' contributions to it are not in */
+	now += 7000; /* waits: the version lacks others' contributions */
 	published(1, 1, 0, BLOCKS);
 	now += 50000; /* pulls */
 	half(1, 1);
-	now += 600; /* waits: the first block comes last where the rest is made first */
+	now += 600; /* waits: the shard made the other blocks first */
 	fal_agent_late(agent, 9);
 	half(1, 0);
 	nothing_sent();
@@ -1319,7 +1320,7 @@ worked_adds_up(void **state)
 			w->worked.wait),
 	      (int64_t)(now - 1000), "all of it");
 	fal_agent_late(agent, 3);
-	fal_agent_late(agent, -8); /* and what was reported, too, is made good */
+	fal_agent_late(agent, -8); /* the reported lateness is made up for, too */
 	check(tell(&m), 0, "ACCOUNT");
 	w = next(FAL_MSG_WORKED);
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
@@ -1341,8 +1342,8 @@ waits(struct fal_shard_wait w[static 4])
 	check(fal_shard_wait_get(&is->worked.waits, 4, UINT64_MAX, w), 0, "rows");
 }
 
-/* Whoever comes last is waited for, from when the first one has begun, and only while
- * there is nothing else to do. */
+/* The worker waits for the last shard from the time when the first one has begun, and
+ * only while it has nothing else to do. */
 static void
 shards_that_are_waited_for(void **state)
 {
@@ -1362,11 +1363,11 @@ shards_that_are_waited_for(void **state)
 	check(w[3].parts, 1, "parts of shard 4");
 	m.version.version = 2;
 	check(tell(&m), 0, "VERSION");
-	now += 10000; /* nobody has begun */
+	now += 10000; /* no shard has begun */
 	published_for(2, 2, 2, 0, 1);
-	now += 400; /* both owe */
+	now += 400; /* both are unfinished */
 	half(2, 0);
-	now += 3000; /* one does */
+	now += 3000; /* one is unfinished */
 	grant_on(1, 1, 0, 1, none);
 	now += 70000; /* computes */
 	finish(0);
@@ -1404,7 +1405,7 @@ evaluation(void **state)
 	check(e->evaluated.right, 1, "right");
 	version(1, false);
 	check(cancelled[0], 0, "evaluation outlives a new version");
-	check(tell(&m), 0, "EVAL"); /* of the kept one, again */
+	check(tell(&m), 0, "EVAL"); /* of the kept version, again */
 	grant(1, 0, 1, none);
 	finish(0);
 	next(FAL_MSG_EVALUATED);
@@ -1413,14 +1414,14 @@ evaluation(void **state)
 	expect_claim(0, 1);
 	check(run[0].eval, 1, "then evaluation");
 	check((int64_t)run[0].params[0], 0, "on the kept version");
-	m.eval.version = 3; /* never sent: what is queued for the old one is dropped */
+	m.eval.version = 3; /* never sent: tasks queued for the old version are dropped */
 	check(tell(&m), 0, "EVAL");
 	finish(0);
 	next(FAL_MSG_EVALUATED);
 	check(busy[0], 0, "runs");
 }
 
-/* What is closed stays so, though another task of the round comes. */
+/* A closed contribution stays closed, though another task of the round comes. */
 static void
 evaluation_before_a_push(void **state)
 {
@@ -1506,8 +1507,8 @@ malformed_models(void **state)
 	check(tell(&m), 0, "MODEL of a version that is not coming");
 }
 
-/* One block of a version, as its shard sends it; its first value is the version's number.
- */
+/* Sends one block of a version, as its shard does; its first value is the version's
+ * number. */
 static void
 part(uint64_t v, uint32_t block)
 {
@@ -1524,7 +1525,7 @@ part(uint64_t v, uint32_t block)
 	fal_buf_free(&out);
 }
 
-/* Where the values of a block of version v may go; NULL: nowhere. */
+/* The place for the values of a block of version v; NULL: none. */
 static float *
 place_for(uint64_t v, uint32_t block)
 {
@@ -1537,7 +1538,8 @@ place_for(uint64_t v, uint32_t block)
 	return to;
 }
 
-/* The block's message, whose values are there already, but for `more` bytes of them. */
+/* Sends the block's message, whose values are at their place already, except `more`
+ * bytes. */
 static int
 placed(uint64_t v, uint32_t block, size_t more)
 {
@@ -1551,9 +1553,9 @@ placed(uint64_t v, uint32_t block, size_t more)
 	return tell(&m);
 }
 
-/* Values may be put where they belong before they are believed: a place is given for what
- * is not here yet, once its version has begun to come, and what stands there counts when
- * its own message has come. */
+/* Values may be put at their place before they are authenticated: a missing block of a
+ * version that has begun to come has a place, and its content counts when its message has
+ * come. */
 static void
 values_are_placed(void **state)
 {
@@ -1570,7 +1572,7 @@ values_are_placed(void **state)
 	assert_null(place_for(0, 0)); /* there is no memory yet */
 	part(0, 0);
 	assert_null(place_for(0, 0)); /* it is here */
-	assert_null(place_for(1, 1)); /* of nothing that comes */
+	assert_null(place_for(1, 1)); /* no such version comes */
 	check(placed(0, 1, 0), FAL_EFORMAT, "nobody was given the place");
 	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
 		for (uint32_t k = 0; k < 3; k++)
@@ -1580,7 +1582,7 @@ values_are_placed(void **state)
 	for (size_t n = FAL_MODEL_HEAD; n < FAL_MODEL_HEAD + last + 9; n++)
 		check(fal_agent_place(agent, &at, n, &head) != NULL,
 		      n == FAL_MODEL_HEAD + 1 + last, "of so many bytes");
-	/* Each is answered by its own message, the next one; else it is over. */
+	/* The next message must be the one for the place, or the place is void. */
 	assert_non_null(place_for(0, 1));
 	check(placed(0, 0, 0), FAL_EFORMAT, "for another block");
 	check(placed(0, 1, 0), FAL_EFORMAT, "it was over");
@@ -1591,7 +1593,7 @@ values_are_placed(void **state)
 	assert_non_null(place_for(0, 1));
 	assert_null(place_for(0, 0));
 	check(placed(0, 1, 0), FAL_EFORMAT, "none for the last one");
-	/* What was never said to be good stands there, and does not count. */
+	/* Unauthenticated values at a place do not count. */
 	to = place_for(0, 1);
 	assert_non_null(to);
 	to[0] = 666;
@@ -1610,15 +1612,15 @@ values_are_placed(void **state)
 	assert_null(place_for(0, 1)); /* a lane reads it */
 }
 
-/* A version is there when all shards' ranges are, in whatever order coordinator and
- * shards speak; what is here when a part is published again stays. */
+/* A version is here when all shards' parts are, in any order of coordinator and shards;
+ * blocks stay when a part is published again. */
 static void
 parts_of_a_version(void **state)
 {
 	(void)state;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	map(0, 1, 1, 2);
-	published_for(1, 0, 2, 1, 1); /* before the coordinator has said so */
+	published_for(1, 0, 2, 1, 1); /* before VERSION */
 	part(0, 1);
 	check(tell(&m), 0, "VERSION");
 	grant(0, 0, 1, none);
@@ -1640,7 +1642,7 @@ parts_of_a_version(void **state)
 	expect_block(0, 1, 0, 1);
 	expect_block(0, 1, 1, 1);
 	nothing_sent();
-	/* What is too old is not waited for. */
+	/* The worker does not wait for versions that are too old. */
 	version(4, false);
 	published(3, 1, 0, 1);
 	now += 10;
@@ -1655,8 +1657,8 @@ parts_of_a_version(void **state)
 	expect_push(2, 1, 1);
 }
 
-/* What the coordinator will say of a version is not known before it does: one of another
- * line waits for it, and what is here stays for it. */
+/* A shard may publish a version before its VERSION: a version of another branch waits for
+ * that, and its blocks stay. */
 static void
 published_before_version(void **state)
 {
@@ -1665,7 +1667,7 @@ published_before_version(void **state)
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	version(4, false); /* the first one */
 	published_for(2, line, 1, 0, BLOCKS);
-	published_for(3, 4, 1, 0, BLOCKS); /* again, behind the line */
+	published_for(3, 4, 1, 0, BLOCKS); /* again, after the branch */
 	model(line);
 	check(fal_agent_has(agent, line), 1, "the line");
 	m.version.version = m.version.oldest = line;
@@ -1677,7 +1679,7 @@ published_before_version(void **state)
 	check(fal_agent_has(agent, line), 0, "the line, which is over");
 	grant_on(0, 4, 0, 1, none);
 	check(busy[0], 1, "runs");
-	/* What was told and forgotten is not waited for. */
+	/* The worker does not wait for a version that was announced and dropped. */
 	published_for(2, line, 1, 0, BLOCKS);
 	now += 10;
 	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
@@ -1701,7 +1703,7 @@ ranges_that_are_none(void **state)
 	}
 }
 
-/* Tasks of round 0 that are claimed already, of a contribution of so many. */
+/* Grants preclaimed tasks of round 0, of a contribution of `of` tasks. */
 static int
 granted(uint32_t first, uint32_t count, uint32_t of, uint32_t seq)
 {
@@ -1724,7 +1726,7 @@ ticket(uint32_t seq, uint32_t tasks)
 	return tell(&m);
 }
 
-/* With their ticket. */
+/* The same, with their ticket. */
 static int
 preclaimed(uint32_t first, uint32_t count, uint32_t seq)
 {
@@ -1732,7 +1734,7 @@ preclaimed(uint32_t first, uint32_t count, uint32_t seq)
 	return err < 0 ? err : ticket(seq, count);
 }
 
-/* What is claimed already is added at once, and pushed when its last task is done. */
+/* Results of preclaimed tasks are added at once, and pushed after the last one. */
 static void
 claimed_ahead(void **state)
 {
@@ -1771,14 +1773,14 @@ claimed_ahead(void **state)
 	finish(1);
 	expect_claim(6, both);
 	expect_push(both, 3, 1 + 6 + 7);
-	/* A REVOKE of a task of one grant calls off the other grant's, too. */
+	/* A REVOKE of a task of one grant cancels those of the other grant, too. */
 	check(granted(0, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
 	check(granted(5, 1, 2, FAL_PRECLAIMED | 5), 0, "GRANT");
 	revoke(0, 5, 1);
 	check(cancelled[0], 1, "the other one's task");
 	finish(0);
 	nothing_sent();
-	/* Whoever leaves pushes what is whole. */
+	/* A leaving worker pushes complete contributions. */
 	check(preclaimed(0, 2, FAL_PRECLAIMED | 3), 0, "GRANT");
 	finish(0);
 	expect_claim(0, FAL_PRECLAIMED | 3);
@@ -1787,8 +1789,8 @@ claimed_ahead(void **state)
 	next(FAL_MSG_LEAVE);
 }
 
-/* Tasks that others make the sums of are one contribution, those that come when it is
- * closed one more; what loses its claim is in none. */
+/* Tasks with sums by others form one contribution, later ones another after its close; a
+ * task whose claim lost is in neither. */
 static void
 others_make_the_sums(void **state)
 {
@@ -1821,7 +1823,7 @@ others_make_the_sums(void **state)
 	verdict(0, 3, 2, true);
 	expect_push(2, 2, 4 + 9);
 	nothing_sent();
-	/* Of what they bring nothing stays but one to add to, and the version. */
+	/* Only one sum, to add to, and the version stay in memory. */
 	check((int64_t)fal_agent_holds(agent) <= 2 + 1, 1, "halves");
 	for (uint32_t seq = 3; seq < 9; seq++) {
 		grant(0, 3, 2, none);
@@ -1837,7 +1839,7 @@ others_make_the_sums(void **state)
 	}
 }
 
-/* Nothing comes of it when it is fenced, or one of its tasks is taken back. */
+/* A preclaimed contribution that is fenced, or loses a task, is not pushed. */
 static void
 claimed_ahead_in_vain(void **state)
 {
@@ -1863,7 +1865,7 @@ claimed_ahead_in_vain(void **state)
 	}
 }
 
-/* A contribution is closed once; what would have followed may be gone. */
+/* A contribution is closed once, though the tasks that would have followed are gone. */
 static void
 closed_by_a_seal(void **state)
 {
@@ -1888,7 +1890,7 @@ closed_by_a_seal(void **state)
 	expect_push(2, 1, 3);
 }
 
-/* A ticket for what is open, or for another number of tasks. */
+/* A ticket for an open contribution, or for another number of tasks, is refused. */
 static void
 tickets_that_do_not_fit(void **state)
 {
@@ -1923,7 +1925,8 @@ nonsense_is_refused(void **state)
 	m = (struct fal_msg){ .type = FAL_MSG_CLAIM };
 	check(tell(&m), FAL_ESTATE, "a worker's message");
 	check(grant(0, 0, UINT32_MAX, none), FAL_ELIMIT, "all tasks there are");
-	/* Each of so many is looked at once: else it were hours. */
+	/* Each of so many tasks is looked at once: otherwise the test would take hours.
+	 */
 	check(grant(0, 0, 1 << 18, none), 0, "a quarter of what there may be");
 	check(grant(0, 9, 1 << 18, none), 0, "nearly the same");
 	check(grant(0, 0, 1 << 18, none), 0, "the same again");

@@ -1,5 +1,5 @@
-/* Exact sums: the fast code against its naive twins, the law that order and grouping do
- * not matter, the record's layout, and what a stranger's record may not do. */
+/* Exact sums: the fast code against its naive twins; order and grouping do not matter;
+ * the record's layout; and the limits of a stranger's record. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "wire/bfp.h"
@@ -74,7 +74,7 @@ random_floats(struct fal_rng *r, float *g, size_t n, int e, int below, int above
 
 /* ---- quantising ---------------------------------------------------------------- */
 
-/* What leaves a block of the one is, to the bit, what leaves that of the other. */
+/* Both sums give the same bits of a block. */
 static void
 same_out(const struct fal_sum *got, const struct fal_sum *want, uint32_t b, int8_t e)
 {
@@ -105,8 +105,8 @@ same_out(const struct fal_sum *got, const struct fal_sum *want, uint32_t b, int8
 	fal_buf_free(&packed[1]);
 }
 
-/* A task's sum is floats within, its twin is integers: of neither can it be told,
- * wherever they go and whatever comes to them, `more`. */
+/* A task's sum holds floats, its twin integers: no use, with or without an addition of
+ * `more`, shows which is which. */
 static void
 same_use(struct fal_sum *fast, struct fal_sum *naive, const struct fal_sum *more,
 	 const int8_t *exps)
@@ -204,7 +204,7 @@ quantise_equals_naive(void **state)
 		}
 		check_quantise(g, n, exps);
 	}
-	/* Any bits at all: mostly refused, by the same block. */
+	/* Random bits: mostly refused, because of the same block. */
 	for (int round = 0; round < 60; round++) {
 		const int8_t exps[4] = { 96, 97, 98, 99 };
 		for (size_t i = 0; i < n; i++)
@@ -250,7 +250,7 @@ quantise_edges(void **state)
 			n = with_neighbours(g, n, ldexp(quantum, k), limit);
 		const int8_t exps = (int8_t)e;
 		check_quantise(g, n, &exps);
-		/* One by one as well, so that each is the largest of its block. */
+		/* One by one, too, so that each is the largest of its block. */
 		for (size_t i = 0; i < n; i++)
 			check_quantise(g + i, 1, &exps);
 	}
@@ -279,7 +279,7 @@ quantise_known(void **state)
 		{ 0x1p8f, 0, (int64_t)1 << 31, 8 }, /* leaves int32 */
 		{ -0x1p8f, 0, -((int64_t)1 << 31), 8 },
 		{ 0x1.fffffep31f, 0, 0xffffffp31, 32 }, /* the last below 2^(e+32) */
-		{ 0x1p32f, 0, 0xffffffp31, 32 },        /* without room */
+		{ 0x1p32f, 0, 0xffffffp31, 32 },        /* no room */
 		{ -0x1p33f, 0, -0xffffffp31, 33 },
 		{ 0x1p127f, -100, 0xffffffp31, 100 },
 		{ 0x1p-149f, -100, 0, -100 },
@@ -324,7 +324,7 @@ nonfinite(void **state)
 
 enum { TASKS = 12 };
 
-/* dst += src by way of records. */
+/* dst += src, by records. */
 static void
 add_packed(struct fal_sum *dst, const struct fal_sum *src, const int8_t *exps)
 {
@@ -342,8 +342,7 @@ add_packed(struct fal_sum *dst, const struct fal_sum *src, const int8_t *exps)
 	fal_buf_free(&buf);
 }
 
-/* The tasks' sum by a random tree: two of the sums at hand become one, until one is left.
- */
+/* Adds the tasks' sums by a random tree: two of them become one, until one is left. */
 static struct fal_sum *
 sum_somehow(struct fal_rng *r, const float *g, size_t n, const int8_t *exps)
 {
@@ -378,7 +377,7 @@ order_does_not_matter(void **state)
 	for (int round = 0; round < 12; round++) {
 		const int8_t exps[2] = { (int8_t)(round - 12), (int8_t)(2 * round) };
 		for (uint32_t t = 0; t < TASKS; t++) {
-			/* Some tasks escape, some blocks are zero. */
+			/* Some tasks need int64, some blocks are zero. */
 			int above = round % 4 == 0 ? (int)fal_rng_below(&r, 32) - 1 : 6;
 			random_floats(&r, g + t * n, n, exps[t % 2], 30, above);
 			if (t % 5 == 0)
@@ -436,7 +435,7 @@ escape_when_needed(void **state)
 		same(fal_sum_add(sum, one), 0, "add", 1);
 		same(fal_sum_get(sum, 0), INT32_MAX + (int64_t)k, "beyond", 0);
 	}
-	/* After clearing, the block is small again and holds nothing of before. */
+	/* After clearing, the block is int32 again, without old values. */
 	fal_sum_clear(sum);
 	same(fal_sum_get(sum, 0), 0, "cleared", 0);
 	same(fal_sum_needed(sum, 0), FAL_EXP_NONE, "cleared needed", 0);
@@ -506,7 +505,7 @@ checksum_is_linear(void **state)
 
 /* ---- records ------------------------------------------------------------------- */
 
-/* The record of `values` bit by bit, as the header describes it. */
+/* Packs `values` bit by bit, as the header describes. */
 static void
 pack_naive(const int64_t *values, uint32_t len, unsigned width, int64_t base,
 	   struct fal_buf *out)
@@ -536,7 +535,8 @@ pack_naive(const int64_t *values, uint32_t len, unsigned width, int64_t base,
 	}
 }
 
-/* Values whose least is `base` and whose greatest needs exactly `width` bits above it. */
+/* Makes values with the least value `base`, whose greatest needs exactly `width` bits
+ * above it. */
 static int64_t
 some_values(struct fal_rng *r, int64_t *values, uint32_t len, unsigned width)
 {
@@ -577,14 +577,14 @@ check_record(struct fal_rng *rng, uint32_t len, unsigned width)
 		same(fal_sum_get(s, i), values[i], "unpacking", i);
 	}
 	same(fal_sum_needed(s, 0), -3, "needed", 0);
-	if (len > 1) { /* the fewest bits: the same bytes come out */
+	if (len > 1) { /* the fewest bits: packing again gives the same bytes */
 		fal_put_u8(&got, 0);
 		same(fal_sum_pack(s, 0, -12, &got), 0, "pack", width);
 		same((int64_t)got.n, (int64_t)want.n, "bytes, width", width);
 		for (size_t i = 0; i < want.n; i++)
 			same(got.p[i], want.p[i], "byte", i);
 	}
-	/* Upon what is there already. */
+	/* Added to present values. */
 	if (width < 62) {
 		same(fal_sum_add_rec(s, &rec), 0, "add again", width);
 		for (uint32_t i = 0; i < len; i++)
@@ -680,7 +680,7 @@ hostile_fields(void **state)
 	fal_buf_free(&buf);
 }
 
-/* Values up to the limit are taken, one beyond is not, whatever the width says. */
+/* Values up to the limit are accepted, a larger value is not, whatever the width says. */
 static void
 hostile_values(void **state)
 {
@@ -705,7 +705,7 @@ hostile_values(void **state)
 	}
 }
 
-/* A record with any one bit flipped is refused, or is within what was promised. */
+/* A record with a flipped bit is refused, or is within the promised limits. */
 static void
 mutations(void **state)
 {
@@ -803,7 +803,7 @@ mean_at_the_edges(void **state)
 	}
 }
 
-/* One value, as falcon-protocol(7) has it. */
+/* Rounds one value, as falcon-protocol(7) says. */
 static float
 dithered(float g, int e, uint64_t seed, uint32_t block, uint32_t i)
 {
@@ -848,7 +848,7 @@ dither_equals_naive(void **state)
 	free(v);
 }
 
-/* Of many tasks the mean is the value, and each is one of its two neighbours. */
+/* The mean of many tasks is the value, and each task gives one of its two neighbours. */
 static void
 dither_has_no_bias(void **state)
 {
@@ -873,7 +873,7 @@ dither_has_no_bias(void **state)
 		assert_true(fabs(sum[i] / SEEDS) < 6 * 0.5 * quantum / sqrt(SEEDS));
 }
 
-/* What was rounded so is quantised without another rounding, in so many bits. */
+/* Rounded values are quantised without another rounding, in that number of bits. */
 static void
 few_bits(void **state)
 {
@@ -971,7 +971,7 @@ room_of_a_clock(void **state)
 	assert_true(isinf(fal_bfp_most(FAL_EXP_MAX, FAL_BFP_ROOM)));
 }
 
-/* Whatever was quantised passes, alone and summed up, in any range. */
+/* Honest records pass, of one task and of several, in any range. */
 static void
 honest_records(void **state)
 {
@@ -1012,7 +1012,7 @@ honest_records(void **state)
 	fal_buf_free(&bytes);
 }
 
-/* Largest value, exponent, needed, tasks: what that is. */
+/* Largest value, exponent, needed, tasks: the verdict. */
 static void
 dishonest_records(void **state)
 {
@@ -1039,7 +1039,7 @@ dishonest_records(void **state)
 		{ most - 1, -12, 20, 1, 0 },
 		{ 0, -12, 20, 2, 0 },
 		{ 0, -12, 20, 1, FAL_EINVAL },
-		/* one task: half a quantum is 0, what is more is not */
+		/* one task: half a quantum becomes 0, more does not */
 		{ 0, 0, -24, 1, 0 },
 		{ 0, 0, -23, 1, FAL_EINVAL },
 		{ 0, 0, FAL_EXP_MIN, 1, 0 },
@@ -1057,10 +1057,11 @@ dishonest_records(void **state)
 		{ 5, 0, -21, 1, FAL_EINVAL },
 		{ 5, 0, -20, 1, 0 },
 		{ 5, 0, -19, 1, FAL_EINVAL },
-		/* several: too low shows, but for thrice */
+		/* several tasks: a `needed` that is too low shows, except within thrice
+		 */
 		{ 100, 0, -20, 4, FAL_EINVAL },
 		{ 63, 0, -20, 4, 0 },
-		/* at the end of exponents nothing is known of the other side */
+		/* at the ends of exponents one side is not checked */
 		{ 0, -80, FAL_EXP_MIN, 1, 0 },
 		{ 1 << 30, 99, FAL_EXP_MAX, 1, 0 },
 		{ 1 << 22, 99, FAL_EXP_MAX, 1, FAL_EINVAL },

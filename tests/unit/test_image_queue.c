@@ -19,8 +19,9 @@ add(struct image_queue *q, enum fal_fetch what, float *borrowed, bool begun)
 	image_queue_add(q, &is);
 }
 
-/* What a piece borrows may be stepped, or freed, from then on: what has begun to leave
- * leaves as it was, other pieces do not leave; what was asked for does. */
+/* After an abort the memory that a piece borrows may change or be freed: a piece that has
+ * begun to leave leaves unchanged, other pieces do not leave, and a fetched image does.
+ */
 static void
 test_abort(void **state)
 {

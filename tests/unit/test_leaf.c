@@ -1,5 +1,5 @@
-/* Hashes of versions: known ones, made by Python's hashlib, and the same however the
- * model is cut. */
+/* Hashes of versions: known answers, by Python's hashlib, and equal hashes whatever the
+ * shards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,7 +73,7 @@ known(void **state)
 	}
 }
 
-/* Shards of any sizes make the same leaves; one bit more makes another hash. */
+/* Shards of any sizes make the same leaves; one changed bit makes another hash. */
 static void
 cut(void **state)
 {
@@ -105,7 +105,7 @@ cut(void **state)
 	}
 }
 
-/* However large the model is, what is hashed of it in each clock is bounded. */
+/* The bytes hashed in each clock are bounded, however large the model is. */
 static void
 every(void **state)
 {

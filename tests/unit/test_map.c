@@ -20,7 +20,7 @@ some(uint32_t least, uint32_t most)
 	return least + fal_rng_below(&rng, most - least + 1);
 }
 
-/* Of so many blocks, after some moves. */
+/* A random map of that many blocks, after some moves. */
 static struct fal_map
 draw(uint32_t *blocks)
 {
@@ -70,7 +70,7 @@ moves(void **state)
 		if (err < 0)
 			continue;
 		assert_int_equal(fal_map_busy(&map), busy & ~leave);
-		/* Who stays keeps all it has. */
+		/* A shard that stays keeps all its blocks. */
 		for (uint32_t i = 0; i < was.shards; i++) {
 			const struct fal_extent *a = &was.of[i], *b = &map.of[i];
 			if ((leave >> i & 1) == 0 && a->count > 0)
@@ -99,7 +99,7 @@ entering(void **state)
 			continue;
 		assert_int_equal(map.of[one].count, most / 2);
 		assert_int_equal(map.epoch, was.epoch + 1);
-		/* What entered leaves, and all is as it was. */
+		/* When the shard that entered leaves, the map is as before. */
 		if (map.of[one].first > 0) {
 			assert_int_equal(fal_map_drain(&map, UINT64_C(1) << one), FAL_OK);
 			is_a_map(&map, blocks);

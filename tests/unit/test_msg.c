@@ -1,4 +1,4 @@
-/* Messages: every type comes back as it went, and nothing else is accepted. */
+/* Messages: every type is written and read back, and nothing else is accepted. */
 #include "base/err.h"
 #include "base/rng.h"
 #include "wire/bfp.h"
@@ -13,11 +13,11 @@
 
 #include <cmocka.h>
 
-/* What is said of a contribution, and the MAC. */
+/* The fields of a ticket, and its MAC. */
 enum { TICKET = 8 + 5 * 4 + 8 + 4 + 2 + 32 };
 
-/* Every type, the bytes of its fields with empty strings and tails, how many of them are
- * strings, and whether a tail follows: from falcon-protocol(7), not from the table in
+/* Every type: the bytes of its fields with empty strings and tails, the number of
+ * strings, and whether a tail follows; from falcon-protocol(7), not from the table in
  * lib/wire. */
 static const struct {
 	uint16_t type;
@@ -85,7 +85,7 @@ static const struct {
 };
 enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 
-/* Where times stand that are ns. */
+/* The offsets of times in ns. */
 static const struct {
 	uint16_t type;
 	uint8_t at;
@@ -104,7 +104,7 @@ check(int64_t got, int64_t want, const char *type, const char *what)
 			 (long long)want);
 }
 
-/* Bytes of the fields before the strings, which stand together. */
+/* The bytes of the fields before the strings, which stand side by side. */
 static size_t
 strings_at(uint16_t type)
 {
@@ -122,8 +122,8 @@ strings_at(uint16_t type)
 	}
 }
 
-/* A message of type i whose fixed bytes are random; strings stay empty, so that their
- * lengths are: they stand where zeros are put. */
+/* Composes a message of type i with random fixed bytes.  Strings stay empty, so zeros are
+ * put in place of their lengths. */
 static void
 compose(size_t i, struct fal_rng *r, struct fal_buf *out)
 {
@@ -187,7 +187,7 @@ truncation_and_trailing_bytes(void **state)
 	fal_buf_free(&in);
 }
 
-/* A time of more than 2^58 ns is none. */
+/* A time of more than 2^58 ns is refused. */
 static void
 absurd_times(void **state)
 {
@@ -277,7 +277,7 @@ fields_by_name(void **state)
 	fal_buf_free(&out);
 }
 
-/* Every byte of a GRANT stands where falcon-protocol(7) says, the rate as its bits. */
+/* Every byte of a GRANT is at its place in falcon-protocol(7), the rate as its bits. */
 static void
 grant(void **state)
 {
@@ -341,7 +341,7 @@ strings(void **state)
 	out.p[HEAD + 8 + 2] = '\n';
 	check(fal_msg_get(out.p, out.n, &got), FAL_EFORMAT, "HELLO", "control character");
 	fal_buf_clear(&out);
-	/* A name as long as its place has no room for the NUL. */
+	/* A name as long as its field has no room for the NUL. */
 	fal_put_u16(&out, FAL_MSG_LEAVE);
 	fal_put_u16(&out, 0);
 	fal_put_u32(&out, 0);
@@ -413,7 +413,7 @@ model(void **state)
 	fal_buf_free(&out);
 }
 
-/* Messages of so many blocks have all of them, none of them too many. */
+/* The MODEL messages of `blocks` blocks have all of them, and none is too large. */
 static void
 models(void **state)
 {

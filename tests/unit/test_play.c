@@ -160,9 +160,9 @@ a_fraction_moves_tasks(void **state)
 	build(&c, 1, false);
 	for (size_t i = 0; i < c.machines; i++)
 		slow_at_times(&c.machine[i], i);
-	const struct fal_play enforced = play(&c, "epsp"), bsp = play(&c, "bsp");
+	const struct fal_simulation enforced = play(&c, "epsp"), bsp = play(&c, "bsp");
 	for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
-		const struct fal_play p = play(&c, rules[i]);
+		const struct fal_simulation p = play(&c, rules[i]);
 		print_message("%s: %.3f s, epsp %.3f s, bsp %.3f s\n", rules[i],
 			      p.seconds, enforced.seconds, bsp.seconds);
 		in_bounds(p.seconds, 0, 1.05 * enforced.seconds, rules[i]);

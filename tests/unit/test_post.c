@@ -1,5 +1,5 @@
-/* Orders, says and images as messages: each comes back as it went, in however many
- * pieces, and nothing else is accepted. */
+/* Orders, says and images as messages: each is read back as it was written, in any number
+ * of pieces, and nothing else is accepted. */
 #include "../drawn.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -189,7 +189,7 @@ says_come_back(void **state)
 			assert_string_equal(got.odd, s.odd);
 		fal_shard_say_free(&got);
 
-		/* Of other blocks, cut short, or with a byte more. */
+		/* Says of other blocks, cut short, or with a byte more, are refused. */
 		if (s.leaves != NULL || s.squares != NULL)
 			assert_int_equal(fal_shard_codec_say_get(&whole, first + 1,
 								 blocks, odd, &got),
@@ -216,13 +216,13 @@ pieces_have_a_limit(void **state)
 	done = 0;
 	assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
 	fal_shard_codec_free(&post);
-	/* Pieces of nothing would never end. */
+	/* An endless series of empty pieces is refused. */
 	struct fal_msg m = { .type = FAL_MSG_SAY, .say = { .more = 1 } };
 	assert_int_equal(fal_shard_codec_add(&post, &m, most), FAL_EFORMAT);
 	fal_shard_say_free(&s);
 }
 
-/* A peer's count for which there is no memory ends the peer's session alone. */
+/* A peer's count without memory for it ends this peer's session only. */
 static void
 more_than_there_is_room_for(void **state)
 {
@@ -247,7 +247,7 @@ more_than_there_is_room_for(void **state)
 #endif
 }
 
-/* A shard goes elsewhere as an image, in BYTES, and is there what it was. */
+/* A shard that moves to another process as an image, in BYTES, is the same there. */
 static void
 images_come_back(void **state)
 {
@@ -313,7 +313,7 @@ images_come_back(void **state)
 		struct fal_shard_say say;
 		uint32_t shard;
 		struct fal_shard_set_piece lie =
-			came; /* more than it has the values of */
+			came; /* more than the image has values of */
 		lie.image.is.slots = FAL_IMAGE_OTHERS;
 		assert_int_equal(fal_shard_set_order(to, &begin), FAL_OK);
 		assert_int_equal(fal_shard_set_graft(to, which, &lie), FAL_EFORMAT);
@@ -335,7 +335,8 @@ images_come_back(void **state)
 	}
 }
 
-/* A shard becomes what the others are, whoever says that it is something else. */
+/* A shard is restored with the numbers of the other shards, and a piece with other
+ * numbers is refused. */
 static void
 pieces_have_the_numbers_of_all(void **state)
 {
@@ -369,7 +370,7 @@ pieces_have_the_numbers_of_all(void **state)
 	fal_shard_set_free(first);
 }
 
-/* What lies within its type. */
+/* Wrong fields within their type are refused. */
 static void
 lies_are_refused(void **state)
 {
@@ -386,11 +387,11 @@ lies_are_refused(void **state)
 	assert_int_equal(fal_shard_codec_order_get(&order, 1, &map, &o), FAL_OK);
 	order.order.facts.kind++;
 	assert_int_equal(fal_shard_codec_order_get(&order, 1, &map, &o), FAL_EFORMAT);
-	/* As many versions as memory has, and no array of any. */
+	/* A huge number of versions, and no array of them. */
 	image.image.version = UINT32_MAX;
 	image.image.olds = UINT32_MAX - 1;
 	assert_int_equal(fal_shard_codec_image_get(&image, 16, &got), FAL_EFORMAT);
-	/* The answer to what nobody has asked. */
+	/* The answer to no request. */
 	struct fal_shard_set *r = fal_shard_set_new(&conf, NULL);
 	assert_non_null(r);
 	assert_int_equal(fal_shard_set_order(r, &scale), FAL_OK);

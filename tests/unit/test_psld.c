@@ -1,8 +1,7 @@
-/* PSLD against shards in virtual time: drawn speeds, links, noise and changes.
- *
- * The noise of clock k at shard j is the same for every placement, so that each meets the
- * same slowness.  A clock is the work between, then all shards at once: what is asked of
- * psld is what workers would see.  Seconds per epoch are not a question here. */
+/* PSLD against shards in virtual time, with random speeds, links, noise and changes.  The
+ * noise of clock k at shard j is the same for every placement, so each placement meets
+ * the same slowness.  A clock is the workers' computing, then all shards at once: psld
+ * gets what workers would measure.  Epochs are not a question here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,22 +23,22 @@ enum { SHARDS = 16, SEEDS = 80 };
 struct sim {
 	uint64_t seed;
 	uint32_t blocks, shards;
-	double cost[SHARDS]; /* seconds of a block: its link, and what it computes */
-	double fixed;        /* seconds of a shard whatever it has: round trips */
+	double cost[SHARDS]; /* seconds of a block: its transfer, and its computing */
+	double fixed;        /* seconds of a shard whatever its blocks: round trips */
 	double work;         /* seconds in which workers compute */
 	double hidden;       /* seconds of a transfer that computing hides */
 	double noise;        /* standard deviation, as a part */
 	uint32_t workers;
-	/* A shard that takes so many times as long for each, with more blocks than this;
-	 * one that is always as good as done, say its clocks. */
+	/* A shard that is this many times slower for each block if it has more blocks
+	 * than this; a shard that always reports 0 seconds. */
 	uint32_t thrashes, room;
 	double by;
 	uint32_t liar;
-	double lies; /* what it says, as a part of the truth */
+	double lies; /* reported time, as a part of the true time */
 	uint64_t hangs;
 	double hang_s;
 	bool steps; /* no trials: a fifth of the blocks moves at most */
-	bool stale; /* what workers say of the clock behind a move is about before it */
+	bool stale; /* workers' reports after a move are about the time before it */
 
 	struct fal_psld *psld;
 	uint64_t clock;
@@ -54,7 +53,7 @@ rng(const struct sim *s, uint32_t n)
 	return fal_rng_init(s->seed, FAL_RNG_TEST, n);
 }
 
-/* What this clock's transfer with the shard takes by its mean; about 1. */
+/* This clock's transfer time with the shard in units of its mean; about 1. */
 static double
 noise_of(const struct sim *s, uint32_t shard)
 {
@@ -71,7 +70,7 @@ took_of(const struct sim *s, uint32_t shard, uint32_t count)
 	return count == 0 ? 0 : s->fixed + count * s->cost[shard] * (slow ? s->by : 1);
 }
 
-/* A clock without noise under these numbers. */
+/* The seconds of a clock without noise under these numbers. */
 static double
 clock_of(const struct sim *s, const uint32_t *count)
 {
@@ -81,7 +80,7 @@ clock_of(const struct sim *s, const uint32_t *count)
 	return s->work + fmax(t - s->hidden, 0);
 }
 
-/* The shortest clock that a placement on the first n shards has: the bound. */
+/* The shortest clock of any placement on the first n shards: the bound. */
 static double
 bound_of(const struct sim *s, uint32_t n)
 {
@@ -113,8 +112,8 @@ both(uint32_t was, uint32_t had, uint32_t is, uint32_t has)
 	return from < to ? to - from : 0;
 }
 
-/* Blocks that move, and the seconds: once over the slowest link that they go over, where
- * a clock has each of them twice for each worker. */
+/* The blocks that move, and their seconds: once over the slowest link on their way, which
+ * a clock uses twice for each worker. */
 static double
 move(struct sim *s)
 {
@@ -132,7 +131,8 @@ move(struct sim *s)
 	return t;
 }
 
-/* One clock under the map; its seconds, without noise in `clean`. */
+/* Plays one clock under the map; returns its seconds, and sets `clean` to those without
+ * noise. */
 static enum fal_psld_act
 step(struct sim *s, double *clean)
 {
@@ -163,7 +163,7 @@ step(struct sim *s, double *clean)
 	return fal_psld_clock(s->psld, seconds, seen);
 }
 
-/* A job of drawn size: transfer is most of a clock. */
+/* A job of random size: transfer is most of a clock. */
 static struct sim
 draw(uint64_t seed, uint32_t *count)
 {
@@ -176,7 +176,7 @@ draw(uint64_t seed, uint32_t *count)
 	for (uint32_t i = 0; i < s.shards; i++)
 		s.cost[i] = (1 + (seed % 2 == 0 ? 3 * (double)fal_rng_unit(&g) : 0)) /
 			    s.blocks;
-	/* As they should be. */
+	/* Places blocks as they should be. */
 	fal_psld_level(s.cost, NULL, s.shards, s.blocks, count);
 	memset(count + s.shards, 0, (SHARDS - s.shards) * sizeof(*count));
 	s.work = 0.2 * bound_of(&s, s.shards);
@@ -187,7 +187,7 @@ draw(uint64_t seed, uint32_t *count)
 static uint32_t first[SHARDS];
 
 /* A shard becomes k times slower, or all but one do: found within 5 clocks, and 90 % of
- * what can be won is won within 10 more. */
+ * the possible gain is reached within 10 more. */
 static void
 change(bool stale)
 {
@@ -240,7 +240,7 @@ test_change(void **state)
 	change(false);
 }
 
-/* The same where nothing is known of the clock behind a move. */
+/* The same without a measurement of the clock behind a move. */
 static void
 test_stale(void **state)
 {
@@ -248,7 +248,7 @@ test_stale(void **state)
 	change(true);
 }
 
-/* A shard that was just given blocks gets slower and slower by itself: they leave, and
+/* A shard that was just given blocks gets slower and slower by itself: it loses them, and
  * more. */
 static void
 test_given(void **state)
@@ -264,7 +264,7 @@ test_given(void **state)
 		begin(&s, first);
 		for (uint64_t at = 30 + fal_rng_below(&g, 30); s.clock < at;)
 			step(&s, &clean);
-		/* As fast as it was thought to be, for some clocks. */
+		/* For some clocks the shard is as fast as expected. */
 		s.cost[who] /= 5;
 		for (uint64_t at = s.clock + 4 + fal_rng_below(&g, 6); s.clock < at;)
 			step(&s, &clean);
@@ -285,7 +285,7 @@ test_given(void **state)
 	}
 }
 
-/* Nothing changes: what is measured differs, and blocks stay where they are. */
+/* Nothing changes but the measurements: blocks stay where they are. */
 static void
 test_still(void **state)
 {
@@ -312,8 +312,8 @@ test_still(void **state)
 	       (unsigned long long)most);
 }
 
-/* All shards are alike, and have what they should; what is measured differs by a tenth,
- * from the first clock on: nobody is to wait any longer for that. */
+/* All shards are alike, and have equal numbers of blocks; measurements differ by a tenth
+ * from the first clock on.  Clocks must not get longer. */
 static void
 test_noise(void **state)
 {
@@ -348,7 +348,7 @@ test_noise(void **state)
 	       (unsigned long long)most, 100 * worst);
 }
 
-/* Seconds of so many clocks under a map that stays. */
+/* The seconds of `clocks` clocks under a constant map. */
 static double
 static_s(const struct sim *like, const uint32_t *count, uint64_t clocks)
 {
@@ -363,8 +363,8 @@ static_s(const struct sim *like, const uint32_t *count, uint64_t clocks)
 	return sum;
 }
 
-/* From any map, with and without shards that stand by: what is tried never costs more
- * than its budget. */
+/* From any map, with and without standby shards: trials never cost more than their
+ * budget. */
 static void
 test_budget(void **state)
 {
@@ -389,7 +389,8 @@ test_budget(void **state)
 		const double is = static_s(&s, first, CLOCKS);
 		const double over = s.seconds / is - 1;
 		worst = fmax(worst, over);
-		/* Its budget; and what measuring wrong and a clock too many may be. */
+		/* The budget, plus the cost of wrong measurements and of one clock too
+		 * many. */
 		if (over > FAL_PSLD_BUDGET + 0.01)
 			fail_msg("seed %llu: %.1f s, where the first map takes %.1f "
 				 "(%+.2f %%)",
@@ -401,7 +402,7 @@ test_budget(void **state)
 	       (unsigned long long)trials, 100 * worst);
 }
 
-/* A shard that stands by is found out and used, one that is no good is not. */
+/* A good standby shard is found and used, a useless one is not. */
 static void
 test_standby(void **state)
 {
@@ -431,7 +432,7 @@ test_standby(void **state)
 	assert_true(used > n * 9 / 10);
 }
 
-/* Shards that are odd: the map is one, and no clock gets longer by more than it must. */
+/* Odd shards: the map stays valid, and no clock gets longer than it must. */
 static void
 test_odd(void **state)
 {
@@ -451,10 +452,10 @@ test_odd(void **state)
 			s.room = first[who];
 			for (uint32_t i = 0; i < s.shards; i++)
 				s.cost[i] *= i == who ? 0.5 : 1;
-		} else if (odd == 2) { /* is never seen to take any time */
+		} else if (odd == 2) { /* always measured as 0 seconds */
 			s.lies = 1e-9;
 			s.liar = who;
-		} else { /* only what nobody waits for */
+		} else { /* only the part that no worker waits for */
 			s.hidden = 100;
 		}
 		begin(&s, first);
@@ -467,7 +468,7 @@ test_odd(void **state)
 		}
 		if (odd == 3)
 			assert_int_equal(s.moved, 0);
-		/* A shard that has no room is given more once in 300 clocks. */
+		/* A full shard is given more blocks once in 300 clocks. */
 		if (late > 50 || s.moved - moved > 2 * s.blocks)
 			fail_msg("seed %llu: odd %u: %.0f clocks are longer than at "
 				 "first, "
@@ -478,7 +479,7 @@ test_odd(void **state)
 	}
 }
 
-/* One shard alone; nothing is ever measured; nothing takes any time; never ends. */
+/* One shard alone; no measurements; measurements of 0; of infinity. */
 static void
 test_nothing(void **state)
 {
@@ -521,7 +522,8 @@ test_never(void **state)
 	fal_psld_free(p);
 }
 
-/* A model a hundred times larger is as good, and no clock takes a second. */
+/* A model a hundred times larger is placed as well, in less than a second for each clock.
+ */
 static void
 test_large(void **state)
 {
@@ -578,7 +580,7 @@ test_static(void **state)
 			last += s.clock > CLOCKS - 100 ? clean / 100 : 0;
 		}
 		const double was = clock_of(&s, first), most = was / bound_of(&s, 4);
-		/* From the first clock on, with all that was moved and tried. */
+		/* From the first clock on, moves and trials included. */
 		const double up = static_s(&s, first, CLOCKS) / s.seconds;
 		printf("# %s: %5.1f ms a clock, psld %5.1f; %.2f times as fast over %d "
 		       "clocks (bound %.2f)\n",
@@ -591,7 +593,7 @@ test_static(void **state)
 
 /* ---- levels ------------------------------------------------------------------------ */
 
-/* The least possible time of the slowest, one block after the other. */
+/* The least possible time of the slowest shard, one block after the other. */
 static double
 best_of(const double *cost, const uint32_t *most, uint32_t n, uint32_t blocks)
 {
@@ -611,7 +613,8 @@ best_of(const double *cost, const uint32_t *most, uint32_t n, uint32_t blocks)
 	return t;
 }
 
-/* The slowest is done as soon as whole blocks let it, and nobody has more than it may. */
+/* The slowest shard finishes as soon as whole blocks allow, and no shard has more than
+ * its limit. */
 static void
 test_level(void **state)
 {

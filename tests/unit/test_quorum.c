@@ -250,7 +250,7 @@ outer_is_plain(void **state)
 		const uint64_t line = fal_branch_version(1, k + 1);
 		const float m = 0.9f - 0.1f * (float)k;
 		if (k == 4) { /* it begins anew */
-			fal_store_forget_slots(store, UINT64_MAX);
+			fal_store_forget_slots(store, 0, UINT64_MAX);
 			memset(v, 0, sizeof(v));
 		}
 		fal_store_line(store, line);
@@ -283,7 +283,7 @@ outer_is_plain(void **state)
 		fal_buf_free(&b);
 		const uint64_t to = fal_branch_version(1, k + 2);
 		const struct fal_store_line_step step = { to, 0.1f, 1, 0 };
-		play_check(fal_store_line_step(store, k, &step).beyond, 0, "step");
+		play_check(fal_store_line_step(store, k, &step).out_of_range, 0, "step");
 		play_check(fal_store_at(store, to, &at, &exps), true, "is kept");
 		for (size_t i = 0; i < N; i++) {
 			const float by = 0.25f * (at[i] - was[i]);

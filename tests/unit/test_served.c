@@ -1,4 +1,4 @@
-/* What a process of shards says that they have done, there and back. */
+/* The report of a process of shards about their work: written and read. */
 #include "../../cmd/falcon-ps/broadcast.h"
 #include "base/err.h"
 
@@ -12,7 +12,7 @@
 
 enum { FIRST = 3, COUNT = 2 };
 
-/* What is said of these bytes in and out by the first of two shards. */
+/* The report of the first of two shards about these bytes in and out. */
 static void
 said(uint64_t rx, uint64_t tx, struct fal_buf *rows, struct fal_msg *m)
 {
@@ -23,7 +23,7 @@ said(uint64_t rx, uint64_t tx, struct fal_buf *rows, struct fal_msg *m)
 	ps_shard_stats_put(&s, FIRST, COUNT, m, rows);
 }
 
-/* However long it runs, it says what is taken. */
+/* However long the process runs, its report is accepted. */
 static void
 there_and_back(void **state)
 {
@@ -45,7 +45,8 @@ there_and_back(void **state)
 	}
 }
 
-/* More than a trace may have, or of more shards, or fewer: nothing of it counts. */
+/* A report with more than a trace may have, or of more or fewer shards, is refused as a
+ * whole. */
 static void
 lies(void **state)
 {

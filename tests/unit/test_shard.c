@@ -1,6 +1,6 @@
-/* Shards: however many there are, the same orders and pushes make the same versions, bit
- * for bit, and they say the same of them.  Sizes, orders and lies are drawn from SEED,
- * which is printed; FAL_TEST_SEED gives another one. */
+/* Shards: any number of shards makes the same versions, bit for bit, and the same says,
+ * from the same orders and pushes.  Sizes, orders and lies are drawn from SEED, which is
+ * printed; FAL_TEST_SEED sets another one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static float init[MOST], grad[MOST];
 static struct fal_shard_set *shard_set[RACKS]; /* shard_set r has r + 1 shards */
 static struct fal_diag diag;
 
-/* What a shard_set has said of the round since it was asked last. */
+/* The says of a shard_set about the round since the last reset. */
 static struct said {
 	uint32_t arrived, whole, complete, beyond;
 	uint64_t sent, added;
@@ -42,7 +42,7 @@ check(int64_t got, int64_t want, const char *what)
 }
 
 static void
-hear(uint32_t r)
+fetch_says(uint32_t r)
 {
 	struct fal_shard_say s;
 	uint32_t shard;
@@ -66,17 +66,17 @@ order(struct fal_shard_order o)
 {
 	for (uint32_t r = 0; r < RACKS; r++) {
 		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
-		hear(r);
+		fetch_says(r);
 	}
 }
 
 static void
-nothing_said(void)
+reset_said(void)
 {
 	memset(said, 0, sizeof(said));
 }
 
-/* A task's gradient, quantised with exponents of the version. */
+/* Makes a task's gradient, quantised with the exponents of the version. */
 static struct fal_sum *
 gradient(uint64_t version, float scale, int8_t *exps)
 {
@@ -91,7 +91,7 @@ gradient(uint64_t version, float scale, int8_t *exps)
 	return sum;
 }
 
-/* The same as a push of some of its blocks. */
+/* Pushes some blocks of such a gradient to all shard_sets. */
 static int
 push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
      uint32_t to)
@@ -108,17 +108,17 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 		if (r > 0)
 			check(got, err, "as with one shard");
 		err = got;
-		hear(r);
+		fetch_says(r);
 	}
 	fal_buf_free(&records);
 	fal_sum_free(sum);
 	return err;
 }
 
-static uint32_t epoch; /* of the map that racks begin with */
+static uint32_t epoch; /* of the first map */
 
 static void
-make_rack(uint32_t r)
+make_shard_set(uint32_t r)
 {
 	const struct fal_shard_set_conf conf = {
 		.shards = r + 1,
@@ -146,9 +146,9 @@ begin(void **state)
 	for (size_t i = 0; i < n; i++)
 		init[i] = fal_rng_unit(&rng) - 0.5f;
 	for (uint32_t r = 0; r < RACKS; r++)
-		make_rack(r);
+		make_shard_set(r);
 	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
-	nothing_said();
+	reset_said();
 	return 0;
 }
 
@@ -205,15 +205,15 @@ end_and_step(uint64_t round)
 	}
 }
 
-/* Rounds of four contributions; some die in the middle, and are filled. */
+/* Rounds of four contributions, some of which die half-way and are filled. */
 static void
-law_over_placements(void **state)
+placements_make_equal_versions(void **state)
 {
 	(void)state;
 	for (uint64_t round = 1; round <= 12; round++) {
-		/* The word that opens it comes late, or after all. */
+		/* OPEN comes late, or after all pushes. */
 		const uint32_t opens = 1 + fal_rng_below(&rng, TASKS + 1);
-		nothing_said();
+		reset_said();
 		for (uint32_t i = 1; i <= TASKS; i++) {
 			struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
 						1,     facts(round - 1), 0 };
@@ -222,7 +222,7 @@ law_over_placements(void **state)
 			uint32_t came = blocks;
 			if (fal_rng_below(&rng, 3) == 0)
 				came = fal_rng_below(&rng, blocks);
-			/* In two messages, cut anywhere. */
+			/* In two messages, cut at a random place. */
 			const uint32_t cut = fal_rng_below(&rng, came + 1);
 			check(push(&t, round - 1, 1, 0, cut), 0, "push");
 			check(push(&t, round - 1, 1, cut, came), 0, "push");
@@ -248,11 +248,11 @@ law_over_placements(void **state)
 	}
 }
 
-/* Four contributions, and the step, which may be marked. */
+/* Plays four contributions, and the step, which may be marked. */
 static void
 whole_round(uint64_t round, float scale, bool mark)
 {
-	nothing_said();
+	reset_said();
 	open_round(round, round - 1);
 	for (uint32_t i = 1; i <= TASKS; i++) {
 		const struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
@@ -269,7 +269,7 @@ whole_round(uint64_t round, float scale, bool mark)
 	same_versions(round);
 }
 
-/* In the place of shard_set `to` comes one that becomes what shard_set `from` was. */
+/* Replaces shard_set `to` by one that is restored from the image of shard_set `from`. */
 static void
 replace(uint32_t from, uint32_t to, uint64_t version)
 {
@@ -278,7 +278,7 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	assert_false(fal_shard_set_marked(shard_set[from], version + 1, image));
 	assert_true(fal_shard_set_marked(shard_set[from], version, image));
 	fal_shard_set_free(shard_set[to]);
-	make_rack(to);
+	make_shard_set(to);
 	struct taking t = { .image = image, .shards = shards };
 	check(fal_shard_set_become(shard_set[to], &image[0].is, taking_fill, &t), 0,
 	      "become");
@@ -286,9 +286,10 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	check(t.array, image[0].arrays, "nothing is left");
 	for (uint32_t i = 0; i < shards; i++)
 		fal_shard_set_spare(shard_set[from], i,
-				    &image[i]); /* and may be marked again */
+				    &image[i]); /* so a mark is possible again */
 	assert_false(
-		fal_shard_set_marked(shard_set[from], version, image)); /* it was taken */
+		fal_shard_set_marked(shard_set[from], version,
+				     image)); /* the first call has taken the image */
 }
 
 static int
@@ -299,12 +300,12 @@ untaken(void *arg, const struct fal_image_array *a)
 	return FAL_OK;
 }
 
-/* Numbers that no image has.  fuzz_image found the first. */
+/* Numbers that no image has are refused.  fuzz_image found the first. */
 static void
-become_nothing(void **state)
+impossible_images_are_refused(void **state)
 {
 	static const struct fal_image_head heads[] = {
-		{ .version = UINT64_C(1) << 40 }, /* of a line */
+		{ .version = UINT64_C(1) << 40 }, /* a branch's version */
 		{ .version = 3, .olds = 4 },
 		{ .version = UINT64_C(1) << 39, .olds = UINT32_MAX },
 		{ .version = 3, .holds = true, .held = 4 },
@@ -312,16 +313,16 @@ become_nothing(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
 		fal_shard_set_free(shard_set[0]);
-		make_rack(0);
+		make_shard_set(0);
 		check(fal_shard_set_become(shard_set[0], &heads[i], untaken, NULL),
 		      FAL_EINVAL, "become");
 	}
 }
 
-/* Shards that were made of images of others, cut otherwise, go on as these do: the same
- * versions, and the same that are held. */
+/* Shards restored from images of others, with other runs of blocks, go on like the
+ * others: with the same versions, and the same held version. */
 static void
-goes_on(void **state)
+restored_shards_go_on(void **state)
 {
 	(void)state;
 	const uint64_t last = 2 + fal_rng_below(&rng, 20);
@@ -333,7 +334,7 @@ goes_on(void **state)
 			continue;
 		order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
 						.version = round });
-		if (round == last) /* what is held is a part of it */
+		if (round == last) /* the held version is a part of the image */
 			order((struct fal_shard_order){ .kind = FAL_ORDER_MARK,
 							.version = round });
 	}
@@ -346,16 +347,16 @@ goes_on(void **state)
 		whole_round(round, 1, false);
 		same_versions(held);
 	}
-	/* Once more, in memory that was used before. */
+	/* Once more, with recycled memory. */
 	order((struct fal_shard_order){ .kind = FAL_ORDER_MARK, .version = last + 3 });
 	replace(0, 3, last + 3);
 	same_versions(last + 3);
 	same_versions(held);
 }
 
-/* What is refused is refused by each, and costs nothing. */
+/* Each shard refuses the same pushes, without an effect. */
 static void
-refused(void **state)
+refusals_are_equal(void **state)
 {
 	(void)state;
 	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
@@ -370,13 +371,14 @@ refused(void **state)
 	check(push(&t, 0, 1, 0, 1), FAL_EEXIST, "a block twice");
 	for (uint32_t r = 0; r < RACKS; r++) {
 		assert_true(fal_shard_set_push(shard_set[r], &t, &rubbish, &diag) < 0);
-		hear(r);
+		fetch_says(r);
 	}
 	check(said[0].arrived, 2, "blocks");
 	same_versions(0);
 }
 
-/* Records of all blocks in any order, of which some are no good; how many are. */
+/* Writes records of all blocks in random order, some of them bad; returns the number of
+ * bad ones. */
 static uint32_t
 put_some_bad(uint64_t version, struct fal_buf *records)
 {
@@ -401,14 +403,14 @@ put_some_bad(uint64_t version, struct fal_buf *records)
 	return good;
 }
 
-/* What else is in its push, and which shard it is for, is nothing to a record: those that
- * are good count, and the push is refused. */
+/* A record counts whatever else its push contains, and whichever shard it is for: good
+ * records count, and the push is refused. */
 static void
-refused_in_part(void **state)
+good_records_count_beside_bad_ones(void **state)
 {
 	(void)state;
 	for (uint64_t round = 1; round <= 8; round++) {
-		nothing_said();
+		reset_said();
 		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
 			const struct fal_ticket t = { round, { i, 1 },         { 0, 0 },
@@ -435,7 +437,7 @@ refused_in_part(void **state)
 				if (r > 0)
 					check(is, was, "refused, as with one shard");
 				was = is;
-				hear(r);
+				fetch_says(r);
 				check(said[r].arrived - before, fenced ? 0 : good,
 				      "blocks");
 			}
@@ -452,9 +454,9 @@ refused_in_part(void **state)
 	}
 }
 
-/* However many are to be kept, there are as many as there may be. */
+/* KEEP never keeps more versions than FAL_KEPT_MAX. */
 static void
-many_versions(void **state)
+kept_versions_are_limited(void **state)
 {
 	(void)state;
 	const uint64_t last = FAL_KEPT_MAX + 20;
@@ -468,9 +470,9 @@ many_versions(void **state)
 	}
 }
 
-/* A version that is held stays. */
+/* A held version stays. */
 static void
-held(void **state)
+held_version_stays(void **state)
 {
 	(void)state;
 	whole_round(1, 1, false);
@@ -481,9 +483,9 @@ held(void **state)
 	assert_null(fal_shard_set_params(shard_set[1], 2));
 }
 
-/* A fence that comes before its round is opened is kept, of so many rounds at most. */
+/* A fence that comes before OPEN is kept, for a limited number of rounds. */
 static void
-fenced_early(void **state)
+early_fences_are_kept(void **state)
 {
 	(void)state;
 	struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
@@ -498,18 +500,19 @@ fenced_early(void **state)
 		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
 		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
 						  1,     facts(0), 0 };
-		nothing_said();
+		reset_said();
 		check(push(&t, 0, 1, 0, blocks), 0, "what is fenced");
 		check(said[0].arrived, 0, "blocks");
 		check(push(&other, 0, 1, 0, blocks), 0, "another one");
 		check(said[0].arrived, blocks, "blocks");
 	}
-	order(o); /* there is room again */
+	order(o); /* OPEN has made room */
 }
 
-/* What the word of the last one makes be asked of all is heard from all. */
+/* A say of the last shard leads to an order for all shards, and the answers of all are
+ * fetched. */
 static void
-asked_meanwhile(void **state)
+answers_of_all_are_fetched(void **state)
 {
 	(void)state;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
@@ -527,7 +530,7 @@ asked_meanwhile(void **state)
 	}
 }
 
-/* ---- what no coordinator says ---- */
+/* ---- orders that no coordinator gives ---- */
 
 static uint32_t
 some(uint32_t most)
@@ -582,7 +585,7 @@ any_order(struct fal_map *map)
 	return o;
 }
 
-/* Whatever a coordinator says, it is carried out or refused. */
+/* Any order is executed or refused. */
 static void
 any_orders(void **state)
 {
@@ -594,7 +597,7 @@ any_orders(void **state)
 		struct fal_shard_say s;
 		uint32_t shard, n_of = 0;
 		fal_shard_set_free(shard_set[r]);
-		make_rack(r);
+		make_shard_set(r);
 		for (int err = FAL_OK; err == FAL_OK && n_of < 60; n_of++) {
 			const struct fal_shard_order o = any_order(&map);
 			err = fal_shard_set_order(shard_set[r], &o);
@@ -608,8 +611,7 @@ any_orders(void **state)
 	assert_in_range(most, 20, 60);
 }
 
-/* A push that was on its way when blocks moved counts nowhere, and is no fault; one by a
- * map that nobody made is. */
+/* A push by an older map counts nowhere, and is no fault; a push by an unknown map is. */
 static void
 pushes_by_other_maps(void **state)
 {
@@ -634,15 +636,15 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(many_versions),
-		TEST(law_over_placements),
-		TEST(goes_on),
-		TEST(become_nothing),
-		TEST(refused),
-		TEST(refused_in_part),
-		TEST(held),
-		TEST(fenced_early),
-		TEST(asked_meanwhile),
+		TEST(kept_versions_are_limited),
+		TEST(placements_make_equal_versions),
+		TEST(restored_shards_go_on),
+		TEST(impossible_images_are_refused),
+		TEST(refusals_are_equal),
+		TEST(good_records_count_beside_bad_ones),
+		TEST(held_version_stays),
+		TEST(early_fences_are_kept),
+		TEST(answers_of_all_are_fetched),
 		TEST(any_orders),
 		TEST(pushes_by_other_maps),
 	};

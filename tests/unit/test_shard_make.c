@@ -1,7 +1,7 @@
-/* A version that is made block by block, while its round is not complete, is that which
- * is made at once: one shard is told to step ahead, its twin when all is there, and both
- * get the same pushes, of contributions that are cut anywhere, fenced, filled, or beyond
- * the numbers.  All is drawn from SEED, which is printed; FAL_TEST_SEED gives
+/* Early steps: a version that is made block by block, while its round is not complete,
+ * equals the version made at once.  One shard is ordered to step early, its twin after
+ * all pushes; both get the same pushes, of contributions that are cut at random, fenced,
+ * filled, or out of range.  All is drawn from SEED, which is printed; FAL_TEST_SEED sets
  * another one. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,14 +26,15 @@ static uint32_t blocks, first, slack;
 static bool averages;
 static struct fal_shard *shard[2];
 static struct fal_diag diag;
-static struct { /* how often it happened */
+static struct { /* numbers of events */
 	uint32_t halves, fences, beyond, refused;
 } met;
 
-/* What a shard has said since it was asked last. */
+/* The says of a shard since the last reset. */
 static struct said {
 	uint32_t complete, beyond, ended, stepped;
-	struct fal_cid by; /* of the largest value, where some are beyond */
+	struct fal_cid by; /* the contribution with the largest value, if blocks are out
+			    * of range */
 	uint64_t sent, added;
 	bool odd;
 	uint8_t leaves[BLOCKS * FAL_HASH_BYTES];
@@ -44,10 +45,10 @@ struct part {
 	struct fal_cid id, fills;
 	uint32_t tasks;
 	const struct fal_sum *sum;
-	const int8_t *exps;      /* of that */
-	bool had[BLOCKS];        /* it, or what it fills, has brought them */
-	uint32_t order[BLOCKS];  /* in which it pushes them, */
-	uint32_t pushed, pushes; /* … so many, and then it is fenced */
+	const int8_t *exps;      /* of that value */
+	bool had[BLOCKS];        /* brought by it, or by the contribution that it fills */
+	uint32_t order[BLOCKS];  /* in the order of its pushes, */
+	uint32_t pushed, pushes; /* … this many, then it is fenced */
 	bool over;
 };
 
@@ -77,7 +78,7 @@ below(uint32_t most)
 }
 
 static void
-hear(uint32_t i)
+fetch_says(uint32_t i)
 {
 	struct fal_shard_say s;
 	struct said *to = &said[i];
@@ -100,7 +101,7 @@ static void
 order_one(uint32_t i, struct fal_shard_order o)
 {
 	check(fal_shard_order(shard[i], &o), 0, "an order");
-	hear(i);
+	fetch_says(i);
 }
 
 static void
@@ -110,9 +111,10 @@ order(struct fal_shard_order o)
 	order_one(TWIN, o);
 }
 
-/* ---- what they are ----------------------------------------------------------------- */
+/* ---- the shards' versions -----------------------------------------------------------
+ */
 
-/* What is whole is the same in both, whatever is being made of the next one. */
+/* Both shards have the same whole version, whatever an early step does. */
 static void
 same_version(uint64_t version)
 {
@@ -125,9 +127,9 @@ same_version(uint64_t version)
 	assert_memory_equal(e, f, blocks);
 }
 
-/* Each block that has all its tasks is made at once; others are not. */
+/* Exactly the complete blocks have stepped. */
 static void
-look(const struct round *r)
+check_stepped_blocks(const struct round *r)
 {
 	struct fal_shard_making m;
 	const uint64_t version = fal_shard_version(shard[EARLY]);
@@ -135,7 +137,7 @@ look(const struct round *r)
 	for (uint64_t v = version > slack ? version - slack : 0; v <= version; v++)
 		same_version(v);
 	if (!r->ordered || version == r->round || averages) {
-		/* The next one's end may be ordered, too. */
+		/* The end of the next round may be ordered, too. */
 		assert_true(!makes || !averages);
 		return;
 	}
@@ -197,7 +199,7 @@ add_part(struct round *r, struct part is)
 	return p;
 }
 
-/* Sums of all its tasks, as they are, or as a liar has them. */
+/* The sum of all tasks of a contribution, true or of a liar. */
 static struct fal_sum *
 some_sum(const struct round *r, float scale)
 {
@@ -210,8 +212,7 @@ some_sum(const struct round *r, float scale)
 	return s;
 }
 
-/* In some blocks another one's: much larger, or, where blocks may have any exponent, out
- * of the numbers. */
+/* Makes some blocks much larger, or, if blocks may have any exponent, out of range. */
 static void
 make_odd(struct round *r, struct fal_sum *from)
 {
@@ -287,7 +288,7 @@ static void
 push(struct round *r, struct part *p, uint32_t b)
 {
 	const struct fal_ticket t = { r->round, p->id, p->fills, p->tasks, r->facts, 0 };
-	/* Records name blocks as the model has them. */
+	/* Records number blocks as in the model. */
 	struct fal_sum *as = fal_sum_new(n + (size_t)first * FAL_BLOCK);
 	struct fal_buf out = { 0 };
 	int64_t v[FAL_BLOCK];
@@ -299,9 +300,9 @@ push(struct round *r, struct part *p, uint32_t b)
 	const struct fal_tail tail = { out.p, out.n };
 	for (uint32_t i = 0; i < 2; i++) {
 		check(fal_shard_push(shard[i], &t, &tail, &diag), 0, "push");
-		hear(i);
+		fetch_says(i);
 	}
-	/* Now and then it comes twice. */
+	/* Sometimes the push comes twice. */
 	if (below(8) == 0 && fal_shard_version(shard[EARLY]) < r->round)
 		for (uint32_t i = 0; i < 2; i++)
 			check(fal_shard_push(shard[i], &t, &tail, &diag), FAL_EEXIST,
@@ -310,7 +311,7 @@ push(struct round *r, struct part *p, uint32_t b)
 	fal_sum_free(as);
 }
 
-/* It pushes its next block, or is fenced, and what fills it begins. */
+/* A contribution pushes its next block, or is fenced and a filling one begins. */
 static void
 go_on(struct round *r, struct part *p)
 {
@@ -330,7 +331,7 @@ go_on(struct round *r, struct part *p)
 		fill.fills = p->id;
 		fill.id = (struct fal_cid){ 40 + r->parts, 1 };
 		fill.pushed = 0;
-		/* Whoever fills it is honest. */
+		/* The filling contribution is honest. */
 		if (fill.sum == r->odd)
 			for (uint32_t i = 0; i < r->parts; i++)
 				if (r->part[i].sum == r->odd &&
@@ -343,7 +344,7 @@ go_on(struct round *r, struct part *p)
 	r->alive -= p->over;
 }
 
-/* Some contribution of the round goes on. */
+/* A random contribution of the round goes on. */
 static void
 go_on_any(struct round *r)
 {
@@ -384,7 +385,7 @@ order_twin(const struct round *r)
 						  .hash = true });
 }
 
-/* Blocks that lack tasks. */
+/* The number of blocks that lack tasks. */
 static uint32_t
 lacking(const struct round *r)
 {
@@ -394,7 +395,8 @@ lacking(const struct round *r)
 	return lacks;
 }
 
-/* All of it, in any order; meanwhile the end is ordered, and the next round goes on. */
+/* Plays a round to its end in random order; meanwhile the end is ordered, and the next
+ * round goes on. */
 static void
 play(struct round *r, struct round *next)
 {
@@ -404,7 +406,7 @@ play(struct round *r, struct round *next)
 			order_ahead(r);
 		if (r->ordered && next->opened && !next->ordered && below(10) == 0)
 			order_ahead(next);
-		look(r);
+		check_stepped_blocks(r);
 		if (next->opened && lacking(next) > 1 && below(3) == 0)
 			go_on_any(next);
 		else
@@ -412,7 +414,7 @@ play(struct round *r, struct round *next)
 	}
 }
 
-static bool at_once; /* nobody is sent any of a version before it is made */
+static bool at_once; /* no worker gets blocks before the version is whole */
 
 static void
 settle(struct round *r)
@@ -460,14 +462,14 @@ begin_shards(void)
 			   .beta1 = 0.9,
 			   .beta2 = 0.999,
 			   .eps = 1e-8f,
-			   /* such that what is at the edge is led beyond it */
+			   /* so large that values near the limit leave it */
 			   .weight_decay = edges ? -20 : 0.01f,
 			   .ema = averages ? 0.9 : 0 },
 		.checksums = below(2) == 0,
 	};
 	for (uint32_t i = 0; i < 2; i++)
 		assert_non_null(shard[i] = fal_shard_new(&conf, init));
-	/* There has been a version with exponents of 100. */
+	/* Some version had exponents of 100. */
 	static int8_t exps[2 * BLOCKS];
 	static float whole[2 * BLOCKS * FAL_BLOCK];
 	struct fal_shard_order put = {
@@ -521,7 +523,7 @@ made_as_at_once(void **state)
 		    met.refused > 0);
 }
 
-/* Of several blocks, and without an average. */
+/* A shard of several blocks, without an average. */
 static void
 begin_plain(void)
 {
@@ -532,7 +534,7 @@ begin_plain(void)
 	}
 }
 
-/* A round that waits for its last block, and a step of it that follows. */
+/* A round that lacks its last block, and a step behind it. */
 static void
 nearly(struct fal_shard_order step)
 {
@@ -550,8 +552,8 @@ nearly(struct fal_shard_order step)
 	order_one(EARLY, step);
 }
 
-/* A step that other blocks have a say in is made at once; how many versions are kept
- * then does not matter, and that before it is whole till then. */
+/* A step that depends on other blocks is made at once; the number of kept versions does
+ * not matter, and the version before stays whole until then. */
 static void
 not_made(void **state)
 {
@@ -578,7 +580,7 @@ not_made(void **state)
 	at_once = false;
 }
 
-/* What no coordinator orders then is refused. */
+/* Orders that no coordinator gives during an early step are refused. */
 static void
 not_meanwhile(void **state)
 {

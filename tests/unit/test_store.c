@@ -1,5 +1,5 @@
 /* The store: each block of each contribution counts once, whatever comes again, comes
- * late or comes from whoever fills a fenced one; and the update is the naive one. */
+ * late, or comes from a filling contribution; the update equals the naive one. */
 #include "../naive_optim.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -23,10 +23,10 @@ static const struct fal_cid none = { 0, 0 }, a = { 1, 1 }, b = { 2, 1 }, c = { 3
 
 static struct fal_store *store;
 static float init[N], grad[N];
-static struct fal_sum *sum;   /* what the contributions of a test hold */
-static struct fal_buf record; /* what rec borrows from */
+static struct fal_sum *sum;   /* the values of a test's contributions */
+static struct fal_buf record; /* memory of `rec` */
 static struct fal_bfp_rec rec;
-static struct fal_unstepped unstepped; /* of changes */
+static struct fal_unstepped unstepped; /* left out of changes of weights */
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -71,7 +71,7 @@ end(void **state)
 	return 0;
 }
 
-/* The blocks that a contribution has brought to a round, and their checksum. */
+/* The number of blocks that a contribution has brought to a round, and their checksum. */
 static struct fal_brought
 brought_by(uint64_t round, struct fal_cid id)
 {
@@ -85,9 +85,9 @@ brought_by(uint64_t round, struct fal_cid id)
 	return is;
 }
 
-/* The checksums of what all contributions to a round have added. */
+/* The sum of the checksums of all contributions to a round. */
 static uint64_t
-sent_in(uint64_t round)
+sum_of_checksums(uint64_t round)
 {
 	uint32_t n;
 	struct fal_brought *each = fal_store_brought(store, round, &n);
@@ -108,7 +108,7 @@ pack_rec(const struct fal_sum *from, uint32_t block, int8_t exponent)
 	check(fal_bfp_parse(&r, N, &rec), 0, "parse");
 }
 
-/* On the newest version. */
+/* A record with exponents of the newest version. */
 static void
 make_rec(const struct fal_sum *from, uint32_t block)
 {
@@ -122,7 +122,7 @@ add_to(uint64_t round, struct fal_cid id, struct fal_cid fills, uint32_t tasks)
 	return fal_store_add(store, &from, &rec);
 }
 
-/* Of round 1. */
+/* To round 1. */
 static int
 add(struct fal_cid id, struct fal_cid fills, uint32_t tasks, uint32_t block)
 {
@@ -215,7 +215,8 @@ fence_and_fill(void **state)
 	check(fal_store_fence(store, 1, a, none), 0, "fence");
 	check(fal_store_fence(store, 1, a, none), 0, "fence again");
 	check(add(a, none, 2, 1), FAL_EFENCED, "after the fence");
-	/* Two workers fill it, a task each: block 0 is there, the others are not. */
+	/* Two workers fill the contribution, one task each: block 0 was there, the others
+	 * not. */
 	for (uint32_t w = 0; w < 2; w++) {
 		struct fal_cid id = w == 0 ? b : c;
 		check(add(id, a, 1, 0), 0, "dropped");
@@ -255,7 +256,7 @@ same_params(const float *was, const char *what)
 		fail_msg("%s: the parameters are others", what);
 }
 
-/* Tasks that bring nothing count in each block, once. */
+/* Skipped tasks count once in each block. */
 static void
 skipped_tasks_count(void **state)
 {
@@ -263,7 +264,8 @@ skipped_tasks_count(void **state)
 	open_round(1, 3, 0);
 	check(add(a, none, 1, 0), 1, "brought");
 	check(fal_store_fence(store, 1, a, none), 0, "fence");
-	fal_store_skip(store, 1, 1, a); /* in the blocks that it has not brought */
+	fal_store_skip(store, 1, 1,
+		       a); /* in the blocks that the contribution has not brought */
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		check(add(b, none, 1, i), 1, "another task");
 	check(fal_store_complete(store, 1), 0, "complete without the third");
@@ -271,7 +273,7 @@ skipped_tasks_count(void **state)
 	check(fal_store_complete(store, 1), 1, "complete");
 }
 
-/* An update of no sample is another version of the same. */
+/* An update of no sample makes a new version with the same parameters. */
 static void
 nothing_is_no_step(void **state)
 {
@@ -284,8 +286,8 @@ nothing_is_no_step(void **state)
 	fal_store_skip(store, 1, 1, none);
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
-	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).refused, 0,
-	      "refused blocks");
+	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).nonfinite,
+	      0, "refused blocks");
 	check((int64_t)fal_store_version(store), 1, "version");
 	same_params(was, "a step of nothing");
 	check(memcmp(fal_store_exps(store), exps, BLOCKS), 0, "exponents");
@@ -319,11 +321,11 @@ many_contributions(void **state)
 		check(fal_store_whole(store, 1, (struct fal_cid){ i, i * 7 }), 1,
 		      "whole");
 	check(fal_store_complete(store, 1), 1, "complete");
-	check((int64_t)sent_in(1), (int64_t)fal_store_added(store, 1), "sums");
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1), "sums");
 }
 
-/* The elements from `first` on that are in a range, in plain code: `was` before the step,
- * `mean` what came for them. */
+/* Plain code for the elements from `first` on: `was` before the step, `mean` their
+ * gradients. */
 static void
 step_ranges(const struct fal_optim *o, size_t first, uint32_t len, const float *was,
 	    const float *mean, float *w, float *held)
@@ -382,7 +384,7 @@ updates_are_naive(const struct fal_optim *optim)
 		check(fal_store_merge(store, clock), 0, "merge");
 		check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f,
 									.divisor = 24 })
-			      .refused,
+			      .nonfinite,
 		      0, "refused");
 		const struct fal_optim_step by = fal_optim_step(optim, 0.1f, clock);
 		for (uint32_t k = 0; k < BLOCKS; k++) {
@@ -437,7 +439,7 @@ update_is_the_naive_one(void **state)
 			.ranges = k < FAL_OPTIMS ? 0 : 4 });
 }
 
-/* A record that says this of itself. */
+/* Makes a record with these fields. */
 static void
 make_lie(int64_t value, int8_t needed, uint32_t block)
 {
@@ -448,7 +450,7 @@ make_lie(int64_t value, int8_t needed, uint32_t block)
 	make_rec(sum, block);
 }
 
-/* Whoever brings more than there is room for is refused, and not whoever comes next. */
+/* A contribution with more than its room is refused, and not a later one. */
 static void
 room_is_for_all(void **state)
 {
@@ -487,16 +489,17 @@ checksums(void **state)
 	open_round(1, 4, 0);
 	check(add(a, none, 1, 0), 1, "add");
 	check(add(a, none, 1, 2), 1, "add");
-	assert_true(sent_in(1) != 0);
-	check((int64_t)sent_in(1), (int64_t)fal_store_added(store, 1), "sums");
-	uint64_t sent = sent_in(1);
+	assert_true(sum_of_checksums(1) != 0);
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1), "sums");
+	uint64_t sent = sum_of_checksums(1);
 	check(add(a, none, 1, 0), FAL_EEXIST, "again");
-	check((int64_t)sent_in(1), (int64_t)sent, "sent after a refusal");
-	/* What is dropped because it is there already counts on neither side. */
+	check((int64_t)sum_of_checksums(1), (int64_t)sent, "sent after a refusal");
+	/* A dropped record counts on neither side. */
 	fal_store_fence(store, 1, a, none);
 	check(add(b, a, 1, 2), 0, "dropped");
-	check((int64_t)sent_in(1), (int64_t)sent, "sent after a drop");
-	/* Each has its own, of what it has added, under the round's seed. */
+	check((int64_t)sum_of_checksums(1), (int64_t)sent, "sent after a drop");
+	/* Each contribution has the checksum of its own values, under the round's seed.
+	 */
 	check(add(c, none, 1, 1), 1, "another one");
 	const uint64_t own = fal_sum_checksum(sum, 1, 1, SEED);
 	check((int64_t)brought_by(1, c).sum, (int64_t)own, "its own");
@@ -505,13 +508,13 @@ checksums(void **state)
 	check((int64_t)fal_store_added(store, 1), (int64_t)(sent + own), "added");
 	fal_store_drop(store, 1);
 	open_round(1, 1, 0);
-	check((int64_t)sent_in(1), 0, "sent in a new round");
+	check((int64_t)sum_of_checksums(1), 0, "sent in a new round");
 	check((int64_t)fal_store_added(store, 1), 0, "added in a new round");
 }
 
 /* ---- several rounds ------------------------------------------------------------ */
 
-/* A whole contribution of one task to a round: `values` under `exps`. */
+/* Adds a whole contribution of one task to a round: `values` under `exps`. */
 static void
 bring(uint64_t round, struct fal_cid id, const float *values, const int8_t *exps)
 {
@@ -561,13 +564,14 @@ rounds_apart(void **state)
 	uint32_t n;
 	free(fal_store_brought(store, 9, &n));
 	check(n > 0, 1, "9 is open");
-	/* What is used again is empty. */
+	/* Recycled memory is empty. */
 	open_round(10, 1, 0);
 	check(fal_store_added(store, 10) == 0, 1, "nothing in 10");
 	make_rec(sum, 0);
 	check(add_to(10, a, none, 1), 1, "a block of 10");
-	check((int64_t)sent_in(10), (int64_t)fal_store_added(store, 10), "sums of 10");
-	if (sent_in(10) == sent_in(9))
+	check((int64_t)sum_of_checksums(10), (int64_t)fal_store_added(store, 10),
+	      "sums of 10");
+	if (sum_of_checksums(10) == sum_of_checksums(9))
 		fail_msg("rounds 9 and 10 have the same sum");
 }
 
@@ -643,8 +647,7 @@ merge_aligns(void **state)
 	memcpy(before, fal_store_params(store), sizeof(before));
 	check(fal_store_merge(store, 3), 0, "merge 3");
 	check(fal_store_merge(store, 2), 0, "merge 2");
-	/* The optimiser remembers the step at rate 0: momentum 0.9, the first gradient.
-	 */
+	/* The momentum counts the step at rate 0: momentum 0.9, the first gradient. */
 	static float first[N];
 	fill(first, 1);
 	fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f, .divisor = 4 });
@@ -664,7 +667,7 @@ mixed_round(void **state)
 	struct fal_store_round r = {
 		.round = 1, .tasks = 3, .kind = FAL_KIND_GRAD, .mixed = true
 	};
-	for (uint32_t t = 0; t < 3; t++) /* such versions there have been */
+	for (uint32_t t = 0; t < 3; t++) /* some version had these exponents */
 		check(fal_store_put(store, 0, init, exps[t]), 0, "put");
 	fal_store_open(store, &r);
 	for (uint32_t k = 0; k < 2; k++) {
@@ -675,23 +678,24 @@ mixed_round(void **state)
 	}
 	for (uint32_t t = 0; t < 3; t++) {
 		fill(grad, 40 + t);
-		/* What is quantised at 2^40 vanishes, at 2^-60 it is too large. */
+		/* Values vanish at the quantum of 2^40, and are too large at that of
+		 * 2^-60. */
 		for (size_t i = 0; i < N; i++)
 			grad[i] = ldexpf(grad[i], t == 2 && i >= 2 * FAL_BLOCK ? -30 : 0);
 		for (size_t i = 0; i < N; i++)
 			want[i] = (t > 0 ? want[i] : 0) + (double)grad[i];
 		bring(1, (struct fal_cid){ 4, t + 1 }, grad, exps[t]);
 		if (t < 2)
-			check((int64_t)sent_in(1), (int64_t)fal_store_added(store, 1),
-			      "sums");
+			check((int64_t)sum_of_checksums(1),
+			      (int64_t)fal_store_added(store, 1), "sums");
 	}
-	check((int64_t)sent_in(1), (int64_t)fal_store_added(store, 1),
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1),
 	      "sums with rounding");
 	check(fal_store_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
 	fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 });
 	for (size_t i = 0; i < N; i++) {
-		/* Half of the largest quantum, 2^(40-23), is what may be lost. */
+		/* At most half of the largest quantum, 2^(40-23), may be lost. */
 		double tolerance = i / FAL_BLOCK == 1 ? 1.5e5 : 1e-6;
 		want[i] = (double)init[i] - want[i];
 		if (fabs((double)fal_store_params(store)[i] - want[i]) > tolerance)
@@ -702,7 +706,7 @@ mixed_round(void **state)
 
 /* ---- exponents, and values that are too large -------------------------------------- */
 
-/* A block of a contribution of `tasks` tasks: in each place `value`. */
+/* Adds a block of a contribution of `tasks` tasks: `value` in each place. */
 static void
 bring_tasks(uint64_t round, struct fal_cid id, uint32_t tasks, uint32_t block,
 	    int64_t value, int8_t exponent)
@@ -749,7 +753,7 @@ what_each_brought(void **state)
 	check(brought_by(1, (struct fal_cid){ 9, 1 }).blocks, 0, "of nobody");
 }
 
-/* Versions have had these exponents in all blocks, and have those now. */
+/* Some version had these exponents in all blocks, and the newest version has those. */
 static void
 had_exponent(int8_t e, const int8_t *now)
 {
@@ -759,10 +763,10 @@ had_exponent(int8_t e, const int8_t *now)
 	check(fal_store_put(store, 0, init, now), 0, "put");
 }
 
-/* Blocks 0 and 1 lead out of the numbers: they and their exponents stay, whose values are
- * the largest is told, and block 2 is stepped; over more samples all are. */
+/* Blocks 0 and 1 are out of range: they and their exponents stay, the contribution with
+ * the largest values is named, and block 2 steps.  Over more samples all blocks step. */
 static void
-beyond_the_numbers(void **state)
+blocks_out_of_range_stay(void **state)
 {
 	(void)state;
 	static float was[N];
@@ -790,8 +794,8 @@ beyond_the_numbers(void **state)
 			fal_store_step(store,
 				       &(struct fal_store_update){ .lr = 0x1p-100f,
 								   .divisor = 1 + k });
-		check(is.refused, 0, "refused");
-		check(is.beyond, k == 0 ? 2 : 0, "beyond");
+		check(is.nonfinite, 0, "refused");
+		check(is.out_of_range, k == 0 ? 2 : 0, "beyond");
 		check(memcmp(was, fal_store_params(store),
 			     (size_t)2 * FAL_BLOCK * sizeof(float)) == 0,
 		      k == 0, "blocks 0 and 1 stay");
@@ -806,10 +810,10 @@ beyond_the_numbers(void **state)
 	}
 }
 
-/* A block that leads out of the numbers counts in no norm: the others are clipped by
- * the norm of these, which is finite. */
+/* A block out of range counts in no norm: the norm of the other blocks, which is finite,
+ * clips them. */
 static void
-beyond_is_not_clipped_by(void **state)
+blocks_out_of_range_do_not_clip(void **state)
 {
 	(void)state;
 	const struct fal_store_conf conf = { .n = N, .optim = { .clip = 0.5 } };
@@ -838,7 +842,7 @@ beyond_is_not_clipped_by(void **state)
 	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1,
 								.divisor = 1,
 								.squares = all })
-		      .beyond,
+		      .out_of_range,
 	      1, "beyond");
 	/* All mean gradients were 1. */
 	const double by = (double)init[0] - (double)fal_store_params(store)[0];
@@ -847,9 +851,9 @@ beyond_is_not_clipped_by(void **state)
 			    FAL_BLOCK * sizeof(float));
 }
 
-/* The same where blocks are stepped as they come. */
+/* The same in an early step. */
 static void
-beyond_as_it_comes(void **state)
+blocks_out_of_range_stay_early(void **state)
 {
 	(void)state;
 	static float was[N];
@@ -871,8 +875,8 @@ beyond_as_it_comes(void **state)
 	const struct fal_unstepped is =
 		fal_store_step(store, &(struct fal_store_update){
 					      .lr = how.lr, .divisor = how.divisor });
-	check(is.beyond, 1, "beyond");
-	check(is.refused, 0, "refused");
+	check(is.out_of_range, 1, "beyond");
+	check(is.nonfinite, 0, "refused");
 	check(fal_cid_eq(is.by.id, b), 1, "the largest");
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		check(memcmp(was + (size_t)i * FAL_BLOCK,
@@ -884,7 +888,7 @@ beyond_as_it_comes(void **state)
 	}
 }
 
-/* One clock of gradients of about 2^size (0: zeros) in each place. */
+/* Plays one clock of gradients of about 2^size (0: zeros) in each place. */
 static void
 small_clock(uint64_t clock, int size)
 {
@@ -894,13 +898,13 @@ small_clock(uint64_t clock, int size)
 	bring(clock, a, grad, fal_store_exps(store));
 	check(fal_store_merge(store, clock), 0, "merge");
 	check(fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 })
-		      .refused,
+		      .nonfinite,
 	      0, "refused");
 }
 
-/* Gradients of 2^-40 train when the exponent has come to them, by 2 a clock; they die
- * out, and their exponent stays; what comes back 2^20 larger trains at once, and the
- * exponent has come to it in three clocks. */
+/* Gradients of 2^-40 train once the exponent, which falls by 2 a clock, is low enough.
+ * They become zeros, and the exponent stays.  Gradients 2^20 larger train at once, and
+ * the exponent arrives in three clocks. */
 static void
 small_gradients_train(void **state)
 {
@@ -938,8 +942,8 @@ small_gradients_train(void **state)
 	}
 }
 
-/* A worker that says once to have needed 2^31 times what the block had makes the block
- * coarse for four clocks, whatever others need. */
+/* A worker that once claims to need 2^31 times the block's range makes the block coarse
+ * for four clocks, whatever others need. */
 static void
 a_lie_costs_four_clocks(void **state)
 {
@@ -965,7 +969,7 @@ a_lie_costs_four_clocks(void **state)
 	check(fal_store_exps(store)[0], e, "it is over");
 }
 
-/* In every place `value` · 2^(exponent - 23), as changes of weights say it. */
+/* Adds a change of weights: `value` · 2^(exponent - 23) in every place. */
 static void
 bring_change(uint64_t round, struct fal_cid id, int64_t value, int8_t exponent)
 {
@@ -977,10 +981,10 @@ bring_change(uint64_t round, struct fal_cid id, int64_t value, int8_t exponent)
 	}
 }
 
-/* A change of more than four times the largest weight, or 1, is left out; in the mean of
- * a slot it counts as none. */
+/* A change of more than four times the largest weight, or 1, is left out, and counts as
+ * no change in the mean of a slot. */
 static void
-changes(void **state)
+too_large_changes_are_left_out(void **state)
 {
 	(void)state;
 	static float was[N];
@@ -995,7 +999,7 @@ changes(void **state)
 		fal_store_add_delta(store, round, 1, &is);
 		fal_store_step(store, &(struct fal_store_update){ 0 });
 		const bool left_out = k == 0 || k == 3;
-		check(is.beyond, left_out ? BLOCKS : 0, "blocks left out");
+		check(is.out_of_range, left_out ? BLOCKS : 0, "blocks left out");
 		check(memcmp(was, fal_store_params(store), sizeof(was)) == 0, left_out,
 		      "they stay");
 		if (left_out)
@@ -1005,10 +1009,10 @@ changes(void **state)
 	memcpy(was, fal_store_params(store), sizeof(was));
 	bring_change(++round, a, one, 0);
 	check(fal_store_revise(store, round, 5, &is), 1, "rank");
-	check(is.beyond, 0, "blocks left out");
+	check(is.out_of_range, 0, "blocks left out");
 	bring_change(++round, b, one, 90);
 	check(fal_store_revise(store, round, 5, &is), 2, "rank");
-	check(is.beyond, BLOCKS, "blocks left out");
+	check(is.out_of_range, BLOCKS, "blocks left out");
 	fal_store_step(store, &(struct fal_store_update){ 0 });
 	for (size_t i = 0; i < N; i++)
 		if (fabs((double)fal_store_params(store)[i] - (double)was[i] - 0.5) >
@@ -1018,13 +1022,13 @@ changes(void **state)
 				 (double)was[i] + 0.5);
 }
 
-/* Neither weights nor the optimiser's state leave the numbers; the other blocks go on. */
+/* Weights and the optimiser's state stay finite; the other blocks step. */
 static void
 steps_stay_finite(void **state)
 {
 	(void)state;
 	for (uint32_t k = 0; k < 2 * FAL_OPTIMS; k++) {
-		/* Steps of adagrad and adamw are about as long as the rate is large. */
+		/* Steps of adagrad and adamw are about as large as the rate. */
 		const enum fal_optim_kind kind = (enum fal_optim_kind)(k % FAL_OPTIMS);
 		const float lr = kind < FAL_ADAGRAD ? 0x1p118f : 0x1p126f;
 		const struct fal_store_conf conf = { .n = N,
@@ -1036,7 +1040,7 @@ steps_stay_finite(void **state)
 		static float before[N];
 		int8_t exps[BLOCKS];
 		fal_store_free(store);
-		/* Block 1 is near the end of float from the beginning, or gets there. */
+		/* Block 1 is near the largest float from the start, or gets there. */
 		for (size_t i = 0; i < N; i++)
 			init[i] = k < FAL_OPTIMS && i / FAL_BLOCK == 1 ? 3e38f : 1;
 		store = fal_store_new(&conf, init);
@@ -1053,7 +1057,7 @@ steps_stay_finite(void **state)
 			refused = fal_store_step(store,
 						 &(struct fal_store_update){
 							 .lr = lr, .divisor = 1 })
-					  .refused;
+					  .nonfinite;
 			for (size_t i = 0; i < N; i++)
 				if (!isfinite(fal_store_params(store)[i]))
 					fail_msg("value %zu is %g", i,
@@ -1105,17 +1109,17 @@ deltas_add(void **state)
 	close_to(fal_store_params(store), want, 1e-6);
 	assert_memory_equal(fal_store_exps(store), exps, BLOCKS);
 	check((int64_t)fal_store_version(store), 1, "version");
-	/* The next step begins at nothing. */
+	/* The next step starts with no collected change. */
 	bring_delta(7, grad);
 	fal_store_add_delta(store, 7, 0, &unstepped);
 	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	close_to(fal_store_params(store), want, 1e-6);
 }
 
-/* DynSGD: after all have come, in any order, the mean; in between, the mean of those
- * that came; steps in between change nothing of it. */
+/* DynSGD: after all changes, in any order, the share is their mean; after some, the mean
+ * of these; steps in between change nothing of that. */
 static void
-revisions(void **state)
+revisions_are_the_mean(void **state)
 {
 	(void)state;
 	static const uint32_t order[2][3] = { { 0, 1, 2 }, { 2, 0, 1 } };
@@ -1150,14 +1154,14 @@ revisions(void **state)
 				want[i] += (double)u[i] / 3;
 		}
 		close_to(fal_store_params(store), want, 4e-6);
-		fal_store_forget_slots(store, 78);
+		fal_store_forget_slots(store, 0, 78);
 	}
-	/* A slot that was forgotten begins again; one that was not goes on. */
+	/* A forgotten slot begins anew; another slot goes on. */
 	bring_delta(40, u);
 	check(fal_store_revise(store, 40, 77, &unstepped), 1, "d of a new slot");
 	bring_delta(41, u);
 	check(fal_store_revise(store, 41, 78, &unstepped), 1, "d of another slot");
-	fal_store_forget_slots(store, 78);
+	fal_store_forget_slots(store, 0, 78);
 	bring_delta(42, u);
 	check(fal_store_revise(store, 42, 77, &unstepped), 1, "d after forgetting");
 	bring_delta(43, u);
@@ -1183,7 +1187,7 @@ gradients_and_deltas(void **state)
 	close_to(fal_store_params(store), want, 1e-6);
 }
 
-static struct fal_store *other; /* that becomes the image of the first */
+static struct fal_store *other; /* restored from the first one */
 
 /* A push of a quarter of a clock. */
 static void
@@ -1206,12 +1210,12 @@ push_one(struct fal_store *s, uint64_t round, uint64_t pusher, uint32_t samples)
 		check(fal_store_add(s, &from, &rec), 1, "record");
 	}
 	check(fal_store_merge(s, round), 0, "merge");
-	check(fal_store_step(s, &how).refused, 0, "refused");
+	check(fal_store_step(s, &how).nonfinite, 0, "refused");
 }
 
-/* The other store becomes what the first one is. */
+/* Restores the other store from the first one. */
 static void
-become_other(const struct fal_store_conf *conf)
+restore_other(const struct fal_store_conf *conf)
 {
 	struct fal_image is = { 0 }, live = { 0 };
 	check(fal_store_image(store, fal_store_version(store), &is), 0, "image");
@@ -1226,9 +1230,9 @@ become_other(const struct fal_store_conf *conf)
 	fal_image_free(&live);
 }
 
-/* Pushers have a momentum each, that of all is over with the first, and who left begins
- * anew: the first weight's path, by the formula.  What becomes of an image goes on the
- * same. */
+/* Each pusher has a momentum of its own, which ends the common one; a pusher that left
+ * begins anew: the path of the first weight, by the formula.  A restored store goes on
+ * the same. */
 static void
 pushes_have_a_momentum_each(void **state)
 {
@@ -1244,11 +1248,11 @@ pushes_have_a_momentum_each(void **state)
 	for (uint32_t i = 0; i < PUSHES; i++) {
 		const uint64_t of = by[i];
 		if (i == LEAVES) {
-			fal_store_forget_slot(store, 1);
+			fal_store_forget_slots(store, 1, 2);
 			m[1] = 0;
 		}
 		if (i == MOVES)
-			become_other(&conf);
+			restore_other(&conf);
 		push_one(store, i, of, 1);
 		if (i >= MOVES)
 			push_one(other, i, of, 1);
@@ -1262,7 +1266,7 @@ pushes_have_a_momentum_each(void **state)
 	fal_store_free(other);
 }
 
-/* What becomes of an image has the corrections of adamw's parts of a clock, too. */
+/* A restored store has the corrections of adamw's parts of a clock, too. */
 static void
 parts_stay_in_an_image(void **state)
 {
@@ -1275,7 +1279,7 @@ parts_stay_in_an_image(void **state)
 	store = fal_store_new(&conf, init);
 	for (uint32_t i = 0; i < 5; i++)
 		push_one(store, i, 1, 1);
-	become_other(&conf);
+	restore_other(&conf);
 	push_one(store, 5, 2, 1);
 	push_one(other, 5, 2, 1);
 	same_params(fal_store_params(other), "of the image");
@@ -1295,7 +1299,7 @@ memory_needed(void **state)
 		     more = fal_store_bytes(&momentum, &one);
 	assert_true(least >= N * sizeof(float) + fal_sum_bytes(N));
 	check((int64_t)(more - least), N * sizeof(float), "bytes of the momentum");
-	/* What they pushed; each: model, what it took over, momentum, exponents. */
+	/* The collected pushes; for each branch: model, base, momentum, exponents. */
 	check((int64_t)(fal_store_bytes(&sgd, &three) - least),
 	      (int64_t)(2 * (N * sizeof(float) + BLOCKS + fal_sum_bytes(N))),
 	      "bytes of two versions and rounds");
@@ -1338,19 +1342,19 @@ main(void)
 		TEST(room_is_for_all),
 		TEST(checksums),
 		TEST(what_each_brought),
-		TEST(beyond_the_numbers),
-		TEST(beyond_is_not_clipped_by),
-		TEST(beyond_as_it_comes),
+		TEST(blocks_out_of_range_stay),
+		TEST(blocks_out_of_range_do_not_clip),
+		TEST(blocks_out_of_range_stay_early),
 		TEST(small_gradients_train),
 		TEST(a_lie_costs_four_clocks),
-		TEST(changes),
+		TEST(too_large_changes_are_left_out),
 		TEST(steps_stay_finite),
 		TEST(rounds_apart),
 		TEST(versions_kept),
 		TEST(merge_aligns),
 		TEST(mixed_round),
 		TEST(deltas_add),
-		TEST(revisions),
+		TEST(revisions_are_the_mean),
 		TEST(gradients_and_deltas),
 		TEST(pushes_have_a_momentum_each),
 		TEST(parts_stay_in_an_image),

@@ -339,7 +339,7 @@ step(struct fal_store *s, const float *g, uint64_t round, float lr)
 	return fal_store_step(s, &(struct fal_store_update){ .lr = lr,
 							     .divisor = 1,
 							     .squares = squares_of(s) })
-		.refused;
+		.nonfinite;
 }
 
 static void
@@ -425,7 +425,7 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	assert_int_equal(fal_store_merge(s, round), 0);
 	return fal_store_step(s, &(struct fal_store_update){ .lr = how.lr,
 							     .divisor = how.divisor })
-		.refused;
+		.nonfinite;
 }
 
 static void

@@ -1,5 +1,5 @@
-/* Tickets: what a shard believes of a push is what the coordinator has said, of this
- * contribution, to this session, in this incarnation. */
+/* Tickets: a shard believes exactly the coordinator's statement about this contribution,
+ * to this session, in this incarnation. */
 #include "test_coord.h"
 #include "wire/bfp.h"
 
@@ -8,8 +8,9 @@ enum { N = FAL_BLOCK + 5, TASK = 2, TASKS = 4, ROUNDS = 8 };
 static struct racked_tickets tickets;
 static uint32_t fences[SESSIONS + 1], closes;
 static bool evicted[SESSIONS + 1];
-static uint64_t version[ROUNDS]; /* by round: that it is computed on; */
-static uint32_t holder[ROUNDS];  /* who was granted tasks of it last, and one of these */
+static uint64_t version[ROUNDS]; /* by round: the version that it computes on; */
+static uint32_t
+	holder[ROUNDS]; /* the last worker with a grant of it, and one task of that */
 static uint32_t held[ROUNDS];
 
 static void
@@ -37,7 +38,7 @@ on_close(void *arg, uint32_t peer, const char *why)
 	evicted[peer] = true;
 }
 
-/* Clocks of four tasks under this rule for so many workers, in incarnation 3. */
+/* Begins clocks of four tasks under this rule for `workers` workers, in incarnation 3. */
 static int
 begin_rule(const char *rule, uint32_t workers, uint32_t n)
 {
@@ -150,7 +151,7 @@ push(uint32_t peer, const struct fal_msg_ticket *t)
 	int8_t exps[2];
 	struct fal_buf records = { 0 };
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
-	racked_exps(&job, t->version, exps); /* else it does not matter */
+	racked_exps(&job, t->version, exps); /* other rounds do not matter */
 	check(standin_zeros(N, kind, exps, &records), 0, "pack");
 	int err = tell_in(peer, standin_push(t, &records));
 	fal_buf_free(&records);
@@ -163,11 +164,9 @@ clocks(void)
 	return fal_coord_status(coord).clock;
 }
 
-/* One that is known from elsewhere:
- *
- *	hashlib.blake2b(struct.pack("<11IQQBB", 1, 3, 1, 7, 9, 4, 2, 64, 512, 5, 6, 11,
- *		12, 1, 0), digest_size=32, key=bytes(range(64)), person=b"falcon ticket")
- */
+/* A known answer, by Python: hashlib.blake2b(struct.pack("<11IQQBB", 1, 3, 1, 7, 9, 4, 2,
+ * 64, 512, 5, 6, 11, 12, 1, 0), digest_size=32, key=bytes(range(64)), person=b"falcon
+ * ticket") */
 static void
 known_mac(void **state)
 {
@@ -206,7 +205,7 @@ known_mac(void **state)
 	assert_false(fal_ticket_get(&in, 1, &m, &back));
 }
 
-/* The last claim's ticket is there when its verdict is, and its sum counts once. */
+/* The last claim's ticket comes with its verdict, and the sum counts once. */
 static void
 the_last_claim_closes(void **state)
 {
@@ -229,7 +228,7 @@ the_last_claim_closes(void **state)
 	check(push(1, &one), 0, "a PUSH of the round that is over");
 }
 
-/* Every bit of what a ticket says, and of its MAC. */
+/* Each changed bit of a ticket's fields, and of its MAC, is noticed. */
 static void
 a_changed_field(void **state)
 {
@@ -256,7 +255,7 @@ a_changed_field(void **state)
 	check(push(1, &is), 0, "the ticket as it is");
 }
 
-/* Another session's, another incarnation's, another round's. */
+/* Tickets of another session, another incarnation or another round are refused. */
 static void
 from_elsewhere(void **state)
 {
@@ -277,7 +276,7 @@ from_elsewhere(void **state)
 	fal_ticket_put(&in, 1, &t, &old);
 	assert_memory_equal(&old, &one, sizeof(old));
 	check(push(1, &one), 0, "PUSH");
-	/* It says nothing of the next round. */
+	/* A ticket does not cover the next round. */
 	check(claim(1, 0, 1, 2, true), 0, "CLAIM");
 	struct fal_msg_ticket rest = ticket(1, 0, 2);
 	check(push(1, &rest), 0, "PUSH");
@@ -305,14 +304,14 @@ closed_once(void **state)
 	check(seal(1, 0, 1), FAL_ESTATE, "a second SEAL");
 	check(claim(1, 0, 1, 1, false), FAL_ESTATE, "a CLAIM into what is closed");
 	check(tickets.n, 1, "tickets");
-	/* What never won, and what is over, counts for nothing. */
+	/* Tasks that never won, and rounds that are over, do not count. */
 	const uint32_t before = fences[2];
 	check(seal(2, 0, 9), 0, "SEAL of nothing");
 	check(seal(2, 77, 1), 0, "SEAL of no round");
 	check(fences[2] - before, 2, "FENCEs");
 }
 
-/* Who has died has no ticket any more; what it had is filled. */
+/* A dead worker's ticket is void; its contribution is filled. */
 static void
 fenced_before_it_is_closed(void **state)
 {
@@ -326,9 +325,8 @@ fenced_before_it_is_closed(void **state)
 	check(t.fills_seq, 1, "fills seq");
 }
 
-/* A push without a ticket costs its session, and nobody else anything: its own tasks are
- * done by the other, whose key stays as it was, and so does its own, which may come back.
- */
+/* A push without a ticket costs its session, and harms no other worker: another worker
+ * does its tasks, and both keys stay valid, so the worker may come back. */
 static void
 without_a_ticket(void **state)
 {
@@ -368,8 +366,8 @@ without_a_ticket(void **state)
 	audited();
 }
 
-/* A worker's local steps follow each other: a round whose change of weights is here waits
- * for the worker's round before it. */
+/* A worker's local rounds follow each other: a change of weights that has come waits for
+ * the worker's round before it. */
 static void
 local_steps_follow_each_other(void **state)
 {
@@ -394,7 +392,7 @@ local_steps_follow_each_other(void **state)
 	check(lines("\"ev\":\"update\""), 2, "updates");
 }
 
-/* What a round is computed on is what its GRANT says. */
+/* A round computes on the version of its GRANT. */
 static void
 on_another_version(void **state)
 {
