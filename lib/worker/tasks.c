@@ -99,8 +99,7 @@ tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool 
 	size_t i = queue_find(a, task.round);
 	/* As the coordinator's queue, tasks that need a later version come last. */
 	while (task.kind != FAL_KIND_CHECK && i < a->queue.n &&
-	       a->queue.v[i].round == task.round &&
-	       a->queue.v[i].version <= task.version)
+	       a->queue.v[i].round == task.round && a->queue.v[i].version <= task.version)
 		i++;
 	struct task *at = a->queue.v + i;
 	memmove(at + fresh, at, (a->queue.n - i) * sizeof(task));
