@@ -20,37 +20,40 @@
 /* ---- rounds and versions --------------------------------------------------------- */
 
 static bool
-have_all(const struct fal_coord *c, uint64_t said)
+all_shards_in(const struct fal_coord *c, uint64_t said)
 {
-	return said == fal_map_busy(&c->map);
+	return said == fal_map_busy(&c->placement.map);
 }
 
 static size_t
-gather_place(const struct fal_coord *c, uint64_t round)
+acks_index(const struct fal_coord *c, uint64_t round)
 {
-	return fal_sorted_place64(c->gather, c->gathers, sizeof(*c->gather), round);
+	return fal_sorted_place64(c->rounds.acks, c->rounds.n_acks,
+				  sizeof(*c->rounds.acks), round);
 }
 
 /* The shards' reports on the round, or NULL. */
-static struct fal_gather *
-gather_of(const struct fal_coord *c, uint64_t round)
+static struct coord_round_acks *
+acks_find(const struct fal_coord *c, uint64_t round)
 {
-	const size_t at = gather_place(c, round);
-	return at < c->gathers && c->gather[at].round == round ? &c->gather[at] : NULL;
+	const size_t at = acks_index(c, round);
+	return at < c->rounds.n_acks && c->rounds.acks[at].round == round
+		       ? &c->rounds.acks[at]
+		       : NULL;
 }
 
 static void
-gather_end(struct fal_coord *c, uint64_t round)
+acks_remove(struct fal_coord *c, uint64_t round)
 {
-	struct fal_gather *g = gather_of(c, round);
+	struct coord_round_acks *g = acks_find(c, round);
 	if (g == NULL)
 		return;
-	free(g->partly);
-	memmove(g, g + 1, (size_t)(c->gather + --c->gathers - g) * sizeof(*g));
+	free(g->contribution);
+	memmove(g, g + 1, (size_t)(c->rounds.acks + --c->rounds.n_acks - g) * sizeof(*g));
 }
 
 static struct fal_facts
-facts_of(const struct fal_round_info *r)
+round_facts(const struct fal_round_info *r)
 {
 	return (struct fal_facts){ .version = r->version,
 				   .tasks = r->tasks,
@@ -59,8 +62,8 @@ facts_of(const struct fal_round_info *r)
 }
 
 bool
-coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
-	     struct fal_ticket *out)
+coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+		  struct fal_ticket *out)
 {
 	struct fal_round_info r;
 	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, id);
@@ -70,37 +73,38 @@ coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 				    .id = id,
 				    .fills = fal_sched_fills(c->sched, round, contrib),
 				    .tasks = contrib->tasks,
-				    .facts = facts_of(&r) };
+				    .facts = round_facts(&r) };
 	return true;
 }
 
 static void
-open_round(struct fal_coord *c, const struct fal_act *a)
+act_open_round(struct fal_coord *c, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
 					   .round = r.round,
-					   .facts = facts_of(&r) };
-	const size_t at = gather_place(c, r.round);
-	FAL_XGROW(c->gather, c->gather_cap, c->gathers + 1);
-	memmove(c->gather + at + 1, c->gather + at,
-		(c->gathers++ - at) * sizeof(*c->gather));
-	c->gather[at] = (struct fal_gather){ .round = r.round };
-	coord_order(c, &o);
+					   .facts = round_facts(&r) };
+	const size_t at = acks_index(c, r.round);
+	FAL_XGROW(c->rounds.acks, c->rounds.acks_cap, c->rounds.n_acks + 1);
+	memmove(c->rounds.acks + at + 1, c->rounds.acks + at,
+		(c->rounds.n_acks++ - at) * sizeof(*c->rounds.acks));
+	c->rounds.acks[at] = (struct coord_round_acks){ .round = r.round };
+	coord_command_shards(c, &o);
 }
 
 static void
-add_news(struct fal_coord *c, const struct fal_news *n)
+pending_add(struct fal_coord *c, const struct coord_pending_line *n)
 {
-	FAL_XGROW(c->news, c->news_cap, (size_t)c->newses + 1);
-	c->news[c->newses++] = *n;
+	FAL_XGROW(c->rounds.pending, c->rounds.pending_cap,
+		  (size_t)c->rounds.n_pending + 1);
+	c->rounds.pending[c->rounds.n_pending++] = *n;
 }
 
 /* NAN: that of a task is not known. */
 static double
-loss_of(uint64_t loss, bool unknown)
+loss_or_nan(uint64_t loss, bool unknown)
 {
 	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
 }
@@ -108,27 +112,31 @@ loss_of(uint64_t loss, bool unknown)
 /* Collects the round's gradients, or its change of weights.  A clock may be over before
  * the shards step the rounds that a worker or a group owns in this clock. */
 static void
-collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
+collect_round(struct fal_coord *c, const struct fal_act *a,
+	      const struct fal_round_info *r)
 {
 	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
 	const bool own = r->owner != 0 || r->group != 0,
 		   unknown = !fal_ledger_loss_known(r->ledger);
 	if (own)
-		coord_health_count(c, r->clock, loss_of(loss, unknown), r->samples);
-	FAL_XGROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1);
-	c->graded |= a->fate == FAL_FATE_MERGE;
-	c->merged[c->mergeds++] =
-		(struct fal_collected){ .round = a->round,
-					.line = a->fate == FAL_FATE_LINE ? r->group : 0,
-					.loss = loss,
-					.samples = r->samples,
-					.unknown = unknown,
-					.clock = r->clock,
-					.own = own };
+		coord_health_add_loss(c, r->clock, loss_or_nan(loss, unknown),
+				      r->samples);
+	FAL_XGROW(c->rounds.collected, c->rounds.collected_cap,
+		  (size_t)c->rounds.n_collected + 1);
+	c->rounds.has_gradients |= a->fate == FAL_FATE_MERGE;
+	c->rounds.collected[c->rounds.n_collected++] =
+		(struct coord_collected){ .round = a->round,
+					  .branch =
+						  a->fate == FAL_FATE_LINE ? r->group : 0,
+					  .loss = loss,
+					  .samples = r->samples,
+					  .loss_is_unknown = unknown,
+					  .clock = r->clock,
+					  .is_own = own };
 }
 
 static void
-end_round(struct fal_coord *c, const struct fal_act *a)
+act_end_round(struct fal_coord *c, const struct fal_act *a)
 {
 	static const enum fal_end ends[] = {
 		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
@@ -136,7 +144,7 @@ end_round(struct fal_coord *c, const struct fal_act *a)
 		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
 		[FAL_FATE_GIVE] = FAL_END_GIVE,
 	};
-	const struct fal_news n = { .act = *a };
+	const struct coord_pending_line n = { .act = *a };
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
@@ -154,102 +162,109 @@ end_round(struct fal_coord *c, const struct fal_act *a)
 		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
 	};
 	if (!a->ahead)
-		gather_end(c, a->round);
+		acks_remove(c, a->round);
 	if (a->fate < FAL_FATE_DROP)
-		collect(c, a, &r);
-	add_news(c, &n);
-	coord_order(c, &o);
+		collect_round(c, a, &r);
+	pending_add(c, &n);
+	coord_command_shards(c, &o);
 }
 
 /* Moves the line's collected rounds, in their order, to the front of the rounds that are
  * not told, behind the rounds of lines that were pushed before. */
 static void
-bring_forward(struct fal_coord *c, uint32_t line)
+collect_branch(struct fal_coord *c, uint32_t branch)
 {
-	for (uint32_t i = c->told + c->pushed; i < c->mergeds; i++) {
-		const uint32_t at = c->told + c->pushed;
-		struct fal_collected m = c->merged[i], *to = c->merged + at;
-		if (m.line != line)
+	for (uint32_t i = c->rounds.n_in_updates + c->rounds.n_branch_rounds;
+	     i < c->rounds.n_collected; i++) {
+		const uint32_t at = c->rounds.n_in_updates + c->rounds.n_branch_rounds;
+		struct coord_collected m = c->rounds.collected[i],
+				       *to = c->rounds.collected + at;
+		if (m.branch != branch)
 			continue;
 		memmove(to + 1, to, (i - at) * sizeof(m));
 		*to = m;
-		c->pushed++;
+		c->rounds.n_branch_rounds++;
 	}
 }
 
 static void
-push_line(struct fal_coord *c, const struct fal_act *a)
+act_push_branch(struct fal_coord *c, const struct fal_act *a)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
 					   .line = a->line,
 					   .weight = a->weight };
-	FAL_XGROW(c->push, c->push_cap, (size_t)c->pushes + 1);
-	c->push[c->pushes++] = (struct fal_line_push){ a->line, a->weight, a->among };
-	bring_forward(c, a->line);
-	coord_order(c, &o);
+	FAL_XGROW(c->rounds.branch, c->rounds.branch_cap,
+		  (size_t)c->rounds.n_branches + 1);
+	c->rounds.branch[c->rounds.n_branches++] =
+		(struct fal_line_push){ a->line, a->weight, a->among };
+	collect_branch(c, a->line);
+	coord_command_shards(c, &o);
 }
 
-/* Names the versions that its open rounds are computed on, in c->named: how many. */
+/* Names the versions that its open rounds are computed on, in c->versions.needed: how
+ * many. */
 static uint32_t
-name_versions(struct fal_coord *c, const struct fal_peer *p)
+find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 {
 	const uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
-	FAL_XGROW(c->named, c->named_cap, n);
-	return fal_sched_named(c->sched, p->worker, c->named, n);
+	FAL_XGROW(c->versions.needed, c->versions.needed_cap, n);
+	return fal_sched_named(c->sched, p->worker, c->versions.needed, n);
 }
 
 static void
-tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
+send_version(struct fal_coord *c, struct coord_peer *p, struct fal_coord_model *m)
 {
 	struct fal_msg told = { .type = FAL_MSG_VERSION };
 	told.version.version = m->version;
 	told.version.oldest = m->oldest;
 	told.version.keep = m->keep;
-	m->order = ++p->versions;
+	m->order = ++p->announced.n;
 	coord_send(c, p->id, &told);
 	/* The shards send it what it has of the version. */
-	m->newest = c->published;
-	m->names = name_versions(c, p);
-	m->named = c->named;
-	c->ops.model(coord_call(c), p->id, m);
-	coord_called(c);
+	m->newest = c->versions.published;
+	m->names = find_needed_versions(c, p);
+	m->named = c->versions.needed;
+	c->ops.model(coord_begin_callback(c), p->id, m);
+	coord_end_callback(c);
 }
 
 /* The oldest version that workers may be told of. */
 static uint64_t
-oldest_told(const struct fal_coord *c)
+oldest_announced(const struct fal_coord *c)
 {
-	return c->untold ? c->oldest_told : c->oldest;
+	return c->versions.newest_is_withheld ? c->versions.oldest_announced
+					      : c->versions.oldest;
 }
 
 void
-coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
+coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
+		       bool keep)
 {
-	const uint64_t kept = oldest_told(c);
+	const uint64_t kept = oldest_announced(c);
 	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	const bool on_line = fal_branch_of(needed) != 0;
 	struct fal_coord_model m = { .version = version,
 				     .oldest = on_line || needed < kept ? needed : kept,
 				     .from = on_line ? 0 : kept,
 				     .keep = keep };
-	p->oldest = m.oldest;
-	p->again = 0;
-	tell_version(c, p, &m);
+	p->announced.oldest = m.oldest;
+	p->announced.repeated = 0;
+	send_version(c, p, &m);
 }
 
 /* Sums up the losses and samples of the rounds that make the update. */
 static void
-sum_up(const struct fal_coord *c, struct fal_news *n)
+sum_update(const struct fal_coord *c, struct coord_pending_line *n)
 {
 	uint64_t loss = 0;
 	bool unknown = false;
 	n->samples = 0;
 	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
-		loss += c->merged[i].loss;
-		unknown |= c->merged[i].unknown;
-		n->samples += c->merged[i].samples;
+		loss += c->rounds.collected[i].loss;
+		unknown |= c->rounds.collected[i].loss_is_unknown;
+		n->samples += c->rounds.collected[i].samples;
 	}
-	n->loss = n->samples > 0 ? loss_of(loss, unknown) / (double)n->samples
+	n->loss = n->samples > 0 ? loss_or_nan(loss, unknown) / (double)n->samples
 				 : (double)NAN;
 }
 
@@ -257,37 +272,38 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
  * not published yet may have to be held.  Another shard may still lack tasks of a round
  * that one shard has stepped. */
 static uint32_t
-kept_with(const struct fal_coord *c, uint64_t version)
+versions_to_retain(const struct fal_coord *c, uint64_t version)
 {
 	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
-	uint64_t n = version - c->published;
+	uint64_t n = version - c->versions.published;
 	if (c->conf.shards > 1 && n < read)
 		n = read;
-	return n > c->keeps ? (uint32_t)n : c->keeps;
+	return n > c->versions.retained ? (uint32_t)n : c->versions.retained;
 }
 
 /* Names the worker or group whose round alone makes the update, for a momentum of its
  * own; 0: there is none. */
 static uint32_t
-pusher_of(struct fal_coord *c, const struct fal_news *n)
+pusher_of(struct fal_coord *c, const struct coord_pending_line *n)
 {
 	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
 	struct fal_round_info r;
-	if (!n->graded || !fal_rule_traits(rule).alone || rule->quorum > 0 ||
+	if (!n->has_gradients || !fal_rule_traits(rule).alone || rule->quorum > 0 ||
 	    !fal_optim_by_pusher(&c->conf.optim) ||
-	    !fal_sched_round(c->sched, c->merged[n->first].round, &r))
+	    !fal_sched_round(c->sched, c->rounds.collected[n->first].round, &r))
 		return 0;
 	if (r.owner != 0)
-		c->known[r.owner - 1].momentum = true;
+		c->sessions.worker[r.owner - 1].momentum = true;
 	return r.owner != 0 ? r.owner : r.group;
 }
 
 /* Adds to the order the part of a clock that the gradients are, and their pusher. */
 static void
-say_part(struct fal_coord *c, const struct fal_news *n, struct fal_shard_order *o)
+set_step_part(struct fal_coord *c, const struct coord_pending_line *n,
+	      struct fal_shard_order *o)
 {
 	const double samples = (double)n->samples;
-	if (!n->graded || !(o->divisor > 0))
+	if (!n->has_gradients || !(o->divisor > 0))
 		return;
 	o->slot = pusher_of(c, n);
 	if (samples != o->divisor)
@@ -296,207 +312,221 @@ say_part(struct fal_coord *c, const struct fal_news *n, struct fal_shard_order *
 }
 
 static void
-order_step(struct fal_coord *c, const struct fal_act *a)
+act_step(struct fal_coord *c, const struct fal_act *a)
 {
 	/* All shards use the same float as the rate; the law needs no more than that. */
-	struct fal_news n = { .act = *a,
-			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
-			      .graded = c->graded };
-	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
-				     .lr = n.lr,
-				     .divisor = a->divisor,
-				     .weight = a->weight,
-				     .momentum = a->momentum,
-				     .clipped = n.graded && a->divisor > 0 &&
-						c->conf.optim.clip > 0,
-				     .mark = c->mark && coord_markable(c) };
-	n.marked = o.mark;
-	c->mark &= !o.mark;
-	c->graded = false;
-	c->untold = a->ahead;
-	c->oldest_told = c->oldest;
-	if (c->version - c->oldest + 1 >= c->keeps)
-		c->oldest = c->version + 2 - c->keeps;
-	n.version = ++c->version;
-	o.versions = kept_with(c, n.version);
+	struct coord_pending_line n = { .act = *a,
+					.lr = (float)fal_schedule_lr(&c->conf.schedule,
+								     a->clock),
+					.has_gradients = c->rounds.has_gradients };
+	struct fal_shard_order o = {
+		.kind = FAL_ORDER_STEP,
+		.lr = n.lr,
+		.divisor = a->divisor,
+		.weight = a->weight,
+		.momentum = a->momentum,
+		.clipped = n.has_gradients && a->divisor > 0 && c->conf.optim.clip > 0,
+		.mark = c->snapshot.is_wanted && coord_can_snapshot(c)
+	};
+	n.has_snapshot = o.mark;
+	c->snapshot.is_wanted &= !o.mark;
+	c->rounds.has_gradients = false;
+	c->versions.newest_is_withheld = a->ahead;
+	c->versions.oldest_announced = c->versions.oldest;
+	if (c->versions.newest - c->versions.oldest + 1 >= c->versions.retained)
+		c->versions.oldest = c->versions.newest + 2 - c->versions.retained;
+	n.version = ++c->versions.newest;
+	o.versions = versions_to_retain(c, n.version);
 	o.version = n.version;
-	o.below = c->oldest;
-	n.first = c->told;
-	if (c->pushes == 0)
-		bring_forward(c, 0);
-	n.rounds = c->pushed;
-	n.push = c->push;
-	n.pushes = c->pushes;
-	c->push = NULL;
-	c->pushes = c->pushed = 0;
-	c->push_cap = 0;
-	sum_up(c, &n);
-	say_part(c, &n, &o);
-	c->told += n.rounds;
+	o.below = c->versions.oldest;
+	n.first = c->rounds.n_in_updates;
+	if (c->rounds.n_branches == 0)
+		collect_branch(c, 0);
+	n.rounds = c->rounds.n_branch_rounds;
+	n.branch = c->rounds.branch;
+	n.n_branches = c->rounds.n_branches;
+	c->rounds.branch = NULL;
+	c->rounds.n_branches = c->rounds.n_branch_rounds = 0;
+	c->rounds.branch_cap = 0;
+	sum_update(c, &n);
+	set_step_part(c, &n, &o);
+	c->rounds.n_in_updates += n.rounds;
 	if (!a->ahead)
 		c->status.loss = n.loss;
-	n.over = a->over;
-	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)
-		c->due = n.version;
+	n.clocks_over = a->over;
+	if (c->conf.test_samples > 0 && n.clocks_over >= c->evaluation.next_clock &&
+	    c->evaluation.next_version <= c->versions.published)
+		c->evaluation.next_version = n.version;
 	/* Is nothing to come behind the version?  Where clocks are over in their order
 	 * each is the end of one, whoever has run ahead; else it may be. */
-	const bool last = c->loose ? fal_sched_front(c->sched) >= c->clocks
-				   : a->clock + 1 >= c->clocks;
+	const bool last = c->control.clocks_end_out_of_order
+				  ? fal_sched_front(c->sched) >= c->clocks
+				  : a->clock + 1 >= c->clocks;
 	/* A version that the job may leave has a hash. */
-	o.hash = n.version % c->conf.hashes == 0 || n.marked || n.version == c->due ||
-		 last;
-	add_news(c, &n);
-	coord_order(c, &o);
+	o.hash = n.version % c->conf.hashes == 0 || n.has_snapshot ||
+		 n.version == c->evaluation.next_version || last;
+	pending_add(c, &n);
+	coord_command_shards(c, &o);
 }
 
 /* The round of a contribution to an update that was ordered ahead is over. */
 static void
-made(struct fal_coord *c, double now, uint64_t round)
+end_early_round(struct fal_coord *c, double now, uint64_t round)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, round, &r) || !r.armed)
 		return;
-	gather_end(c, round);
+	acks_remove(c, round);
 	fal_sched_made(c->sched, now, round);
 }
 
 /* As it turned out: other claims may have taken the place of those that were there when
  * it was ordered. */
 static void
-sum_up_again(struct fal_coord *c, struct fal_news *n)
+sum_update_again(struct fal_coord *c, struct coord_pending_line *n)
 {
 	struct fal_round_info r;
 	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
-		struct fal_collected *m = &c->merged[i];
+		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
-			m->unknown = !fal_ledger_loss_known(r.ledger);
+			m->loss_is_unknown = !fal_ledger_loss_known(r.ledger);
 		}
-		if (!m->own)
-			coord_health_count(c, m->clock, loss_of(m->loss, m->unknown),
-					   m->samples);
+		if (!m->is_own)
+			coord_health_add_loss(c, m->clock,
+					      loss_or_nan(m->loss, m->loss_is_unknown),
+					      m->samples);
 	}
-	sum_up(c, n);
+	sum_update(c, n);
 	c->status.loss = n->loss;
 }
 
 /* All shards have stepped, and what that was made of is reported. */
 static void
-publish(struct fal_coord *c, double now, struct fal_news *n)
+publish_update(struct fal_coord *c, double now, struct coord_pending_line *n)
 {
 	const uint64_t version = n->version;
 	const uint32_t first = n->first, rounds = n->rounds;
-	sum_up_again(c, n);
-	c->published = version;
+	sum_update_again(c, n);
+	c->versions.published = version;
 	fal_sched_published(c->sched, now, version);
 	for (uint32_t i = first; i < first + rounds; i++)
-		made(c, now, c->merged[i].round);
+		end_early_round(c, now, c->rounds.collected[i].round);
 	/* The clocks that were ordered ahead are over now, and with them the clocks that
 	 * another policy has left. */
-	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->over;
-	c->stepped = over;
-	coord_health(c, version, over, first + rounds);
-	if (c->why == NULL && c->conf.test_samples > 0 && !c->evaluating &&
-	    n->over >= c->next_eval && !(c->judged && c->kept_clock == over))
-		coord_begin_eval(c, now, version, over);
-	if (n->marked)
-		coord_remember(c, version, over);
+	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->clocks_over;
+	c->versions.published_clocks = over;
+	coord_health_update(c, version, over, first + rounds);
+	if (c->failure == NULL && c->conf.test_samples > 0 &&
+	    !c->evaluation.is_under_way && n->clocks_over >= c->evaluation.next_clock &&
+	    !(c->evaluation.pinned_is_evaluated && c->evaluation.pinned_clocks == over))
+		coord_evaluate_version(c, now, version, over);
+	if (n->has_snapshot)
+		coord_snapshot_begin(c, version, over);
 }
 
 /* Is all that it is made of reported?  Else losses are still to come. */
 static bool
-is_reported(const struct fal_coord *c, const struct fal_news *n)
+update_is_reported(const struct fal_coord *c, const struct coord_pending_line *n)
 {
 	struct fal_round_info r;
 	bool all = true;
 	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
-		all &= !fal_sched_round(c->sched, c->merged[i].round, &r) || !r.armed ||
-		       r.passed;
+		all &= !fal_sched_round(c->sched, c->rounds.collected[i].round, &r) ||
+		       !r.armed || r.passed;
 	return all;
 }
 
 static void
-publish_all(struct fal_coord *c, double now)
+publish_updates(struct fal_coord *c, double now)
 {
-	for (uint32_t i = 0; i < c->newses && c->err == 0; i++) {
-		struct fal_news *n = &c->news[i];
-		if (n->act.kind != FAL_ACT_STEP || n->version <= c->published ||
-		    !have_all(c, n->said))
+	for (uint32_t i = 0; i < c->rounds.n_pending && c->err == 0; i++) {
+		struct coord_pending_line *n = &c->rounds.pending[i];
+		if (n->act.kind != FAL_ACT_STEP || n->version <= c->versions.published ||
+		    !all_shards_in(c, n->acks))
 			continue;
-		if (!is_reported(c, n))
+		if (!update_is_reported(c, n))
 			return;
-		publish(c, now, n);
+		publish_update(c, now, n);
 	}
 }
 
 _Static_assert(FAL_KEPT_MAX >= FAL_SLACK_MAX + 8, "shards keep what any slack needs");
 
 void
-coord_keep_versions(struct fal_coord *c, uint32_t versions)
+coord_retain_versions(struct fal_coord *c, uint32_t versions)
 {
 	struct fal_shard_order o = { .kind = FAL_ORDER_KEEP };
-	c->keeps = versions;
-	o.versions = kept_with(c, c->version);
-	if (c->version - c->oldest + 1 > versions)
-		c->oldest = c->version + 1 - versions;
-	coord_order(c, &o);
+	c->versions.retained = versions;
+	o.versions = versions_to_retain(c, c->versions.newest);
+	if (c->versions.newest - c->versions.oldest + 1 > versions)
+		c->versions.oldest = c->versions.newest + 1 - versions;
+	coord_command_shards(c, &o);
 }
 
-/* A version's bit in p->again; 0: it has none. */
+/* A version's bit in p->announced.repeated; 0: it has none. */
 static uint64_t
-again_bit(const struct fal_peer *p, uint64_t version)
+repeated_bit(const struct coord_peer *p, uint64_t version)
 {
-	const uint64_t back = p->oldest - version - 1;
-	return version < p->oldest && back < 64 ? UINT64_C(1) << back : 0;
+	const uint64_t back = p->announced.oldest - version - 1;
+	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
 /* Several may be filled in turn: each is told once, if it has a bit, and none is
  * forgotten for another one as long as the worker has an open round on it. */
 static void
-send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
+repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {
-	const bool on_line = fal_branch_of(p->oldest) != 0 || fal_branch_of(version) != 0;
-	const uint64_t bit = again_bit(p, version);
+	const bool on_line =
+		fal_branch_of(p->announced.oldest) != 0 || fal_branch_of(version) != 0;
+	const uint64_t bit = repeated_bit(p, version);
 	struct fal_coord_model m = { .version = version,
 				     .oldest = version,
 				     .from = version };
-	if (on_line || version >= p->oldest || (p->again & bit) != 0)
+	if (on_line || version >= p->announced.oldest ||
+	    (p->announced.repeated & bit) != 0)
 		return;
-	uint64_t stay = p->again & (bit - 1); /* newer ones; without a bit: all */
-	m.names = name_versions(c, p);
+	uint64_t stay =
+		p->announced.repeated & (bit - 1); /* newer ones; without a bit: all */
+	m.names = find_needed_versions(c, p);
 	for (uint32_t i = 0; i < m.names; i++) {
-		const uint64_t named = p->again & again_bit(p, c->named[i]);
+		const uint64_t named =
+			p->announced.repeated & repeated_bit(p, c->versions.needed[i]);
 		stay |= named;
-		m.oldest = named != 0 && c->named[i] < m.oldest ? c->named[i] : m.oldest;
+		m.oldest = named != 0 && c->versions.needed[i] < m.oldest
+				   ? c->versions.needed[i]
+				   : m.oldest;
 	}
-	p->again = stay | bit;
-	tell_version(c, p, &m);
+	p->announced.repeated = stay | bit;
+	send_version(c, p, &m);
 }
 
 static void
-send_to(struct fal_coord *c, struct fal_peer *p)
+announce_versions(struct fal_coord *c, struct coord_peer *p)
 {
-	const uint64_t newest = c->version - c->untold;
-	uint64_t from = oldest_told(c);
-	if (!p->ready || (c->brought && !c->newer))
+	const uint64_t newest = c->versions.newest - c->versions.newest_is_withheld;
+	uint64_t from = oldest_announced(c);
+	if (!p->ready || (c->is_external && !c->external.has_version))
 		return;
-	if (!p->on_line && p->next_version > from)
-		from = p->next_version;
+	if (!p->announced.is_on_branch && p->announced.next > from)
+		from = p->announced.next;
 	for (uint64_t v = from; v <= newest; v++) {
-		if (c->brought && !coord_given(c, v))
+		if (c->is_external && !coord_is_installed(c, v))
 			continue;
-		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
-								 : v > 0 && v == c->due);
-		p->kept = keep ? v : p->kept;
-		coord_send_version(c, p, v, keep);
+		const bool keep = v != p->announced.pinned_version &&
+				  (c->evaluation.is_under_way
+					   ? v == c->evaluation.pinned_version
+					   : v > 0 && v == c->evaluation.next_version);
+		p->announced.pinned_version = keep ? v : p->announced.pinned_version;
+		coord_announce_version(c, p, v, keep);
 	}
-	p->next_version = newest + 1;
-	p->on_line = false;
+	p->announced.next = newest + 1;
+	p->announced.is_on_branch = false;
 }
 
 /* Adds up what the round's ledger says. */
 static void
-count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
+count_tasks(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
 	struct fal_coord_tasks *s = &c->status.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
@@ -515,22 +545,25 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 
 /* Names the worker whose values were so large that blocks are left as they were. */
 static void
-tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bool change)
+report_unstepped(struct fal_coord *c, const struct coord_pending_line *n, uint64_t clock,
+		 bool change)
 {
 	if (n->unstepped == 0 || c->ops.unstepped == NULL)
 		return;
-	const struct fal_known_worker *w = coord_known(c, n->by);
-	const struct fal_coord_unstepped is = { .clock = clock,
-						.blocks = n->unstepped,
-						.name = w->name,
-						.key = c->key[w->key - 1].is.name,
-						.change = change };
-	c->ops.unstepped(coord_call(c), &is);
-	coord_called(c);
+	const struct coord_known_worker *w = coord_worker_of(c, n->unstepped_by);
+	const struct fal_coord_unstepped is = {
+		.clock = clock,
+		.blocks = n->unstepped,
+		.name = w->name,
+		.key = c->sessions.key[w->key - 1].record.name,
+		.change = change
+	};
+	c->ops.unstepped(coord_begin_callback(c), &is);
+	coord_end_callback(c);
 }
 
 static void
-tell_end(struct fal_coord *c, double now, const struct fal_news *n)
+trace_round(struct fal_coord *c, double now, const struct coord_pending_line *n)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, n->act.round, &r))
@@ -553,8 +586,8 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.first = r.first,
 		.samples = r.samples,
 		/* A task of another coordinator's is alone in its round. */
-		.version = c->brought && is_late ? r.after : r.taken,
-		.late = is_late && !c->brought ? r.late : FAL_TRACE_ABSENT,
+		.version = c->is_external && is_late ? r.after : r.taken,
+		.late = is_late && !c->is_external ? r.late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
 		.kind = r.delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
 		.owner = r.owner,
@@ -576,34 +609,34 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.slot = revised && stale.rank > 0 ? n->act.slot : FAL_TRACE_ABSENT,
 	};
 	const struct fal_line_ledger of = { .hashed = c->conf.task_hashes,
-					    .on = c->on,
-					    .ons = c->ons,
+					    .on = c->rounds.granted,
+					    .ons = c->rounds.n_granted,
 					    .sums = c->conf.audit_sums,
 					    .seed = fal_ticket_seed(&c->conf.tickets,
 								    r.round),
-					    .added = n->added,
+					    .added = n->sum_added,
 					    .sum = n->sum,
 					    .n_sums = n->sums };
-	fal_line_ledger(&c->line, fal_coord_seconds(c, now), &of, r.ledger, &e);
-	coord_trace(c);
-	tell_unstepped(c, n, r.clock, r.delta);
-	count(c, r.ledger, n->act.fate);
+	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &of, r.ledger, &e);
+	coord_write_line(c);
+	report_unstepped(c, n, r.clock, r.delta);
+	count_tasks(c, r.ledger, n->act.fate);
 	if (n->act.fate != FAL_FATE_ABANDON)
-		coord_health_skip(c, r.clock, r.ledger->skipped);
+		coord_health_add_skipped(c, r.clock, r.ledger->skipped);
 	if (n->act.fate == FAL_FATE_GIVE) {
-		c->ops.given(coord_call(c), r.round);
-		coord_called(c);
+		c->ops.given(coord_begin_callback(c), r.round);
+		coord_end_callback(c);
 	}
 	size_t kept = 0;
-	for (size_t i = 0; i < c->ons; i++)
-		if (c->on[i].round != r.round)
-			c->on[kept++] = c->on[i];
-	c->ons = kept;
+	for (size_t i = 0; i < c->rounds.n_granted; i++)
+		if (c->rounds.granted[i].round != r.round)
+			c->rounds.granted[kept++] = c->rounds.granted[i];
+	c->rounds.n_granted = kept;
 	fal_sched_forget_round(c->sched, r.round);
 }
 
 static void
-tell_step(struct fal_coord *c, double now, const struct fal_news *n)
+trace_update(struct fal_coord *c, double now, const struct coord_pending_line *n)
 {
 	uint64_t *rounds = fal_xcalloc(n->rounds, sizeof(*rounds));
 	struct fal_ev_update line = {
@@ -611,7 +644,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.clock = n->act.clock,
 		.rounds = { rounds, n->rounds },
 		.groups = n->act.among,
-		.divisor = n->graded ? n->act.divisor : 0,
+		.divisor = n->has_gradients ? n->act.divisor : 0,
 		.samples = (uint32_t)n->samples,
 		.loss = n->loss,
 		.lr = (double)n->lr,
@@ -620,73 +653,78 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.unstepped = n->unstepped,
 	};
 	const struct fal_line_update of = {
-		.push = n->push,
-		.pushes = n->pushes,
+		.push = n->branch,
+		.pushes = n->n_branches,
 		.outer = n->act.weight,
 		.momentum = n->act.momentum,
-		.hash = n->hashed ? n->hash : NULL,
+		.hash = n->has_hash ? n->hash : NULL,
 		.exponents = n->exponents,
 	};
 	for (uint32_t i = 0; i < n->rounds; i++)
-		rounds[i] = c->merged[n->first + i].round;
-	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
+		rounds[i] = c->rounds.collected[n->first + i].round;
+	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &of, &line);
 	free(rounds);
-	coord_trace(c);
-	tell_unstepped(c, n, n->act.clock, false);
-	c->waits.version = n->version;
-	if (n->act.clock >= c->waits.over)
-		c->waits.over = n->act.clock + 1;
+	coord_write_line(c);
+	report_unstepped(c, n, n->act.clock, false);
+	c->placement.lines.version = n->version;
+	if (n->act.clock >= c->placement.lines.over)
+		c->placement.lines.over = n->act.clock + 1;
 }
 
 /* Have all shards said so, and is what was ordered ahead over?  Until then claims come
  * that its line is to have. */
 static bool
-is_told(const struct fal_coord *c, const struct fal_news *n)
+line_is_complete(const struct fal_coord *c, const struct coord_pending_line *n)
 {
 	struct fal_round_info r;
-	return have_all(c, n->said) &&
+	return all_shards_in(c, n->acks) &&
 	       (n->act.kind != FAL_ACT_END ||
 		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
 }
 
 static void
-tell_news(struct fal_coord *c, double now)
+write_pending_lines(struct fal_coord *c, double now)
 {
 	uint32_t n = 0, told = 0;
-	for (; n < c->newses && is_told(c, &c->news[n]) && c->err == 0; n++) {
-		const struct fal_news *news = &c->news[n];
-		if (news->act.kind == FAL_ACT_END)
-			tell_end(c, now, news);
+	for (; n < c->rounds.n_pending && line_is_complete(c, &c->rounds.pending[n]) &&
+	       c->err == 0;
+	     n++) {
+		const struct coord_pending_line *line = &c->rounds.pending[n];
+		if (line->act.kind == FAL_ACT_END)
+			trace_round(c, now, line);
 		else
-			tell_step(c, now, news);
-		coord_tell_shards(c, now, false);
-		coord_measure(c, now);
-		if (news->marked)
-			coord_marked(c, now);
-		free(news->sum);
-		free(news->leaves); /* where not all had some */
-		free(news->push);
-		told += news->rounds;
+			trace_update(c, now, line);
+		coord_trace_shards(c, now, false);
+		coord_balance_measure(c, now);
+		if (line->has_snapshot)
+			coord_snapshot_end(c, now);
+		free(line->sum);
+		free(line->leaves); /* where not all had some */
+		free(line->branch);
+		told += line->rounds;
 	}
-	c->newses -= n;
+	c->rounds.n_pending -= n;
 	if (n > 0)
-		memmove(c->news, c->news + n, c->newses * sizeof(*c->news));
+		memmove(c->rounds.pending, c->rounds.pending + n,
+			c->rounds.n_pending * sizeof(*c->rounds.pending));
 	/* Told rounds go; the rounds collected for the next update stay. */
-	c->mergeds -= told;
-	c->told -= told;
+	c->rounds.n_collected -= told;
+	c->rounds.n_in_updates -= told;
 	if (told > 0)
-		memmove(c->merged, c->merged + told, c->mergeds * sizeof(*c->merged));
-	for (uint32_t i = 0; i < c->newses; i++)
-		c->news[i].first -= c->news[i].act.kind == FAL_ACT_STEP ? told : 0;
+		memmove(c->rounds.collected, c->rounds.collected + told,
+			c->rounds.n_collected * sizeof(*c->rounds.collected));
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++)
+		c->rounds.pending[i].first -=
+			c->rounds.pending[i].act.kind == FAL_ACT_STEP ? told : 0;
 }
 
 /* ---- what shards say ------------------------------------------------------------- */
 
-static struct fal_news *
-news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
+static struct coord_pending_line *
+pending_find(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 {
-	for (uint32_t i = 0; i < c->newses; i++) {
-		struct fal_news *n = &c->news[i];
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
+		struct coord_pending_line *n = &c->rounds.pending[i];
 		if (n->act.kind == kind &&
 		    (kind == FAL_ACT_END ? n->act.round : n->version) == number)
 			return n;
@@ -697,40 +735,42 @@ news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 /* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
  * shards say the squares of one order after the other. */
 static void
-on_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
+on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
-	if (c->squares == NULL)
-		c->squares = fal_xcalloc(blocks, sizeof(*c->squares));
-	memcpy(c->squares + say->first, say->squares, say->blocks * sizeof(*c->squares));
-	c->squared |= UINT64_C(1) << shard;
-	if (!have_all(c, c->squared))
+	if (c->rounds.squares == NULL)
+		c->rounds.squares = fal_xcalloc(blocks, sizeof(*c->rounds.squares));
+	memcpy(c->rounds.squares + say->first, say->squares,
+	       say->blocks * sizeof(*c->rounds.squares));
+	c->rounds.squares_from |= UINT64_C(1) << shard;
+	if (!all_shards_in(c, c->rounds.squares_from))
 		return;
-	c->squared = 0;
+	c->rounds.squares_from = 0;
 	/* In the order of blocks: so the sum is the same however they are placed. */
 	for (uint32_t b = 0; b < blocks; b++)
-		o.squares += c->squares[b];
-	struct fal_news *n = news_of(c, FAL_ACT_STEP, say->version);
+		o.squares += c->rounds.squares[b];
+	struct coord_pending_line *n = pending_find(c, FAL_ACT_STEP, say->version);
 	if (n != NULL)
 		n->norm = sqrt(o.squares);
-	coord_order(c, &o);
+	coord_command_shards(c, &o);
 }
 
 void
-coord_commit_free(struct fal_coord *c)
+coord_rounds_free(struct fal_coord *c)
 {
-	while (c->gathers > 0)
-		gather_end(c, c->gather[0].round);
-	free(c->gather);
-	free(c->squares);
-	free(c->on);
+	while (c->rounds.n_acks > 0)
+		acks_remove(c, c->rounds.acks[0].round);
+	free(c->rounds.acks);
+	free(c->rounds.squares);
+	free(c->rounds.granted);
 }
 
 /* The contribution, and its place in the ledger, for which there is room then; NULL:
  * there is none. */
 static const struct fal_contrib *
-place_in(const struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uint32_t *at)
+find_contribution(const struct fal_coord *c, struct coord_round_acks *g,
+		  struct fal_cid id, uint32_t *at)
 {
 	struct fal_round_info r;
 	if (g == NULL || !fal_sched_round(c->sched, g->round, &r))
@@ -739,50 +779,52 @@ place_in(const struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uin
 	if (*at == FAL_NONE)
 		return NULL;
 	const uint32_t n = r.ledger->contribs;
-	FAL_XGROW(g->partly, g->partly_cap, n);
-	while (g->places < n)
-		g->partly[g->places++] = (struct fal_partly){ 0 };
+	FAL_XGROW(g->contribution, g->contribution_cap, n);
+	while (g->n_contributions < n)
+		g->contribution[g->n_contributions++] =
+			(struct coord_contribution_acks){ 0 };
 	return &r.ledger->contrib[*at];
 }
 
 /* A shard that has ended a round no longer reports contributions complete. */
 static void
-on_arrived(struct fal_coord *c, double now, uint32_t shard,
-	   const struct fal_shard_say *say)
+on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
+		 const struct fal_shard_say *say)
 {
-	struct fal_gather *g = gather_of(c, say->round);
+	struct coord_round_acks *g = acks_find(c, say->round);
 	uint32_t at;
-	if (place_in(c, g, say->id, &at) == NULL)
+	if (find_contribution(c, g, say->id, &at) == NULL)
 		return;
-	uint64_t *whole = &g->partly[at].whole;
+	uint64_t *whole = &g->contribution[at].whole;
 	*whole |= (uint64_t)say->whole << shard;
-	const bool all = say->whole && have_all(c, *whole | g->over);
+	const bool all = say->whole && all_shards_in(c, *whole | g->ended);
 	if (all)
 		*whole = 0;
 	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
 }
 
 static void
-on_fenced(struct fal_coord *c, double now, uint32_t shard,
-	  const struct fal_shard_say *say)
+on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
+		const struct fal_shard_say *say)
 {
-	struct fal_gather *g = gather_of(c, say->round);
+	struct coord_round_acks *g = acks_find(c, say->round);
 	uint32_t at;
-	const struct fal_contrib *is = place_in(c, g, say->id, &at);
+	const struct fal_contrib *is = find_contribution(c, g, say->id, &at);
 	/* None was told to, or all have said so. */
 	if (is == NULL || is->state != FAL_CONTRIB_FENCED || is->everywhere)
 		return;
-	g->partly[at].fenced |= UINT64_C(1) << shard;
-	if (have_all(c, g->partly[at].fenced))
+	g->contribution[at].fenced |= UINT64_C(1) << shard;
+	if (all_shards_in(c, g->contribution[at].fenced))
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
  * charges its key where no honest worker makes such records. */
 static void
-on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
+on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
-	const struct fal_peer *p = coord_find(c, coord_session_of(c, say->id.worker));
+	const struct coord_peer *p =
+		coord_find_peer(c, coord_session_of_worker(c, say->id.worker));
 	if (p == NULL || !p->ready)
 		return;
 	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)
@@ -792,11 +834,12 @@ on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 
 /* A worker's own steps follow each other: is one before it still waited for? */
 static bool
-is_behind(const struct fal_coord *c, const struct fal_round_info *r)
+follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
 {
 	struct fal_round_info is;
-	for (size_t i = 0; i < c->gathers && c->gather[i].round < r->round; i++)
-		if (r->delta && fal_sched_round(c->sched, c->gather[i].round, &is) &&
+	for (size_t i = 0; i < c->rounds.n_acks && c->rounds.acks[i].round < r->round;
+	     i++)
+		if (r->delta && fal_sched_round(c->sched, c->rounds.acks[i].round, &is) &&
 		    is.delta && is.owner == r->owner)
 			return true;
 	return false;
@@ -804,54 +847,54 @@ is_behind(const struct fal_coord *c, const struct fal_round_info *r)
 
 /* The round is complete, if all shards have their part of it, or have done with it. */
 static void
-complete(struct fal_coord *c, double now, const struct fal_gather *g)
+complete_round(struct fal_coord *c, double now, const struct coord_round_acks *g)
 {
 	struct fal_round_info r;
-	if (c->why != NULL || !have_all(c, g->complete | g->over) ||
+	if (c->failure != NULL || !all_shards_in(c, g->complete | g->ended) ||
 	    !fal_sched_round(c->sched, g->round, &r))
 		return;
 	/* An order that is on its way ends it. */
-	if (!r.armed && !is_behind(c, &r))
+	if (!r.armed && !follows_open_steps(c, &r))
 		fal_sched_complete(c->sched, now, r.round);
 }
 
 static void
-complete_behind(struct fal_coord *c, double now)
+complete_local_rounds(struct fal_coord *c, double now)
 {
 	struct fal_round_info is;
-	for (size_t i = 0; i < c->gathers; i++)
-		if (fal_sched_round(c->sched, c->gather[i].round, &is) && is.delta)
-			complete(c, now, &c->gather[i]);
+	for (size_t i = 0; i < c->rounds.n_acks; i++)
+		if (fal_sched_round(c->sched, c->rounds.acks[i].round, &is) && is.delta)
+			complete_round(c, now, &c->rounds.acks[i]);
 }
 
 /* The shard has its part of the round, or has done with it. */
 static void
-has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
-	uint32_t shard)
+shard_has_all(struct fal_coord *c, double now, struct coord_round_acks *g, uint64_t *said,
+	      uint32_t shard)
 {
-	const uint64_t was = g->complete | g->over;
+	const uint64_t was = g->complete | g->ended;
 	*said |= UINT64_C(1) << shard;
-	if ((g->complete | g->over) != was)
-		complete(c, now, g);
+	if ((g->complete | g->ended) != was)
+		complete_round(c, now, g);
 }
 
-/* The news that the shard reports done for the first time; or NULL.  A report of why the
+/* The line that the shard reports done for the first time; or NULL.  A report of why the
  * job cannot go on ends the job. */
-static struct fal_news *
-news_done_by(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint32_t shard,
-	     const struct fal_shard_say *say)
+static struct coord_pending_line *
+pending_ack(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint32_t shard,
+	    const struct fal_shard_say *say)
 {
-	struct fal_news *n = news_of(c, kind, number);
+	struct coord_pending_line *n = pending_find(c, kind, number);
 	if (say->odd != NULL) { /* the say's words do not last */
-		snprintf(c->odd, sizeof(c->odd), "%s", say->odd);
-		c->why = c->odd;
+		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", say->odd);
+		c->failure = c->shard_failure;
 	}
-	if (n == NULL || (n->said >> shard & 1) != 0)
+	if (n == NULL || (n->acks >> shard & 1) != 0)
 		return NULL;
-	n->said |= UINT64_C(1) << shard;
-	if (say->beyond > 0 && (n->unstepped == 0 || say->most > n->most)) {
-		n->by = say->id.worker;
-		n->most = say->most;
+	n->acks |= UINT64_C(1) << shard;
+	if (say->beyond > 0 && (n->unstepped == 0 || say->most > n->unstepped_exponent)) {
+		n->unstepped_by = say->id.worker;
+		n->unstepped_exponent = say->most;
 	}
 	n->unstepped += say->beyond;
 	return n;
@@ -859,7 +902,8 @@ news_done_by(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint3
 
 /* Adds the checksums of what each contribution has brought to a shard. */
 static void
-add_sums(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
+add_checksums(const struct fal_coord *c, struct coord_pending_line *n,
+	      const struct fal_shard_say *say)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, say->round, &r))
@@ -872,30 +916,33 @@ add_sums(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_s
 		if (at != FAL_NONE)
 			n->sum[at] += say->brought[i].sum;
 	}
-	n->added += say->added;
+	n->sum_added += say->added;
 }
 
 static void
-on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
+on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
+	       const struct fal_shard_say *say)
 {
-	struct fal_news *n = news_done_by(c, FAL_ACT_END, say->round, shard, say);
-	struct fal_gather *g = gather_of(c, say->round);
+	struct coord_pending_line *n =
+		pending_ack(c, FAL_ACT_END, say->round, shard, say);
+	struct coord_round_acks *g = acks_find(c, say->round);
 	if (n == NULL)
 		return;
 	if (c->conf.audit_sums)
-		add_sums(c, n, say);
+		add_checksums(c, n, say);
 	if (say->rank > 0) {
 		n->act.weight = 1.0 / say->rank;
 		n->act.count = say->rank;
 	}
 	if (g != NULL)
-		has_all(c, now, g, &g->over, shard);
+		shard_has_all(c, now, g, &g->ended, shard);
 }
 
 /* The leaves and exponents of a shard's blocks; with those of all, the hashes of the
  * version. */
 static void
-on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
+add_leaves(const struct fal_coord *c, struct coord_pending_line *n,
+	   const struct fal_shard_say *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	if (n->leaves == NULL)
@@ -904,94 +951,96 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 	memcpy(exps + say->first, say->exps, say->blocks);
 	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
-	if (!have_all(c, n->said))
+	if (!all_shards_in(c, n->acks))
 		return;
 	fal_leaf_root(n->leaves, blocks, n->hash);
 	fal_leaf_exponents(exps, blocks, n->exponents);
-	n->hashed = true;
+	n->has_hash = true;
 	free(n->leaves);
 	n->leaves = NULL;
 }
 
 static void
-on_stepped(struct fal_coord *c, double now, uint32_t shard,
-	   const struct fal_shard_say *say)
+on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
+		 const struct fal_shard_say *say)
 {
-	struct fal_news *n = news_done_by(c, FAL_ACT_STEP, say->version, shard, say);
+	struct coord_pending_line *n =
+		pending_ack(c, FAL_ACT_STEP, say->version, shard, say);
 	if (n == NULL)
 		return;
 	if (say->leaves != NULL)
-		on_leaves(c, n, say);
-	if (!have_all(c, n->said))
+		add_leaves(c, n, say);
+	if (!all_shards_in(c, n->acks))
 		return;
 	const uint32_t first = n->first, rounds = n->rounds;
 	for (uint32_t i = first; i < first + rounds; i++)
-		fal_sched_stepped(c->sched, now, c->merged[i].round);
-	publish_all(c, now);
+		fal_sched_stepped(c->sched, now, c->rounds.collected[i].round);
+	publish_updates(c, now);
 }
 
 static void
-hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
+on_shard_event(struct fal_coord *c, double now, uint32_t shard,
+	       const struct fal_shard_say *say)
 {
-	struct fal_gather *g = NULL;
+	struct coord_round_acks *g = NULL;
 	/* The coordinator asks a shard without blocks only whether it can have some. */
-	if ((fal_map_busy(&c->map) >> shard & 1) == 0 && say->kind != FAL_SAY_MIGRATED &&
-	    say->kind != FAL_SAY_REFUSED)
+	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
+	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
 		return;
-	if (say->beyond > 0 && (say->id.worker - 1 >= c->workers ||
-				coord_known(c, say->id.worker)->key == 0)) {
-		c->why = "a shard speaks of work that nobody has done";
+	if (say->beyond > 0 && (say->id.worker - 1 >= c->sessions.workers ||
+				coord_worker_of(c, say->id.worker)->key == 0)) {
+		c->failure = "a shard speaks of work that nobody has done";
 		return;
 	}
 	switch (say->kind) {
 	case FAL_SAY_ARRIVED:
-		on_arrived(c, now, shard, say);
+		on_shard_arrived(c, now, shard, say);
 		break;
 	case FAL_SAY_COMPLETE:
-		g = gather_of(c, say->round);
+		g = acks_find(c, say->round);
 		if (g != NULL)
-			has_all(c, now, g, &g->complete, shard);
+			shard_has_all(c, now, g, &g->complete, shard);
 		break;
 	case FAL_SAY_FENCED:
-		on_fenced(c, now, shard, say);
+		on_shard_fenced(c, now, shard, say);
 		break;
 	case FAL_SAY_REFUSED:
-		on_refused(c, now, say);
+		on_shard_refused(c, now, say);
 		break;
 	case FAL_SAY_SQUARES:
-		on_squares(c, shard, say);
+		on_shard_squares(c, shard, say);
 		break;
 	case FAL_SAY_ENDED:
-		on_ended(c, now, shard, say);
+		on_shard_ended(c, now, shard, say);
 		break;
 	case FAL_SAY_STEPPED:
-		on_stepped(c, now, shard, say);
+		on_shard_stepped(c, now, shard, say);
 		break;
 	case FAL_SAY_MIGRATED:
-		coord_migrated(c, now, shard, say);
+		coord_shard_migrated(c, now, shard, say);
 		break;
 	}
 }
 
 static void
-hear_all(struct fal_coord *c, double now)
+take_shard_events(struct fal_coord *c, double now)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	while (c->err == 0) {
-		coord_call(c);
+		coord_begin_callback(c);
 		const bool any = c->ops.shards.next(c->ops.shards.arg, &shard, &say);
-		coord_called(c);
+		coord_end_callback(c);
 		if (!any)
 			return;
-		hear(c, now, shard, &say);
+		on_shard_event(c, now, shard, &say);
 	}
 }
 
 /* ---- what the scheduler decides is carried out ------------------------------------- */
 
 static void
-grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	struct fal_round_info r;
@@ -1001,24 +1050,26 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.round = a->round;
 	m.grant.clock = r.clock;
 	/* The helper of a mixed round computes on the version that the helper has. */
-	struct fal_peer *p = coord_find(c, to);
+	struct coord_peer *p = coord_find_peer(c, to);
 	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
-			  : r.mixed && p != NULL   ? p->next_version - 1
+			  : r.mixed && p != NULL   ? p->announced.next - 1
 			  : a->late                ? r.after
 						   : r.version;
 	m.grant.exponents = r.mixed ? m.grant.version : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed) {
-		FAL_XGROW(c->on, c->on_cap, c->ons + 1);
-		c->on[c->ons++] = (struct fal_granted_on){ .round = a->round,
-							   .version = m.grant.version,
-							   .worker = a->worker,
-							   .first = a->first,
-							   .count = a->count };
+		FAL_XGROW(c->rounds.granted, c->rounds.granted_cap,
+			  c->rounds.n_granted + 1);
+		c->rounds.granted[c->rounds.n_granted++] =
+			(struct fal_granted_on){ .round = a->round,
+						 .version = m.grant.version,
+						 .worker = a->worker,
+						 .first = a->first,
+						 .count = a->count };
 	}
 	if (p != NULL)
-		send_again(c, p, m.grant.exponents);
+		repeat_version(c, p, m.grant.exponents);
 	if (p != NULL && m.grant.version != m.grant.exponents)
-		send_again(c, p, m.grant.version);
+		repeat_version(c, p, m.grant.version);
 	m.grant.first = a->first;
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;
@@ -1030,15 +1081,16 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
-	m.grant.of = a->cid.seq != 0 && coord_ticket(c, a->round, a->cid, &t) ? t.tasks
-									      : r.tasks;
+	m.grant.of = a->cid.seq != 0 && coord_make_ticket(c, a->round, a->cid, &t)
+			     ? t.tasks
+			     : r.tasks;
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
 	/* A contribution that is granted as claimed gets its ticket.  Where the ticket
 	 * does not count any more, a fence or the round's end is on its way. */
 	struct fal_msg with = { .type = FAL_MSG_TICKET };
-	if (a->cid.seq == 0 || a->more || !coord_ticket(c, a->round, a->cid, &t))
+	if (a->cid.seq == 0 || a->more || !coord_make_ticket(c, a->round, a->cid, &t))
 		return;
 	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
 	coord_send(c, to, &with);
@@ -1046,23 +1098,23 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 
 /* Asks where the worker's time went; its `clock` line follows when it has answered. */
 static void
-account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
-	struct fal_peer *p = coord_find(c, to);
+	struct coord_peer *p = coord_find_peer(c, to);
 	if (p == NULL || !p->ready)
 		return;
-	if (p->oweds == FAL_OWED_MAX) /* the worker answers none of them */
-		coord_owed(c, now, p, FAL_OWED_MAX - 1);
-	struct fal_owed *o = &p->owed[p->oweds];
-	*o = (struct fal_owed){ .round = a->round,
-				.clock = a->clock,
-				.own = a->own,
-				.rx = p->rx,
-				.tx = p->tx,
-				.work = a->work };
+	if (p->lines.n_pending == CLOCK_LINES_MAX) /* the worker answers none of them */
+		coord_write_clock_lines(c, now, p, CLOCK_LINES_MAX - 1);
+	struct coord_clock_line *o = &p->lines.pending[p->lines.n_pending];
+	*o = (struct coord_clock_line){ .round = a->round,
+					.clock = a->clock,
+					.own = a->own,
+					.rx = p->rx,
+					.tx = p->tx,
+					.work = a->work };
 	if (fal_sched_info(c->sched, a->worker, &o->info))
-		p->oweds++;
+		p->lines.n_pending++;
 	m.account.mark = a->round;
 	coord_send(c, to, &m);
 }
@@ -1071,50 +1123,50 @@ account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
  * not say that a key gets no work: the trace has the suspects, and for how long they are
  * suspects. */
 static void
-trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_report_suspect(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
 	struct fal_coord_late late = { .why = a->why,
 				       .owes = a->owes,
 				       .seconds = a->seconds };
-	const struct fal_peer *p = coord_find(c, to);
+	const struct coord_peer *p = coord_find_peer(c, to);
 	if (p == NULL || !p->ready)
 		return;
 	if (a->kind == FAL_ACT_BARRED) {
-		late.key = c->key[p->key - 1].is.name;
+		late.key = c->sessions.key[p->key - 1].record.name;
 	} else {
 		const double t = fal_coord_seconds(c, now);
 		if (a->owes != NULL)
-			fal_trace_put(&c->line, t, FAL_EV_SUSPECT,
+			fal_trace_put(&c->trace_line, t, FAL_EV_SUSPECT,
 				      &(struct fal_ev_suspect){ p->name, p->worker,
 								a->owes, a->why,
 								a->seconds });
 		else
-			fal_trace_put(&c->line, t, FAL_EV_BACK,
+			fal_trace_put(&c->trace_line, t, FAL_EV_BACK,
 				      &(struct fal_ev_back){ p->name, p->worker, a->why,
 							     a->seconds });
-		coord_trace(c);
+		coord_write_line(c);
 	}
 	if (c->ops.late == NULL)
 		return;
-	c->ops.late(coord_call(c), p->id, p->name, &late);
-	coord_called(c);
+	c->ops.late(coord_begin_callback(c), p->id, p->name, &late);
+	coord_end_callback(c);
 }
 
 static void
-trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
+act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
 				fal_grid_before(g, a->clock, a->first);
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
-		  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
-					      coord_known(c, a->worker)->name, a->worker,
-					      sample });
+	coord_trace_event(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
+			  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
+						      coord_worker_of(c, a->worker)->name,
+						      a->worker, sample });
 }
 
 /* The shards count a task that brings nothing. */
 static void
-skip(struct fal_coord *c, const struct fal_act *a)
+act_skip(struct fal_coord *c, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
@@ -1126,14 +1178,14 @@ skip(struct fal_coord *c, const struct fal_act *a)
 	const struct fal_coord_claimed none = { .round = a->round,
 						.task = a->first,
 						.nonfinite = true };
-	if (c->brought)
-		coord_tell_claimed(c, &none);
-	coord_order(c, &o);
+	if (c->is_external)
+		coord_report_claim(c, &none);
+	coord_command_shards(c, &o);
 }
 
 /* Shards and worker hear that nothing more of a contribution counts. */
 static void
-fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
 					   .round = a->round,
@@ -1142,12 +1194,12 @@ fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	struct fal_msg m = { .type = FAL_MSG_FENCE };
 	m.fence.round = a->round;
 	m.fence.seq = a->cid.seq;
-	coord_order(c, &o);
+	coord_command_shards(c, &o);
 	coord_send(c, to, &m);
 }
 
 static void
-revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_REVOKE };
 	m.revoke.round = a->round;
@@ -1158,10 +1210,10 @@ revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 }
 
 static void
-evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_EVAL };
-	m.eval.version = c->kept_version;
+	m.eval.version = c->evaluation.pinned_version;
 	m.eval.first = a->first;
 	m.eval.count = a->count;
 	coord_send(c, to, &m);
@@ -1169,95 +1221,95 @@ evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 
 /* The worker, or with 0 all of them, is told of what it may compute on. */
 static void
-tell_versions(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_announce(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
-	struct fal_peer *p = coord_find(c, to);
+	struct coord_peer *p = coord_find_peer(c, to);
 	if (a->version != 0 && p != NULL && p->ready) { /* the newest one of a line */
-		p->on_line = true;
-		coord_send_version(c, p, a->version, false);
+		p->announced.is_on_branch = true;
+		coord_announce_version(c, p, a->version, false);
 	}
 	if (a->version != 0)
 		return;
 	if (p != NULL)
-		send_to(c, p);
+		announce_versions(c, p);
 	if (a->worker != 0)
 		return;
-	c->untold = false;
-	for (uint32_t i = 0; i < c->peers; i++)
-		send_to(c, &c->peer[i]);
-	publish_all(c, now);
+	c->versions.newest_is_withheld = false;
+	for (uint32_t i = 0; i < c->sessions.peers; i++)
+		announce_versions(c, &c->sessions.peer[i]);
+	publish_updates(c, now);
 }
 
 static void
-apply(struct fal_coord *c, double now, const struct fal_act *a)
+run_action(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	const uint32_t to = coord_session_of(c, a->worker);
+	const uint32_t to = coord_session_of_worker(c, a->worker);
 	struct fal_msg lanes = { .type = FAL_MSG_LANES, .lanes.lanes = a->count };
 	const struct fal_shard_order line = { .kind = FAL_ORDER_LINE,
 					      .version = a->version };
 	switch (a->kind) {
 	case FAL_ACT_LINE:
-		coord_order(c, &line);
+		coord_command_shards(c, &line);
 		break;
 	case FAL_ACT_OPEN:
-		open_round(c, a);
+		act_open_round(c, a);
 		break;
 	case FAL_ACT_END:
-		end_round(c, a);
+		act_end_round(c, a);
 		if (!a->ahead)
-			complete_behind(c, now);
+			complete_local_rounds(c, now);
 		break;
 	case FAL_ACT_PUSH:
-		push_line(c, a);
+		act_push_branch(c, a);
 		break;
 	case FAL_ACT_STEP:
-		order_step(c, a);
+		act_step(c, a);
 		break;
 	case FAL_ACT_MODEL:
-		tell_versions(c, now, to, a);
+		act_announce(c, now, to, a);
 		break;
 	case FAL_ACT_ACCOUNT:
-		account(c, now, to, a);
+		act_account(c, now, to, a);
 		break;
 	case FAL_ACT_GRANT:
 	case FAL_ACT_CHECK:
-		grant(c, to, a);
+		act_grant(c, to, a);
 		break;
 	case FAL_ACT_REVOKE:
 	case FAL_ACT_UNCHECK:
-		revoke(c, to, a);
+		act_revoke(c, to, a);
 		break;
 	case FAL_ACT_LANES:
 		coord_send(c, to, &lanes);
 		break;
 	case FAL_ACT_FENCE:
-		fence(c, to, a);
+		act_fence(c, to, a);
 		break;
 	case FAL_ACT_EVAL:
-		evaluate(c, to, a);
+		act_evaluate(c, to, a);
 		break;
 	case FAL_ACT_PING:
-		coord_ping(c, now, to);
+		coord_send_ping(c, now, to);
 		break;
 	case FAL_ACT_CHARGE:
-		coord_charged(c, now, a->worker, a->why);
+		coord_charge_worker(c, now, a->worker, a->why);
 		break;
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 	case FAL_ACT_BARRED:
-		trace_late(c, now, to, a);
+		act_report_suspect(c, now, to, a);
 		break;
 	case FAL_ACT_EVICT:
 		coord_refuse(c, now, to, a->why);
 		break;
 	case FAL_ACT_NONFINITE:
-		trace_nonfinite(c, now, a);
+		act_trace_nonfinite(c, now, a);
 		break;
 	case FAL_ACT_STOP:
-		c->why = "a gradient is not finite, on two runs";
+		c->failure = "a gradient is not finite, on two runs";
 		break;
 	case FAL_ACT_SKIP:
-		skip(c, a);
+		act_skip(c, a);
 		break;
 	}
 }
@@ -1265,25 +1317,26 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 /* Has the shards forget the momentum of workers that left and have no update to come.
  * During a move a shard's state does not change, so the caller waits. */
 static void
-forget_leavers(struct fal_coord *c)
+forget_leaver_momentum(struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->leavers; i++)
-		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET,
-							  .slot = c->leaver[i] });
-	c->leavers = 0;
+	for (uint32_t i = 0; i < c->sessions.leavers; i++)
+		coord_command_shards(c, &(struct fal_shard_order){
+						.kind = FAL_ORDER_FORGET,
+						.slot = c->sessions.leaver[i] });
+	c->sessions.leavers = 0;
 }
 
 void
-coord_drain(struct fal_coord *c, double now)
+coord_run_actions(struct fal_coord *c, double now)
 {
 	struct fal_act a;
-	hear_all(c, now);
+	take_shard_events(c, now);
 	while (c->err == 0 && fal_sched_next(c->sched, &a)) {
-		apply(c, now, &a);
-		hear_all(c, now);
+		run_action(c, now, &a);
+		take_shard_events(c, now);
 	}
-	if (c->err == 0 && !c->move.begun)
-		forget_leavers(c);
+	if (c->err == 0 && !c->placement.move.begun)
+		forget_leaver_momentum(c);
 	if (c->err == 0)
-		tell_news(c, now);
+		write_pending_lines(c, now);
 }

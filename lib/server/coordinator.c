@@ -17,38 +17,43 @@
 /* ---- what is sent ---------------------------------------------------------------- */
 
 void
-coord_trace(struct fal_coord *c)
+coord_write_line(struct fal_coord *c)
 {
-	if (c->line.err != 0)
+	if (c->trace_line.err != 0)
 		return;
-	c->ops.trace(coord_call(c), (const char *)c->line.p, c->line.n);
-	coord_called(c);
+	c->ops.trace(coord_begin_callback(c), (const char *)c->trace_line.p,
+		     c->trace_line.n);
+	coord_end_callback(c);
 }
 
 void
-coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *line)
+coord_trace_event(struct fal_coord *c, double t, enum fal_event ev, const void *line)
 {
-	fal_trace_put(&c->line, t, ev, line);
-	coord_trace(c);
+	fal_trace_put(&c->trace_line, t, ev, line);
+	coord_write_line(c);
 }
 
 uint32_t
-coord_place(const struct fal_coord *c, uint32_t id)
+coord_peer_index(const struct fal_coord *c, uint32_t id)
 {
-	return (uint32_t)fal_sorted_place(c->peer, c->peers, sizeof(*c->peer), id);
+	return (uint32_t)fal_sorted_place(c->sessions.peer, c->sessions.peers,
+					  sizeof(*c->sessions.peer), id);
 }
 
-struct fal_peer *
-coord_find(const struct fal_coord *c, uint32_t id)
+struct coord_peer *
+coord_find_peer(const struct fal_coord *c, uint32_t id)
 {
-	uint32_t at = coord_place(c, id);
-	return at < c->peers && c->peer[at].id == id ? &c->peer[at] : NULL;
+	uint32_t at = coord_peer_index(c, id);
+	return at < c->sessions.peers && c->sessions.peer[at].id == id
+		       ? &c->sessions.peer[at]
+		       : NULL;
 }
 
 uint32_t
-coord_session_of(const struct fal_coord *c, uint32_t id)
+coord_session_of_worker(const struct fal_coord *c, uint32_t id)
 {
-	return id > 0 && id <= c->workers ? c->known[id - 1].session : 0;
+	return id > 0 && id <= c->sessions.workers ? c->sessions.worker[id - 1].session
+						   : 0;
 }
 
 void
@@ -59,26 +64,26 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 		return;
 	m->incarnation = c->conf.tickets.incarnation;
 	fal_msg_put(&out, m);
-	c->ops.send(coord_call(c), peer, &out);
-	coord_called(c);
+	c->ops.send(coord_begin_callback(c), peer, &out);
+	coord_end_callback(c);
 	fal_buf_free(&out);
 }
 
 void
-coord_expect(struct fal_coord *c, int err)
+coord_record_error(struct fal_coord *c, int err)
 {
 	c->err = c->err == 0 && err < 0 ? err : c->err;
 }
 
 void
-coord_order(struct fal_coord *c, const struct fal_shard_order *o)
+coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o)
 {
 	if (c->err < 0)
 		return;
-	coord_call(c);
+	coord_begin_callback(c);
 	const int err = c->ops.shards.order(c->ops.shards.arg, o);
-	coord_called(c);
-	coord_expect(c, err);
+	coord_end_callback(c);
+	coord_record_error(c, err);
 }
 
 static void
@@ -89,13 +94,13 @@ send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
 	if (peer == 0)
 		return;
-	struct fal_peer *p = coord_find(c, peer);
+	struct coord_peer *p = coord_find_peer(c, peer);
 	if (p != NULL)
-		p->parted = true;
+		p->leaves_in_order = true;
 	coord_send(c, peer, &m);
 	(void)fal_coord_gone(c, now, peer, why);
-	c->ops.close(coord_call(c), peer, why);
-	coord_called(c);
+	c->ops.close(coord_begin_callback(c), peer, why);
+	coord_end_callback(c);
 }
 
 void
@@ -111,7 +116,7 @@ coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why)
 }
 
 void
-coord_ping(struct fal_coord *c, double now, uint32_t peer)
+coord_send_ping(struct fal_coord *c, double now, uint32_t peer)
 {
 	struct fal_msg m = { .type = FAL_MSG_PING };
 	m.ping.stamp = (uint64_t)((now - c->start) * 1e9);
@@ -171,9 +176,9 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.key_fingerprint = above != NULL ? above->key_fingerprint : NULL,
 		.version = fal_build(),
 	};
-	fal_trace_put(&c->line, 0, FAL_EV_JOB, &line);
-	c->line.err = rule.err < 0 ? rule.err : c->line.err;
-	coord_trace(c);
+	fal_trace_put(&c->trace_line, 0, FAL_EV_JOB, &line);
+	c->trace_line.err = rule.err < 0 ? rule.err : c->trace_line.err;
+	coord_write_line(c);
 	fal_buf_free(&rule);
 }
 
@@ -184,26 +189,26 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
 	c->conf.above = NULL;
-	c->brought = conf->above != NULL;
-	c->conf.skips |= c->brought; /* what that means, the level above says */
+	c->is_external = conf->above != NULL;
+	c->conf.skips |= c->is_external; /* what that means, the level above says */
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
 	if (conf->map != NULL)
-		c->map = *conf->map;
+		c->placement.map = *conf->map;
 	else
-		fal_map_even(&c->map, fal_blocks(conf->params), c->conf.shards);
+		fal_map_even(&c->placement.map, fal_blocks(conf->params), c->conf.shards);
 	c->conf.map = NULL;
-	c->loose = !fal_rule_traits(&conf->policy->rule).shared;
+	c->control.clocks_end_out_of_order = !fal_rule_traits(&conf->policy->rule).shared;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;
-	c->traced = conf->before.t;
+	c->newest_line_s = conf->before.t;
 	c->status.accuracy = -1;
 	c->status.loss = (double)NAN;
 	c->clocks = fal_grid_clocks(&conf->grid);
-	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
-			       ? conf->eval_every
-			       : c->clocks;
+	c->evaluation.next_clock = conf->eval_every > 0 && conf->eval_every < c->clocks
+					   ? conf->eval_every
+					   : c->clocks;
 	const struct fal_coord_past *past = conf->past;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
@@ -219,24 +224,25 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		sched.from = (struct fal_sched_from){ past->clock, past->version,
 						      past->first, past->round };
 	c->sched = fal_sched_new(&sched);
-	int err = past != NULL ? coord_become(c, past) : FAL_OK;
+	int err = past != NULL ? coord_restore(c, past) : FAL_OK;
 	if (err == FAL_OK)
-		coord_keep_versions(c, fal_sched_versions(c->sched));
+		coord_retain_versions(c, fal_sched_versions(c->sched));
 	if (err < 0 || c->err < 0) {
 		err = err < 0 ? err : c->err;
 		fal_coord_free(c);
 		return err;
 	}
 	if (past != NULL)
-		c->waits.told = c->waits.over = c->balance.over = past->clock;
-	c->balance.on = conf->psld;
-	c->balance.at = (double)NAN;
+		c->placement.lines.first_clock = c->placement.lines.over =
+			c->placement.balance.over = past->clock;
+	c->placement.balance.on = conf->psld;
+	c->placement.balance.at = (double)NAN;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);
 	if (conf->place != NULL) {
-		fal_line_place(&c->line, c->traced, conf->place);
-		coord_trace(c);
+		fal_line_place(&c->trace_line, c->newest_line_s, conf->place);
+		coord_write_line(c);
 	}
 	coord_trace_policy(c, now, fal_coord_front(c), conf->policy_by);
 	c->conf.past = NULL;
@@ -249,8 +255,8 @@ void
 fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
 {
 	coord_enter(c);
-	c->work_keys = keys;
-	c->trainer.wait_s = seconds;
+	c->sessions.trainer.keys = keys;
+	c->sessions.trainer.wait_s = seconds;
 }
 
 void
@@ -260,55 +266,59 @@ fal_coord_free(struct fal_coord *c)
 		return;
 	coord_enter(c);
 	fal_secret_wipe(&c->conf.tickets, sizeof(c->conf.tickets));
-	coord_control_free(c);
+	coord_policy_free(c);
 	coord_health_free(c);
 	fal_sched_free(c->sched);
-	coord_commit_free(c);
-	coord_waits_free(c);
-	free(c->peer);
-	free(c->known);
-	free(c->leaver);
-	free(c->key);
-	free(c->eval.count);
-	for (uint32_t i = 0; i < c->newses; i++) {
-		free(c->news[i].leaves);
-		free(c->news[i].push);
-		free(c->news[i].sum);
+	coord_rounds_free(c);
+	coord_placement_free(c);
+	free(c->sessions.peer);
+	free(c->sessions.worker);
+	free(c->sessions.leaver);
+	free(c->sessions.key);
+	free(c->evaluation.task);
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
+		free(c->rounds.pending[i].leaves);
+		free(c->rounds.pending[i].push);
+		free(c->rounds.pending[i].sum);
 	}
-	free(c->news);
-	free(c->merged);
-	free(c->push);
-	fal_coord_past_free(&c->past);
-	free(c->speed);
-	fal_buf_free(&c->line);
-	free(c->named);
-	free(c->given);
+	free(c->rounds.pending);
+	free(c->rounds.collected);
+	free(c->rounds.branch);
+	fal_coord_past_free(&c->snapshot.state);
+	free(c->sessions.former_speed);
+	fal_buf_free(&c->trace_line);
+	free(c->versions.needed);
+	free(c->external.installed);
 	free(c);
 }
 
 void
-coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over)
+coord_evaluate_version(struct fal_coord *c, double now, uint64_t version, uint64_t over)
 {
-	coord_keep(c, version, over);
-	c->evaluating = c->judged = true;
+	coord_pin_version(c, version, over);
+	c->evaluation.is_under_way = c->evaluation.pinned_is_evaluated = true;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	c->next_eval = over / every * every + every;
-	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
-	coord_eval_begin(c, now);
+	c->evaluation.next_clock = over / every * every + every;
+	c->evaluation.next_clock = c->evaluation.next_clock < c->clocks
+					   ? c->evaluation.next_clock
+					   : c->clocks;
+	coord_start_evaluation(c, now);
 }
 
 /* Everybody gets the version under evaluation who did not get it as the newest one. */
 static void
-send_kept(struct fal_coord *c)
+announce_pinned_version(struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->peers && c->evaluating; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->kept == c->kept_version)
+	for (uint32_t i = 0; i < c->sessions.peers && c->evaluation.is_under_way; i++) {
+		struct coord_peer *p = &c->sessions.peer[i];
+		if (!p->ready ||
+		    p->announced.pinned_version == c->evaluation.pinned_version)
 			continue;
-		p->kept = c->kept_version;
-		if (!p->on_line && p->next_version <= c->kept_version)
-			p->next_version = c->kept_version + 1;
-		coord_send_version(c, p, c->kept_version, true);
+		p->announced.pinned_version = c->evaluation.pinned_version;
+		if (!p->announced.is_on_branch &&
+		    p->announced.next <= c->evaluation.pinned_version)
+			p->announced.next = c->evaluation.pinned_version + 1;
+		coord_announce_version(c, p, c->evaluation.pinned_version, true);
 	}
 }
 
@@ -316,12 +326,13 @@ send_kept(struct fal_coord *c)
  * next evaluation, which must be over EVAL_CLOCKS after its version, and before the
  * version of the one after it. */
 static uint64_t
-allowed(const struct fal_coord *c)
+allowed_clocks(const struct fal_coord *c)
 {
-	uint64_t from = c->evaluating ? c->kept_clock : c->next_eval;
+	uint64_t from = c->evaluation.is_under_way ? c->evaluation.pinned_clocks
+						   : c->evaluation.next_clock;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	const uint64_t until = coord_control_until(c);
-	if (!c->began)
+	const uint64_t until = coord_scheduled_policy_clock(c);
+	if (!c->has_begun)
 		return 0;
 	if (c->conf.test_samples == 0)
 		return c->clocks < until ? c->clocks : until;
@@ -332,34 +343,37 @@ allowed(const struct fal_coord *c)
 int
 coord_advance(struct fal_coord *c, double now)
 {
-	coord_drain(c, now);
+	coord_run_actions(c, now);
 	if (c->err < 0)
 		return c->err;
-	coord_control_advance(c, now);
-	if (c->move.begun) { /* shards may have answered at once */
-		coord_drain(c, now);
-		coord_control_advance(c, now);
+	coord_policy_advance(c, now);
+	if (c->placement.move.begun) { /* shards may have answered at once */
+		coord_run_actions(c, now);
+		coord_policy_advance(c, now);
 	}
-	if (now >= coord_trainer_until(c))
-		c->why = c->trainer.why;
-	if (c->err < 0 || c->finished || c->why != NULL || c->move.begun)
+	if (now >= coord_trainer_deadline(c))
+		c->failure = c->sessions.trainer.why;
+	if (c->err < 0 || c->is_finished || c->failure != NULL || c->placement.move.begun)
 		return c->err;
-	if (c->brought) {
-		send_kept(c);
+	if (c->is_external) {
+		announce_pinned_version(c);
 		return c->err;
 	}
-	bool done = fal_sched_done(c->sched) && c->newses == 0;
+	bool done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
 	/* The last version; or clocks that were over in another order than theirs. */
-	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
-	if (due && c->conf.test_samples > 0 && !c->evaluating && !c->untold &&
-	    !(c->judged && c->kept_version == c->version)) {
-		coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
-		coord_drain(c, now);
+	bool due = done || fal_sched_over(c->sched) >= c->evaluation.next_clock;
+	if (due && c->conf.test_samples > 0 && !c->evaluation.is_under_way &&
+	    !c->versions.newest_is_withheld &&
+	    !(c->evaluation.pinned_is_evaluated &&
+	      c->evaluation.pinned_version == c->versions.newest)) {
+		coord_evaluate_version(c, now, c->versions.newest,
+				       fal_sched_over(c->sched));
+		coord_run_actions(c, now);
 	}
-	fal_sched_allow(c->sched, now, allowed(c));
-	coord_drain(c, now);
-	send_kept(c);
-	c->finished = done && !c->evaluating;
+	fal_sched_allow(c->sched, now, allowed_clocks(c));
+	coord_run_actions(c, now);
+	announce_pinned_version(c);
+	c->is_finished = done && !c->evaluation.is_under_way;
 	return c->err;
 }
 
@@ -367,8 +381,8 @@ double
 fal_coord_seconds(struct fal_coord *c, double now)
 {
 	coord_enter(c);
-	c->traced = fmax(c->traced, now - c->start);
-	return c->traced;
+	c->newest_line_s = fmax(c->newest_line_s, now - c->start);
+	return c->newest_line_s;
 }
 
 int
@@ -390,7 +404,7 @@ double
 fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fmin(fal_sched_wake(c->sched), coord_trainer_until(c));
+	return fmin(fal_sched_wake(c->sched), coord_trainer_deadline(c));
 }
 
 struct fal_coord_status
@@ -400,25 +414,25 @@ fal_coord_status(const struct fal_coord *c)
 	struct fal_coord_status s = c->status;
 	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
-	s.version = c->published;
-	s.workers = c->ready;
-	s.done = c->finished;
-	s.failed = c->why != NULL;
-	s.why = c->why;
-	s.held = c->control.held;
+	s.version = c->versions.published;
+	s.workers = c->sessions.n_ready;
+	s.done = c->is_finished;
+	s.failed = c->failure != NULL;
+	s.why = c->failure;
+	s.held = c->control.is_paused;
 	s.stopping = c->control.stopping;
 	s.stopped = c->control.stopped;
-	s.agains = c->control.agains;
+	s.agains = c->control.n_scheduled;
 	return s;
 }
 
 struct fal_bound_lanes
-coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
+coord_probed_lanes(const struct fal_coord *c, const struct coord_peer *p)
 {
 	const struct fal_grid *g = &c->conf.grid;
-	const double task_s = (double)p->task_ns * 1e-9;
-	const double fixed =
-		fal_bound_fixed(g->task, task_s, p->large, (double)p->large_ns * 1e-9);
+	const double task_s = (double)p->probe.task_ns * 1e-9;
+	const double fixed = fal_bound_fixed(g->task, task_s, p->probe.large,
+					     (double)p->probe.large_ns * 1e-9);
 	/* The probe tried as many samples as a task may have; a clock may have fewer. */
 	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
 	return (struct fal_bound_lanes){
@@ -433,13 +447,13 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
 	coord_enter(c);
 	struct fal_coord_sizes sizes = { 0 };
-	struct fal_bound_lanes *v = fal_xcalloc(c->peers, sizeof(*v));
+	struct fal_bound_lanes *v = fal_xcalloc(c->sessions.peers, sizeof(*v));
 	size_t n = 0;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->task_ns == 0)
+	for (uint32_t i = 0; i < c->sessions.peers; i++) {
+		const struct coord_peer *p = &c->sessions.peer[i];
+		if (!p->ready || p->probe.task_ns == 0)
 			continue;
-		v[n] = coord_lanes(c, p);
+		v[n] = coord_probed_lanes(c, p);
 		sizes.lanes += v[n++].lanes;
 		sizes.workers++;
 	}
@@ -456,23 +470,23 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 {
 	const double t = fal_coord_seconds(c, now);
 	coord_enter(c);
-	c->why = why != NULL ? why : c->why;
-	if (c->brought && c->why == NULL)
+	c->failure = why != NULL ? why : c->failure;
+	if (c->is_external && c->failure == NULL)
 		coord_let_go(c, now);
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (coord_is_here(&c->peer[i]))
-			coord_owed(c, now, &c->peer[i], 0);
-	coord_tell_shards(c, now, true);
-	const bool judged = !c->brought && c->status.accuracy >= 0;
-	if (c->why != NULL)
-		fal_trace_put(&c->line, t, FAL_EV_FAILED,
-			      &(struct fal_ev_failed){ c->published, result->seconds,
-						       c->why });
+	for (uint32_t i = 0; i < c->sessions.peers; i++)
+		if (coord_is_present(&c->sessions.peer[i]))
+			coord_write_clock_lines(c, now, &c->sessions.peer[i], 0);
+	coord_trace_shards(c, now, true);
+	const bool judged = !c->is_external && c->status.accuracy >= 0;
+	if (c->failure != NULL)
+		fal_trace_put(&c->trace_line, t, FAL_EV_FAILED,
+			      &(struct fal_ev_failed){ c->versions.published,
+						       result->seconds, c->failure });
 	else
 		fal_trace_put(
-			&c->line, t, FAL_EV_DONE,
+			&c->trace_line, t, FAL_EV_DONE,
 			&(struct fal_ev_done){
-				.version = c->published,
+				.version = c->versions.published,
 				.sha256 = result->sha256,
 				.hash = result->sha256 != NULL ? result->hash : NULL,
 				.journal = result->journal[0] != '\0' ? result->journal
@@ -481,12 +495,12 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 				.trained = result->seconds,
 				.accuracy = judged ? c->status.accuracy : (double)NAN });
 	/* The trace has the end before any session hears of the end. */
-	coord_trace(c);
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (!coord_is_here(p))
+	coord_write_line(c);
+	for (uint32_t i = 0; i < c->sessions.peers; i++) {
+		struct coord_peer *p = &c->sessions.peer[i];
+		if (!coord_is_present(p))
 			continue;
-		coord_send_done(c, p->id);
+		coord_send_end(c, p->id);
 		p->ready = false;
 		p->left = true;
 	}

@@ -18,59 +18,61 @@
  * A worker's word counts as one among those of all: for each shard the trace has the
  * median of the workers' words, and no worker waited for longer than the job runs. */
 
-enum { CLOCKS = 10 }; /* between lines */
+enum { CLOCKS_PER_LINE = 10 }; /* between lines */
 
 /* The row of a worker, which may be new. */
 static struct fal_shard_wait *
-row(struct fal_rows *r, uint32_t worker)
+find_wait_row(struct coord_wait_rows *r, uint32_t worker)
 {
 	size_t at = 0;
 	while (at < r->n && r->row[at].worker != worker)
 		at++;
 	if (at == r->n) {
 		FAL_XGROW(r->row, r->cap, r->n + 1);
-		r->row[r->n++] = (struct fal_row){ .worker = worker };
+		r->row[r->n++] = (struct coord_wait_row){ .worker = worker };
 	}
 	return r->row[at].of;
 }
 
 int
-coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
+coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 {
 	const uint32_t shards = c->conf.shards;
 	/* A worker waits for shards when it does not compute. */
 	const uint64_t most = m->worked.push + m->worked.pull + m->worked.wait;
-	struct fal_rows *all[] = { &c->waits.rows,
-				   c->balance.on ? &c->balance.rows : NULL };
+	struct coord_wait_rows *all[] = { &c->placement.lines.rows,
+					  c->placement.balance.on
+						  ? &c->placement.balance.rows
+						  : NULL };
 	int err = FAL_OK;
 	if (shards == 1) /* no lines tell of a single shard */
 		return fal_shard_wait_get(&m->worked.waits, shards, most, NULL);
 	for (size_t i = 0; i < 2 && all[i] != NULL && err == FAL_OK; i++)
 		err = fal_shard_wait_get(&m->worked.waits, shards, most,
-					 row(all[i], worker));
+					 find_wait_row(all[i], worker));
 	return err;
 }
 
 void
-coord_waits_free(struct fal_coord *c)
+coord_placement_free(struct fal_coord *c)
 {
-	free(c->waits.rows.row);
-	free(c->balance.rows.row);
-	fal_psld_free(c->balance.psld);
-	free(c->waits.served);
-	free(c->waits.scratch);
+	free(c->placement.lines.rows.row);
+	free(c->placement.balance.rows.row);
+	fal_psld_free(c->placement.balance.psld);
+	free(c->placement.lines.served);
+	free(c->placement.lines.scratch);
 }
 
 /* The median of the workers' words on a shard, by these rows; `scratch` has room for each
  * row.  No worker waited longer than `t` seconds.  The seconds are those in all, and
  * those for a part of a version; NAN: no worker had all of one part. */
-struct middle {
+struct wait_medians {
 	double waited, took;
 };
-static struct middle
-middle_of(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
+static struct wait_medians
+median_wait(const struct coord_wait_rows *r, uint32_t shard, double t, double *scratch)
 {
-	struct middle out;
+	struct wait_medians out;
 	size_t n = 0;
 	for (size_t i = 0; i < r->n; i++)
 		scratch[n++] = fmin((double)r->row[i].of[shard].waited * 1e-9, t);
@@ -87,52 +89,53 @@ middle_of(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
 
 /* A word of a shard about itself counts on, or it is taken for nothing. */
 static double
-since(double is, double was)
+increase(double is, double was)
 {
 	return is > was ? is - was : 0;
 }
 
 static void
-tell(struct fal_coord *c, double now)
+trace_shard_lines(struct fal_coord *c, double now)
 {
-	struct fal_waits *w = &c->waits;
+	struct coord_shard_lines *w = &c->placement.lines;
 	const double t = fal_coord_seconds(c, now);
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
 		struct fal_coord_served is = { 0 }, *was = &w->served[i];
 		struct fal_ev_shard line = { .shard = (uint64_t)i + 1,
 					     .clock = w->over - 1,
 					     .version = w->version };
-		coord_call(c);
+		coord_begin_callback(c);
 		c->ops.shards.served(c->ops.shards.arg, i, &is);
-		coord_called(c);
+		coord_end_callback(c);
 		line.by = is.name;
 		line.address = is.address;
 		line.blocks = is.blocks;
 		line.rx = is.rx > was->rx ? is.rx - was->rx : 0;
 		line.tx = is.tx > was->tx ? is.tx - was->tx : 0;
-		line.service = since(is.service, was->service);
-		line.queue = since(is.queue, was->queue) / (c->ready > 0 ? c->ready : 1);
-		const struct middle is_of = middle_of(&w->rows, i, t, w->scratch);
+		line.service = increase(is.service, was->service);
+		line.queue = increase(is.queue, was->queue) /
+			     (c->sessions.n_ready > 0 ? c->sessions.n_ready : 1);
+		const struct wait_medians is_of = median_wait(&w->rows, i, t, w->scratch);
 		line.blame = is_of.waited;
 		line.took = is_of.took;
-		coord_put(c, t, FAL_EV_SHARD, &line);
+		coord_trace_event(c, t, FAL_EV_SHARD, &line);
 		*was = is;
 	}
 	w->rows.n = 0;
 }
 
 void
-coord_tell_shards(struct fal_coord *c, double now, bool last)
+coord_trace_shards(struct fal_coord *c, double now, bool last)
 {
-	struct fal_waits *w = &c->waits;
+	struct coord_shard_lines *w = &c->placement.lines;
 	if (c->conf.shards == 1 || c->ops.shards.served == NULL ||
-	    w->over < w->told + (last ? 1 : CLOCKS))
+	    w->over < w->first_clock + (last ? 1 : CLOCKS_PER_LINE))
 		return;
 	if (w->served == NULL)
 		w->served = fal_xcalloc(FAL_SHARDS_MAX, sizeof(*w->served));
 	FAL_XGROW(w->scratch, w->scratch_cap, w->rows.n + 1);
-	w->told = w->over;
-	tell(c, now);
+	w->first_clock = w->over;
+	trace_shard_lines(c, now);
 }
 
 /* ---- balance --------------------------------------------------------------------- */
@@ -144,21 +147,24 @@ coord_tell_shards(struct fal_coord *c, double now, bool last)
  * blocks where that is possible. */
 
 void
-coord_measure(struct fal_coord *c, double now)
+coord_balance_measure(struct fal_coord *c, double now)
 {
-	struct fal_balance *b = &c->balance;
-	if (!b->on || c->waits.over <= b->over)
+	struct coord_balance *b = &c->placement.balance;
+	if (!b->on || c->placement.lines.over <= b->over)
 		return;
-	FAL_XGROW(c->waits.scratch, c->waits.scratch_cap, b->rows.n + 1);
-	const double clocks = (double)(c->waits.over - b->over), since = now - b->at;
+	FAL_XGROW(c->placement.lines.scratch, c->placement.lines.scratch_cap,
+		  b->rows.n + 1);
+	const double clocks = (double)(c->placement.lines.over - b->over),
+		     since = now - b->at;
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
-		const struct middle is = middle_of(&b->rows, i, since, c->waits.scratch);
+		const struct wait_medians is =
+			median_wait(&b->rows, i, since, c->placement.lines.scratch);
 		b->seen[i] = b->stale ? (struct fal_psld_seen){ (double)NAN, 0 }
 				      : (struct fal_psld_seen){ is.took, is.waited };
 	}
 	b->due = since >= 0; /* NAN: when it began is not known */
 	b->seconds = since / clocks;
-	b->over = c->waits.over;
+	b->over = c->placement.lines.over;
 	b->at = now;
 	b->stale = false;
 	b->rows.n = 0;
@@ -166,14 +172,14 @@ coord_measure(struct fal_coord *c, double now)
 
 /* Has psld these shards, and the map that holds? */
 static bool
-knows(const struct fal_coord *c, uint64_t who)
+psld_is_current(const struct fal_coord *c, uint64_t who)
 {
-	const struct fal_balance *b = &c->balance;
+	const struct coord_balance *b = &c->placement.balance;
 	uint32_t i = 0;
 	if (b->psld == NULL || b->who != who)
 		return false;
 	while (i < b->shards &&
-	       fal_psld_count(b->psld, i) == c->map.of[b->order[i]].count)
+	       fal_psld_count(b->psld, i) == c->placement.map.of[b->order[i]].count)
 		i++;
 	return i == b->shards;
 }
@@ -181,16 +187,16 @@ knows(const struct fal_coord *c, uint64_t who)
 /* psld begins with the map that holds: the shards that have blocks in their order, then
  * those that could have some. */
 static void
-begin_anew(struct fal_coord *c, uint64_t who)
+restart_psld(struct fal_coord *c, uint64_t who)
 {
-	struct fal_balance *b = &c->balance;
+	struct coord_balance *b = &c->placement.balance;
 	uint32_t count[FAL_SHARDS_MAX];
-	b->shards = fal_map_in_order(&c->map, b->order);
+	b->shards = fal_map_in_order(&c->placement.map, b->order);
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
-		if ((who & ~fal_map_busy(&c->map)) >> i & 1)
+		if ((who & ~fal_map_busy(&c->placement.map)) >> i & 1)
 			b->order[b->shards++] = i;
 	for (uint32_t i = 0; i < b->shards; i++)
-		count[i] = c->map.of[b->order[i]].count;
+		count[i] = c->placement.map.of[b->order[i]].count;
 	fal_psld_free(b->psld);
 	b->psld = fal_psld_new(count, b->shards);
 	b->who = who;
@@ -203,20 +209,20 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
 					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
 	coord_enter(c);
-	struct fal_balance *b = &c->balance;
-	const uint64_t who = may | fal_map_busy(&c->map);
+	struct coord_balance *b = &c->placement.balance;
+	const uint64_t who = may | fal_map_busy(&c->placement.map);
 	struct fal_psld_seen seen[FAL_SHARDS_MAX];
-	if (!b->due || c->move.waits || c->move.begun)
+	if (!b->due || c->placement.move.waits || c->placement.move.begun)
 		return NULL;
 	b->due = false;
-	if (!knows(c, who))
-		begin_anew(c, who);
+	if (!psld_is_current(c, who))
+		restart_psld(c, who);
 	for (uint32_t i = 0; i < b->shards; i++)
 		seen[i] = b->seen[b->order[i]];
 	const enum fal_psld_act act = fal_psld_clock(b->psld, b->seconds, seen);
 	if (act == FAL_PSLD_STAY)
 		return NULL;
-	*to = c->map;
+	*to = c->placement.map;
 	for (uint32_t i = 0, at = 0; i < b->shards; i++) {
 		const uint32_t count = fal_psld_count(b->psld, i);
 		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? at : 0, count };
@@ -240,15 +246,17 @@ const struct fal_map *
 fal_coord_next_map(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return c->move.waits || c->move.begun ? &c->move.to : NULL;
+	return c->placement.move.waits || c->placement.move.begun ? &c->placement.move.to
+								  : NULL;
 }
 
 void
-coord_send_blocks(struct fal_coord *c, uint32_t peer)
+coord_send_block_map(struct fal_coord *c, uint32_t peer)
 {
-	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = c->map.epoch };
+	struct fal_msg m = { .type = FAL_MSG_BLOCKS,
+			     .blocks.epoch = c->placement.map.epoch };
 	struct fal_buf of = { 0 };
-	fal_map_put(&of, &c->map);
+	fal_map_put(&of, &c->placement.map);
 	m.blocks.of = (struct fal_tail){ of.p, of.n };
 	coord_send(c, peer, &m);
 	fal_buf_free(&of);
@@ -260,18 +268,18 @@ trace_place(struct fal_coord *c, double now)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	uint32_t *shard = fal_xcalloc(blocks, sizeof(*shard));
-	struct fal_line_place line = { .map = c->map.epoch,
+	struct fal_line_place line = { .map = c->placement.map.epoch,
 				       .rule = FAL_TRACE_MOVED,
-				       .by = c->move.by,
-				       .took = now - c->move.since,
-				       .shards = c->map.shards,
+				       .by = c->placement.move.by,
+				       .took = now - c->placement.move.since,
+				       .shards = c->placement.map.shards,
 				       .blocks = blocks,
 				       .shard = shard };
-	for (uint32_t i = 0; i < c->map.shards; i++)
-		for (uint32_t b = 0; b < c->map.of[i].count; b++)
-			shard[c->map.of[i].first + b] = i;
-	fal_line_place(&c->line, fal_coord_seconds(c, now), &line);
-	coord_trace(c);
+	for (uint32_t i = 0; i < c->placement.map.shards; i++)
+		for (uint32_t b = 0; b < c->placement.map.of[i].count; b++)
+			shard[c->placement.map.of[i].first + b] = i;
+	fal_line_place(&c->trace_line, fal_coord_seconds(c, now), &line);
+	coord_write_line(c);
 	free(shard);
 }
 
@@ -279,14 +287,14 @@ trace_place(struct fal_coord *c, double now)
 static void
 conclude_move(struct fal_coord *c, double now, int result)
 {
-	c->move.waits = c->move.begun = false;
+	c->placement.move.waits = c->placement.move.begun = false;
 	/* The words that come next are of the map before the move. */
-	c->balance.stale = true;
-	c->balance.due = false;
-	c->balance.rows.n = 0;
+	c->placement.balance.stale = true;
+	c->placement.balance.due = false;
+	c->placement.balance.rows.n = 0;
 	if (c->ops.moved != NULL) {
-		c->ops.moved(coord_call(c), &c->map, result);
-		coord_called(c);
+		c->ops.moved(coord_begin_callback(c), &c->placement.map, result);
+		coord_end_callback(c);
 	}
 	fal_sched_hold(c->sched, now, coord_holds(c));
 }
@@ -294,10 +302,10 @@ conclude_move(struct fal_coord *c, double now, int result)
 void
 coord_move_advance(struct fal_coord *c, double now, bool quiet)
 {
-	struct fal_move *m = &c->move;
+	struct coord_move *m = &c->placement.move;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MIGRATE_BEGIN,
 					   .map = &m->to };
-	const bool over = c->finished || c->why != NULL || c->control.stopping;
+	const bool over = c->is_finished || c->failure != NULL || c->control.stopping;
 	if (m->waits && over)
 		conclude_move(c, now, FAL_ESTATE);
 	if (!m->waits || !quiet)
@@ -307,49 +315,49 @@ coord_move_advance(struct fal_coord *c, double now, bool quiet)
 	m->since = now;
 	m->said = 0;
 	/* Versions that nobody can name any more need not move. */
-	coord_keep_versions(c, c->keeps);
-	coord_order(c, &o);
+	coord_retain_versions(c, c->versions.retained);
+	coord_command_shards(c, &o);
 }
 
 /* All have what they will have. */
 static void
-take(struct fal_coord *c, double now)
+commit_move(struct fal_coord *c, double now)
 {
-	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
-	c->map = c->move.to;
-	c->conf.shards = c->map.shards;
-	c->conf.tickets.epoch = c->map.epoch;
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].ready)
-			coord_send_blocks(c, c->peer[i].id);
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
+	c->placement.map = c->placement.move.to;
+	c->conf.shards = c->placement.map.shards;
+	c->conf.tickets.epoch = c->placement.map.epoch;
+	for (uint32_t i = 0; i < c->sessions.peers; i++)
+		if (c->sessions.peer[i].ready)
+			coord_send_block_map(c, c->sessions.peer[i].id);
 	trace_place(c, now);
 	conclude_move(c, now, FAL_OK);
 }
 
 /* The shards were told, and it will never be. */
 static void
-give_up(struct fal_coord *c, double now, int why)
+abort_move(struct fal_coord *c, double now, int why)
 {
-	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_ABORT });
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_ABORT });
 	conclude_move(c, now, why);
 }
 
 void
-coord_migrated(struct fal_coord *c, double now, uint32_t shard,
-	       const struct fal_shard_say *say)
+coord_shard_migrated(struct fal_coord *c, double now, uint32_t shard,
+		     const struct fal_shard_say *say)
 {
-	struct fal_move *m = &c->move;
+	struct coord_move *m = &c->placement.move;
 	if (!m->begun || say->version != m->to.epoch)
 		return;
 	if (say->err < 0) {
-		give_up(c, now, say->err);
+		abort_move(c, now, say->err);
 		return;
 	}
 	m->said |= UINT64_C(1) << shard;
 	/* A shard that has no blocks, and will have none, has nothing to say. */
-	const uint64_t all = fal_map_busy(&c->map) | fal_map_busy(&m->to);
+	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->to);
 	if ((m->said & all) == all)
-		take(c, now);
+		commit_move(c, now);
 }
 
 int
@@ -357,20 +365,23 @@ fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const 
 	       struct fal_diag *diag)
 {
 	coord_enter(c);
-	struct fal_move *m = &c->move;
-	if (c->finished || c->why != NULL || c->control.stopping)
+	struct coord_move *m = &c->placement.move;
+	if (c->is_finished || c->failure != NULL || c->control.stopping)
 		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
 	if (m->waits || m->begun)
 		return fal_diag_set(diag, FAL_ESTATE, "a move by '%s' is under way",
 				    m->by);
-	if (!fal_map_covers(to, fal_blocks(c->conf.params)) || to->shards < c->map.shards)
+	if (!fal_map_covers(to, fal_blocks(c->conf.params)) ||
+	    to->shards < c->placement.map.shards)
 		return fal_diag_set(diag, FAL_EINVAL, "no map after the one that holds");
-	*m = (struct fal_move){ .waits = true, .to = *to, .epoch = m->epoch };
-	m->epoch = (m->epoch > c->map.epoch ? m->epoch : c->map.epoch) + 1;
+	*m = (struct coord_move){ .waits = true, .to = *to, .epoch = m->epoch };
+	m->epoch =
+		(m->epoch > c->placement.map.epoch ? m->epoch : c->placement.map.epoch) +
+		1;
 	m->to.epoch = m->epoch;
 	snprintf(m->by, sizeof(m->by), "%s", by);
 	fal_sched_hold(c->sched, now, true);
-	coord_control_advance(c, now);
+	coord_policy_advance(c, now);
 	return coord_advance(c, now);
 }
 
@@ -378,10 +389,10 @@ int
 fal_coord_move_abort(struct fal_coord *c, double now)
 {
 	coord_enter(c);
-	if (!c->move.begun && !c->move.waits)
+	if (!c->placement.move.begun && !c->placement.move.waits)
 		return c->err;
-	if (c->move.begun)
-		give_up(c, now, FAL_ESTATE);
+	if (c->placement.move.begun)
+		abort_move(c, now, FAL_ESTATE);
 	else
 		conclude_move(c, now, FAL_ESTATE);
 	return coord_advance(c, now);
