@@ -1,4 +1,4 @@
-/* The state that outlives a coordinator, and how a restarted coordinator goes on from
+/* The state that outlives a coordinator, and how a restarted coordinator continues from
  * that state. */
 #include "server/coord_priv.h"
 
@@ -38,14 +38,15 @@ fal_coord_past_free(struct fal_coord_past *p)
 	*p = (struct fal_coord_past){ 0 };
 }
 
-/* ---- marking ----------------------------------------------------------------------- */
+/* ---- snapshots --------------------------------------------------------------------- */
 
-/* Shards keep one image: of two that are under way the first would be lost. */
+/* Is a snapshot ordered whose state is not complete?  Shards keep one image: the first of
+ * two images under way would be lost. */
 static bool
-is_marking(const struct fal_coord *c)
+snapshot_is_under_way(const struct fal_coord *c)
 {
 	for (uint32_t i = 0; i < c->rounds.n_pending; i++)
-		if (c->rounds.pending[i].marked)
+		if (c->rounds.pending[i].has_snapshot)
 			return true;
 	return c->snapshot.is_being_made;
 }
@@ -54,7 +55,7 @@ bool
 coord_can_snapshot(const struct fal_coord *c)
 {
 	struct fal_sched_from at;
-	return !is_marking(c) && !c->placement.move.begun &&
+	return !snapshot_is_under_way(c) && c->placement.move.state != MOVE_RUNNING &&
 	       fal_sched_at(c->sched, c->versions.newest, fal_sched_over(c->sched), &at);
 }
 
@@ -62,56 +63,40 @@ void
 fal_coord_mark(struct fal_coord *c)
 {
 	coord_enter(c);
-	/* A mark that is on its way serves this request, too: two would take twice the
+	/* A snapshot that is under way serves this request, too: two would take twice the
 	 * memory. */
-	c->snapshot.is_wanted |= !is_marking(c);
+	c->snapshot.is_wanted |= !snapshot_is_under_way(c);
 }
 
-struct fal_history
-coord_former_speed(struct fal_coord *c, const struct coord_peer *p)
-{
-	struct fal_history was = { 0 };
-	for (uint32_t i = 0; i < c->sessions.n_former_speeds && was.lanes == 0; i++)
-		if (c->sessions.former_speed[i].key == p->key &&
-		    strcmp(c->sessions.former_speed[i].name, p->name) == 0) {
-			was = c->sessions.former_speed[i].is;
-			c->sessions.former_speed[i] =
-				c->sessions.former_speed[--c->sessions.n_former_speeds];
-		}
-	return was;
-}
-
+/* Copies the keys, the workers that are here, and the speeds of workers. */
 static void
-snapshot_members(const struct fal_coord *c, struct fal_coord_past *p)
+copy_members(const struct fal_coord *c, struct fal_coord_past *p)
 {
-	FAL_XGROW(p->key, p->key_cap, (size_t)c->sessions.keys);
-	FAL_XGROW(p->worker, p->worker_cap, (size_t)c->sessions.peers);
-	FAL_XGROW(p->speed, p->speed_cap,
-		  (size_t)c->sessions.peers + c->sessions.n_former_speeds);
-	p->workers = c->sessions.workers;
-	p->keys = c->sessions.keys;
-	for (uint32_t i = 0; i < c->sessions.keys; i++)
-		p->key[i] = c->sessions.key[i].record;
+	const struct coord_sessions *s = &c->sessions;
+	FAL_XGROW(p->key, p->key_cap, (size_t)s->keys);
+	FAL_XGROW(p->worker, p->worker_cap, (size_t)s->peers);
+	FAL_XGROW(p->speed, p->speed_cap, (size_t)s->peers + s->n_former_speeds);
+	p->workers = s->workers;
+	p->keys = s->keys;
+	for (uint32_t i = 0; i < s->keys; i++)
+		p->key[i] = s->key[i].record;
 	p->here = p->speeds = 0;
-	for (uint32_t i = 0; i < c->sessions.peers; i++) {
-		const struct coord_peer *of = &c->sessions.peer[i];
-		if (!of->ready || of->left)
-			continue;
+	const struct coord_peer *peer = NULL;
+	while ((peer = coord_next_peer(c, peer, PEER_READY)) != NULL) {
 		struct fal_past_worker *w = &p->worker[p->here++];
-		memcpy(w->name, of->name, sizeof(w->name));
-		w->id = of->worker;
+		memcpy(w->name, peer->name, sizeof(w->name));
+		w->id = peer->worker;
 		struct fal_past_speed *to = &p->speed[p->speeds];
-		if (fal_sched_history(c->sched, of->worker,
-				      &to->is)) { /* if it was measured */
-			memcpy(to->name, of->name, sizeof(to->name));
-			to->key = of->key;
-			p->speeds++;
-		}
+		if (!fal_sched_history(c->sched, peer->worker, &to->is))
+			continue; /* the worker was not measured */
+		memcpy(to->name, peer->name, sizeof(to->name));
+		to->key = peer->key;
+		p->speeds++;
 	}
-	if (c->sessions.n_former_speeds > 0)
-		memcpy(p->speed + p->speeds, c->sessions.former_speed,
-		       c->sessions.n_former_speeds * sizeof(*c->sessions.former_speed));
-	p->speeds += c->sessions.n_former_speeds;
+	if (s->n_former_speeds > 0)
+		memcpy(p->speed + p->speeds, s->former_speed,
+		       s->n_former_speeds * sizeof(*s->former_speed));
+	p->speeds += s->n_former_speeds;
 }
 
 void
@@ -119,33 +104,34 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over)
 {
 	struct fal_coord_past *p = &c->snapshot.state;
 	const struct fal_coord_status *s = &c->status;
+	const struct coord_evaluation *e = &c->evaluation;
+	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
+	const uint32_t retained = c->versions.retained;
 	struct fal_sched_from at;
-	/* A newer one may be held by now, to be evaluated: that is no part of this one.
-	 */
-	c->snapshot.is_being_made = (c->evaluation.pinned_clocks == 0 ||
-				     c->evaluation.pinned_version <= version) &&
-				    fal_sched_at(c->sched, version, over, &at);
-	if (!c->snapshot.is_being_made) { /* the next one, then */
+	/* A newer version may be pinned by now, for an evaluation which is no part of the
+	 * state of this version. */
+	c->snapshot.is_being_made =
+		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
+		fal_sched_at(c->sched, version, over, &at);
+	if (!c->snapshot.is_being_made) { /* the next version, then */
 		c->snapshot.is_wanted = true;
 		return;
 	}
 	coord_leading_data_hex(c, p->data);
 	p->version = version;
 	p->clock = over;
-	/* As it was then: others may have been ordered since. */
-	p->oldest = version + 1 > c->versions.retained
-			    ? version + 1 - c->versions.retained
-			    : 0;
+	/* The oldest version at that time: newer versions may have been ordered since. */
+	p->oldest = version + 1 > retained ? version + 1 - retained : 0;
 	p->oldest = p->oldest < at.first ? at.first : p->oldest;
 	p->first = at.first;
 	p->round = at.round;
 	memcpy(p->by, c->control.set_by, sizeof(p->by));
 	p->agains = c->control.n_scheduled;
-	p->evaluating = c->evaluation.is_under_way;
-	p->judged = c->evaluation.pinned_is_evaluated;
-	p->kept_version = c->evaluation.pinned_version;
-	p->kept_clock = c->evaluation.pinned_clocks;
-	p->next_eval = c->evaluation.next_clock;
+	p->evaluating = e->is_under_way;
+	p->judged = e->pinned_is_evaluated;
+	p->kept_version = e->pinned_version;
+	p->kept_clock = e->pinned_clocks;
+	p->next_eval = e->next_clock;
 	p->accuracy = s->accuracy;
 	p->accuracy_loss = s->accuracy_loss;
 	p->judged_clock = s->judged;
@@ -153,46 +139,43 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->loss = s->loss;
 	p->epoch_loss = s->epoch_loss;
 	p->start_loss = c->health.start;
-	p->sum_loss = coord_health_current_epoch(c).loss;
-	p->samples = coord_health_current_epoch(c).samples;
-	p->epoch_skipped = coord_health_current_epoch(c).skipped;
+	p->sum_loss = epoch.loss;
+	p->samples = epoch.samples;
+	p->epoch_skipped = epoch.skipped;
 }
 
 void
 coord_snapshot_end(struct fal_coord *c, double now)
 {
+	struct fal_coord_past *p = &c->snapshot.state;
 	if (!c->snapshot.is_being_made)
 		return;
-	struct fal_coord_past *p = &c->snapshot.state;
-	const struct fal_coord_status *s = &c->status;
 	c->snapshot.is_being_made = false;
 	p->t = fal_coord_seconds(c, now);
-	/* The count covers the rounds that the trace has by now, which are all of the
-	 * version's. */
-	p->tasks = s->tasks;
-	p->policy = fal_coord_policy_now(c);
-	/* As the trace has them up to here: some may have come or gone since the order.
-	 */
-	snapshot_members(c, p);
-	if (c->ops.marked == NULL)
-		return;
-	c->ops.marked(coord_begin_callback(c), p);
-	coord_end_callback(c);
+	/* The counts cover the rounds that the trace has by now, which are all rounds of
+	 * the version. */
+	p->tasks = c->status.tasks;
+	p->policy = fal_sched_policy(c->sched);
+	/* The members at this point of the trace: some may have come or gone since the
+	 * order. */
+	copy_members(c, p);
+	COORD_CALL(c, marked, p);
 }
 
 int
 fal_coord_mark_now(struct fal_coord *c, double now)
 {
+	const struct coord_versions *v = &c->versions;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
-					   .version = c->versions.newest,
-					   .below = c->versions.oldest };
+					   .version = v->newest,
+					   .below = v->oldest };
 	coord_enter(c);
-	/* The shards have made it, it is told, and nothing is on its way to the next. */
+	/* The shards have made the newest version, the trace has its line, and no round
+	 * is collected for the next one. */
 	if (c->rounds.n_pending > 0 || c->rounds.n_collected > 0 ||
-	    c->versions.published != c->versions.newest || c->failure != NULL ||
-	    !coord_can_snapshot(c))
+	    v->published != v->newest || c->failure != NULL || !coord_can_snapshot(c))
 		return c->err;
-	coord_snapshot_begin(c, c->versions.newest, fal_sched_over(c->sched));
+	coord_snapshot_begin(c, v->newest, fal_sched_over(c->sched));
 	if (c->snapshot.is_being_made)
 		coord_command_shards(c, &o);
 	if (c->err == 0)
@@ -200,30 +183,27 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	return c->err;
 }
 
-/* ---- going on ---------------------------------------------------------------------- */
+/* ---- restart ----------------------------------------------------------------------- */
 
 static void
 restore_members(struct fal_coord *c, const struct fal_coord_past *p)
 {
-	FAL_XGROW(c->sessions.key, c->sessions.key_cap, (size_t)p->keys);
-	FAL_XGROW(c->sessions.worker, c->sessions.worker_cap, (size_t)p->workers);
-	FAL_XGROW(c->sessions.former_speed, c->sessions.former_speed_cap,
-		  (size_t)p->speeds);
+	struct coord_sessions *s = &c->sessions;
+	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
+	FAL_XGROW(s->worker, s->worker_cap, (size_t)p->workers);
+	FAL_XGROW(s->former_speed, s->former_speed_cap, (size_t)p->speeds);
 	if (p->speeds > 0)
-		memcpy(c->sessions.former_speed, p->speed,
-		       p->speeds * sizeof(*c->sessions.former_speed));
-	c->sessions.n_former_speeds = p->speeds;
-	for (; c->sessions.keys < p->keys; c->sessions.keys++)
-		c->sessions.key[c->sessions.keys] =
-			(struct coord_known_key){ .record = p->key[c->sessions.keys] };
-	/* Nobody has anything to say to those who were here: their numbers are over. */
-	for (uint32_t i = 0; i < p->workers; i++)
-		c->sessions.worker[i] = (struct coord_known_worker){ 0 };
-	c->sessions.workers = p->workers;
+		memcpy(s->former_speed, p->speed, p->speeds * sizeof(*s->former_speed));
+	s->n_former_speeds = p->speeds;
+	for (; s->keys < p->keys; s->keys++)
+		s->key[s->keys] = (struct coord_known_key){ .record = p->key[s->keys] };
+	/* Workers of before never come back under their old numbers. */
+	for (; s->workers < p->workers; s->workers++)
+		s->worker[s->workers] = (struct coord_known_worker){ 0 };
 }
 
-/* The job may have more epochs than it had: its end is no evaluation any more, but that
- * of an epoch. */
+/* The clock of the next evaluation.  The job may have more epochs than before: its former
+ * end is then no evaluation any more, but the end of an epoch. */
 static uint64_t
 next_evaluation(const struct fal_coord *c, const struct fal_coord_past *p)
 {
@@ -247,6 +227,9 @@ coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
 	c->evaluation.pinned_version = p->kept_version;
 	c->evaluation.pinned_clocks = p->kept_clock;
 	c->evaluation.next_clock = next_evaluation(c, p);
+	c->placement.lines.first_clock = p->clock;
+	c->placement.lines.over = p->clock;
+	c->placement.balance.over = p->clock;
 	s->accuracy = p->accuracy;
 	s->accuracy_loss = p->accuracy_loss;
 	s->judged = p->judged_clock;
@@ -272,14 +255,14 @@ void
 coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 {
 	const struct fal_coord_trace *was = &c->conf.before;
-	const bool other = was->accepted != NULL && was->accepted[0] != '\0';
+	const bool has_accepted = was->accepted != NULL && was->accepted[0] != '\0';
 	const struct fal_ev_restart line = {
 		.incarnation = c->conf.tickets.incarnation,
 		.hash = c->conf.hash,
 		.model = c->conf.model_hash,
 		.data = c->conf.data_hash,
 		.from = c->conf.from,
-		.accepted = other ? was->accepted : NULL,
+		.accepted = has_accepted ? was->accepted : NULL,
 		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
 		.version = c->versions.newest,
@@ -287,13 +270,12 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 		.lines = was->lines,
 		.torn = was->torn,
 	};
-	coord_trace_event(c, was->t, FAL_EV_RESTART, &line);
-	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
-		const struct fal_past_worker *w = &past->worker[i];
-		coord_trace_event(c, was->t, FAL_EV_LEAVE,
+	/* The time of both kinds of lines is that of the last line before the restart. */
+	coord_trace_event(c, c->start, FAL_EV_RESTART, &line);
+	for (uint32_t i = 0; past != NULL && i < past->here; i++)
+		coord_trace_event(c, c->start, FAL_EV_LEAVE,
 				  &(struct fal_ev_leave){
-					  .worker = w->name,
-					  .id = w->id,
+					  .worker = past->worker[i].name,
+					  .id = past->worker[i].id,
 					  .reason = "the coordinator was restarted" });
-	}
 }

@@ -1,9 +1,9 @@
-/* Rounds, updates and versions: what the scheduler decides of them, what the shards say,
- * and what the trace says when that is done: workers wait for a version, the trace waits
- * for nobody.
+/* Rounds, updates and versions: carries out the scheduler's actions, takes the shards'
+ * reports, and writes the trace lines of what is done.  Workers wait for a version, the
+ * trace waits for nobody.
  *
  * A contribution is whole, a round complete or ended, a version made, when all shards
- * have said so. */
+ * have reported so. */
 #include "server/coord_priv.h"
 
 #include "base/branch.h"
@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- rounds and versions --------------------------------------------------------- */
+/* ---- the shards' reports on open rounds ------------------------------------------- */
 
+/* Are all shards that have blocks in this set? */
 static bool
-all_shards_in(const struct fal_coord *c, uint64_t said)
+all_shards_in(const struct fal_coord *c, uint64_t shards)
 {
-	return said == fal_map_busy(&c->placement.map);
+	return shards == fal_map_busy(&c->placement.map);
 }
 
 static size_t
@@ -32,24 +33,25 @@ acks_index(const struct fal_coord *c, uint64_t round)
 				  sizeof(*c->rounds.acks), round);
 }
 
-/* The shards' reports on the round, or NULL. */
+/* The shards' reports on the round; NULL: the round is not open. */
 static struct coord_round_acks *
 acks_find(const struct fal_coord *c, uint64_t round)
 {
 	const size_t at = acks_index(c, round);
-	return at < c->rounds.n_acks && c->rounds.acks[at].round == round
-		       ? &c->rounds.acks[at]
-		       : NULL;
+	struct coord_round_acks *acks = c->rounds.acks + at;
+	return at < c->rounds.n_acks && acks->round == round ? acks : NULL;
 }
 
 static void
 acks_remove(struct fal_coord *c, uint64_t round)
 {
-	struct coord_round_acks *g = acks_find(c, round);
-	if (g == NULL)
+	struct coord_rounds *rounds = &c->rounds;
+	struct coord_round_acks *acks = acks_find(c, round);
+	if (acks == NULL)
 		return;
-	free(g->contribution);
-	memmove(g, g + 1, (size_t)(c->rounds.acks + --c->rounds.n_acks - g) * sizeof(*g));
+	free(acks->contribution);
+	memmove(acks, acks + 1,
+		(size_t)(rounds->acks + --rounds->n_acks - acks) * sizeof(*acks));
 }
 
 static struct fal_facts
@@ -77,316 +79,199 @@ coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 	return true;
 }
 
+/* Has the worker that owns the round, whose own steps follow each other, an earlier round
+ * that is still open? */
+static bool
+follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	struct fal_round_info o;
+	for (size_t i = 0; i < c->rounds.n_acks && c->rounds.acks[i].round < r->round;
+	     i++)
+		if (r->delta && fal_sched_round(c->sched, c->rounds.acks[i].round, &o) &&
+		    o.delta && o.owner == r->owner)
+			return true;
+	return false;
+}
+
+/* Completes the round if each shard has its whole part of the round, or has ended it. */
 static void
-act_open_round(struct fal_coord *c, const struct fal_act *a)
+complete_round(struct fal_coord *c, double now, const struct coord_round_acks *acks)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, a->round, &r))
+	if (c->failure != NULL || !all_shards_in(c, acks->complete | acks->ended) ||
+	    !fal_sched_round(c->sched, acks->round, &r))
 		return;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
-					   .round = r.round,
-					   .facts = round_facts(&r) };
-	const size_t at = acks_index(c, r.round);
-	FAL_XGROW(c->rounds.acks, c->rounds.acks_cap, c->rounds.n_acks + 1);
-	memmove(c->rounds.acks + at + 1, c->rounds.acks + at,
-		(c->rounds.n_acks++ - at) * sizeof(*c->rounds.acks));
-	c->rounds.acks[at] = (struct coord_round_acks){ .round = r.round };
-	coord_command_shards(c, &o);
+	/* An early order ends an armed round. */
+	if (!r.armed && !follows_open_steps(c, &r))
+		fal_sched_complete(c->sched, now, r.round);
 }
 
-static void
-pending_add(struct fal_coord *c, const struct coord_pending_line *n)
-{
-	FAL_XGROW(c->rounds.pending, c->rounds.pending_cap,
-		  (size_t)c->rounds.n_pending + 1);
-	c->rounds.pending[c->rounds.n_pending++] = *n;
-}
+/* ---- versions that workers hear of ------------------------------------------------- */
 
-/* NAN: that of a task is not known. */
-static double
-loss_or_nan(uint64_t loss, bool unknown)
-{
-	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
-}
-
-/* Collects the round's gradients, or its change of weights.  A clock may be over before
- * the shards step the rounds that a worker or a group owns in this clock. */
-static void
-collect_round(struct fal_coord *c, const struct fal_act *a,
-	      const struct fal_round_info *r)
-{
-	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
-	const bool own = r->owner != 0 || r->group != 0,
-		   unknown = !fal_ledger_loss_known(r->ledger);
-	if (own)
-		coord_health_add_loss(c, r->clock, loss_or_nan(loss, unknown),
-				      r->samples);
-	FAL_XGROW(c->rounds.collected, c->rounds.collected_cap,
-		  (size_t)c->rounds.n_collected + 1);
-	c->rounds.has_gradients |= a->fate == FAL_FATE_MERGE;
-	c->rounds.collected[c->rounds.n_collected++] =
-		(struct coord_collected){ .round = a->round,
-					  .branch =
-						  a->fate == FAL_FATE_LINE ? r->group : 0,
-					  .loss = loss,
-					  .samples = r->samples,
-					  .loss_is_unknown = unknown,
-					  .clock = r->clock,
-					  .is_own = own };
-}
-
-static void
-act_end_round(struct fal_coord *c, const struct fal_act *a)
-{
-	static const enum fal_end ends[] = {
-		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
-		[FAL_FATE_LINE] = FAL_END_LINE,   [FAL_FATE_REVISE] = FAL_END_REVISE,
-		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
-		[FAL_FATE_GIVE] = FAL_END_GIVE,
-	};
-	const struct coord_pending_line n = { .act = *a };
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, a->round, &r))
-		return;
-	const struct fal_shard_order o = {
-		.kind = FAL_ORDER_END,
-		.round = a->round,
-		.end = ends[a->fate],
-		.version = a->version,
-		.weight = a->weight,
-		.slot = a->slot,
-		.below = a->below,
-		.divisor = a->divisor,
-		.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
-		.ahead = a->ahead,
-		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
-	};
-	if (!a->ahead)
-		acks_remove(c, a->round);
-	if (a->fate < FAL_FATE_DROP)
-		collect_round(c, a, &r);
-	pending_add(c, &n);
-	coord_command_shards(c, &o);
-}
-
-/* Moves the line's collected rounds, in their order, to the front of the rounds that are
- * not told, behind the rounds of lines that were pushed before. */
-static void
-collect_branch(struct fal_coord *c, uint32_t branch)
-{
-	for (uint32_t i = c->rounds.n_in_updates + c->rounds.n_branch_rounds;
-	     i < c->rounds.n_collected; i++) {
-		const uint32_t at = c->rounds.n_in_updates + c->rounds.n_branch_rounds;
-		struct coord_collected m = c->rounds.collected[i],
-				       *to = c->rounds.collected + at;
-		if (m.branch != branch)
-			continue;
-		memmove(to + 1, to, (i - at) * sizeof(m));
-		*to = m;
-		c->rounds.n_branch_rounds++;
-	}
-}
-
-static void
-act_push_branch(struct fal_coord *c, const struct fal_act *a)
-{
-	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->line,
-					   .weight = a->weight };
-	FAL_XGROW(c->rounds.branch, c->rounds.branch_cap,
-		  (size_t)c->rounds.n_branches + 1);
-	c->rounds.branch[c->rounds.n_branches++] =
-		(struct fal_line_push){ a->line, a->weight, a->among };
-	collect_branch(c, a->line);
-	coord_command_shards(c, &o);
-}
-
-/* Names the versions that its open rounds are computed on, in c->versions.needed: how
- * many. */
+/* The versions that the worker's open rounds are computed on, in versions.needed. */
 static uint32_t
 find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 {
+	struct coord_versions *v = &c->versions;
 	const uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
-	FAL_XGROW(c->versions.needed, c->versions.needed_cap, n);
-	return fal_sched_named(c->sched, p->worker, c->versions.needed, n);
+	FAL_XGROW(v->needed, v->needed_cap, n);
+	return fal_sched_named(c->sched, p->worker, v->needed, n);
 }
 
+/* Sends VERSION, and has the shards publish the version to the worker. */
 static void
-send_version(struct fal_coord *c, struct coord_peer *p, struct fal_coord_model *m)
+send_version(struct fal_coord *c, struct coord_peer *p, struct fal_coord_model *model)
 {
-	struct fal_msg told = { .type = FAL_MSG_VERSION };
-	told.version.version = m->version;
-	told.version.oldest = m->oldest;
-	told.version.keep = m->keep;
-	m->order = ++p->announced.n;
-	coord_send(c, p->id, &told);
-	/* The shards send it what it has of the version. */
-	m->newest = c->versions.published;
-	m->names = find_needed_versions(c, p);
-	m->named = c->versions.needed;
-	c->ops.model(coord_begin_callback(c), p->id, m);
-	coord_end_callback(c);
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	m.version.version = model->version;
+	m.version.oldest = model->oldest;
+	m.version.keep = model->keep;
+	model->order = ++p->announced.n;
+	coord_send(c, p->id, &m);
+	model->newest = c->versions.published;
+	model->names = find_needed_versions(c, p);
+	model->named = c->versions.needed;
+	COORD_CALL(c, model, p->id, model);
 }
 
-/* The oldest version that workers may be told of. */
+/* The oldest version that workers may hear of. */
 static uint64_t
 oldest_announced(const struct fal_coord *c)
 {
-	return c->versions.newest_is_withheld ? c->versions.oldest_announced
-					      : c->versions.oldest;
+	const struct coord_versions *v = &c->versions;
+	return v->newest_is_withheld ? v->oldest_announced : v->oldest;
 }
 
 void
 coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
-		       bool keep)
+		       bool pin)
 {
-	const uint64_t kept = oldest_announced(c);
+	const uint64_t oldest = oldest_announced(c);
 	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
-	const bool on_line = fal_branch_of(needed) != 0;
-	struct fal_coord_model m = { .version = version,
-				     .oldest = on_line || needed < kept ? needed : kept,
-				     .from = on_line ? 0 : kept,
-				     .keep = keep };
-	p->announced.oldest = m.oldest;
+	const bool on_branch = fal_branch_of(needed) != 0;
+	struct fal_coord_model model = { .version = version,
+					 .oldest = on_branch || needed < oldest ? needed
+										: oldest,
+					 .from = on_branch ? 0 : oldest,
+					 .keep = pin };
+	p->announced.oldest = model.oldest;
 	p->announced.repeated = 0;
-	send_version(c, p, &m);
+	send_version(c, p, &model);
+}
+
+/* The version's bit in announced.repeated; 0: the version has none. */
+static uint64_t
+repeated_bit(const struct coord_peer *p, uint64_t version)
+{
+	const uint64_t back = p->announced.oldest - version - 1;
+	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
+}
+
+/* Sends a version again that the worker was told to forget, as the worker is granted
+ * tasks of a round on that version.  The worker may help several rounds in turn: it hears
+ * of each version once, if the version has a bit, and forgets none as long as it has an
+ * open round on that version. */
+static void
+repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
+{
+	const bool on_branch =
+		fal_branch_of(p->announced.oldest) != 0 || fal_branch_of(version) != 0;
+	const uint64_t bit = repeated_bit(p, version);
+	struct fal_coord_model model = { .version = version,
+					 .oldest = version,
+					 .from = version };
+	if (on_branch || version >= p->announced.oldest ||
+	    (p->announced.repeated & bit) != 0)
+		return;
+	/* Newer ones stay; without a bit: all. */
+	uint64_t stay = p->announced.repeated & (bit - 1);
+	model.names = find_needed_versions(c, p);
+	for (uint32_t i = 0; i < model.names; i++) {
+		const uint64_t needed = c->versions.needed[i];
+		const uint64_t repeated = p->announced.repeated & repeated_bit(p, needed);
+		stay |= repeated;
+		if (repeated != 0 && needed < model.oldest)
+			model.oldest = needed;
+	}
+	p->announced.repeated = stay | bit;
+	send_version(c, p, &model);
+}
+
+/* Announces to a ready worker all versions that it may compute on and has not heard of.
+ */
+static void
+announce_versions(struct fal_coord *c, struct coord_peer *p)
+{
+	const struct coord_evaluation *e = &c->evaluation;
+	const uint64_t newest = c->versions.newest - c->versions.newest_is_withheld;
+	uint64_t from = oldest_announced(c);
+	if (p->state != PEER_READY || (c->is_external && !c->external.has_version))
+		return;
+	if (!p->announced.is_on_branch && p->announced.next > from)
+		from = p->announced.next;
+	for (uint64_t v = from; v <= newest; v++) {
+		if (c->is_external && !coord_is_installed(c, v))
+			continue;
+		const bool pin = v != p->announced.pinned_version &&
+				 (e->is_under_way ? v == e->pinned_version
+						  : v > 0 && v == e->next_version);
+		if (pin)
+			p->announced.pinned_version = v;
+		coord_announce_version(c, p, v, pin);
+	}
+	p->announced.next = newest + 1;
+	p->announced.is_on_branch = false;
+}
+
+/* ---- updates that all shards have made --------------------------------------------- */
+
+/* NAN: the loss of a task is not known. */
+static double
+loss_or_nan(uint64_t loss, bool is_unknown)
+{
+	return is_unknown ? (double)NAN : fal_loss_is((int64_t)loss);
 }
 
 /* Sums up the losses and samples of the rounds that make the update. */
 static void
-sum_update(const struct fal_coord *c, struct coord_pending_line *n)
+sum_update(const struct fal_coord *c, struct coord_pending_line *line)
 {
 	uint64_t loss = 0;
-	bool unknown = false;
-	n->samples = 0;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
+	bool is_unknown = false;
+	line->samples = 0;
+	for (uint32_t i = line->first; i < line->first + line->rounds; i++) {
 		loss += c->rounds.collected[i].loss;
-		unknown |= c->rounds.collected[i].loss_is_unknown;
-		n->samples += c->rounds.collected[i].samples;
+		is_unknown |= c->rounds.collected[i].loss_is_unknown;
+		line->samples += c->rounds.collected[i].samples;
 	}
-	n->loss = n->samples > 0 ? loss_or_nan(loss, unknown) / (double)n->samples
-				 : (double)NAN;
+	line->loss = line->samples > 0
+			     ? loss_or_nan(loss, is_unknown) / (double)line->samples
+			     : (double)NAN;
 }
 
-/* The count of versions that shards keep when this one is the newest.  A version that is
- * not published yet may have to be held.  Another shard may still lack tasks of a round
- * that one shard has stepped. */
-static uint32_t
-versions_to_retain(const struct fal_coord *c, uint64_t version)
-{
-	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
-	uint64_t n = version - c->versions.published;
-	if (c->conf.shards > 1 && n < read)
-		n = read;
-	return n > c->versions.retained ? (uint32_t)n : c->versions.retained;
-}
-
-/* Names the worker or group whose round alone makes the update, for a momentum of its
- * own; 0: there is none. */
-static uint32_t
-pusher_of(struct fal_coord *c, const struct coord_pending_line *n)
-{
-	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
-	struct fal_round_info r;
-	if (!n->has_gradients || !fal_rule_traits(rule).alone || rule->quorum > 0 ||
-	    !fal_optim_by_pusher(&c->conf.optim) ||
-	    !fal_sched_round(c->sched, c->rounds.collected[n->first].round, &r))
-		return 0;
-	if (r.owner != 0)
-		c->sessions.worker[r.owner - 1].momentum = true;
-	return r.owner != 0 ? r.owner : r.group;
-}
-
-/* Adds to the order the part of a clock that the gradients are, and their pusher. */
-static void
-set_step_part(struct fal_coord *c, const struct coord_pending_line *n,
-	      struct fal_shard_order *o)
-{
-	const double samples = (double)n->samples;
-	if (!n->has_gradients || !(o->divisor > 0))
-		return;
-	o->slot = pusher_of(c, n);
-	if (samples != o->divisor)
-		o->part = (struct fal_optim_part){ samples / o->divisor, n->act.in };
-	o->divisor = samples;
-}
-
-static void
-act_step(struct fal_coord *c, const struct fal_act *a)
-{
-	/* All shards use the same float as the rate; the law needs no more than that. */
-	struct coord_pending_line n = { .act = *a,
-					.lr = (float)fal_schedule_lr(&c->conf.schedule,
-								     a->clock),
-					.has_gradients = c->rounds.has_gradients };
-	struct fal_shard_order o = {
-		.kind = FAL_ORDER_STEP,
-		.lr = n.lr,
-		.divisor = a->divisor,
-		.weight = a->weight,
-		.momentum = a->momentum,
-		.clipped = n.has_gradients && a->divisor > 0 && c->conf.optim.clip > 0,
-		.mark = c->snapshot.is_wanted && coord_can_snapshot(c)
-	};
-	n.has_snapshot = o.mark;
-	c->snapshot.is_wanted &= !o.mark;
-	c->rounds.has_gradients = false;
-	c->versions.newest_is_withheld = a->ahead;
-	c->versions.oldest_announced = c->versions.oldest;
-	if (c->versions.newest - c->versions.oldest + 1 >= c->versions.retained)
-		c->versions.oldest = c->versions.newest + 2 - c->versions.retained;
-	n.version = ++c->versions.newest;
-	o.versions = versions_to_retain(c, n.version);
-	o.version = n.version;
-	o.below = c->versions.oldest;
-	n.first = c->rounds.n_in_updates;
-	if (c->rounds.n_branches == 0)
-		collect_branch(c, 0);
-	n.rounds = c->rounds.n_branch_rounds;
-	n.branch = c->rounds.branch;
-	n.n_branches = c->rounds.n_branches;
-	c->rounds.branch = NULL;
-	c->rounds.n_branches = c->rounds.n_branch_rounds = 0;
-	c->rounds.branch_cap = 0;
-	sum_update(c, &n);
-	set_step_part(c, &n, &o);
-	c->rounds.n_in_updates += n.rounds;
-	if (!a->ahead)
-		c->status.loss = n.loss;
-	n.clocks_over = a->over;
-	if (c->conf.test_samples > 0 && n.clocks_over >= c->evaluation.next_clock &&
-	    c->evaluation.next_version <= c->versions.published)
-		c->evaluation.next_version = n.version;
-	/* Is nothing to come behind the version?  Where clocks are over in their order
-	 * each is the end of one, whoever has run ahead; else it may be. */
-	const bool last = c->control.clocks_end_out_of_order
-				  ? fal_sched_front(c->sched) >= c->clocks
-				  : a->clock + 1 >= c->clocks;
-	/* A version that the job may leave has a hash. */
-	o.hash = n.version % c->conf.hashes == 0 || n.has_snapshot ||
-		 n.version == c->evaluation.next_version || last;
-	pending_add(c, &n);
-	coord_command_shards(c, &o);
-}
-
-/* The round of a contribution to an update that was ordered ahead is over. */
-static void
-end_early_round(struct fal_coord *c, double now, uint64_t round)
+/* Are all claims of the update's rounds in?  Until then losses are missing. */
+static bool
+update_is_reported(const struct fal_coord *c, const struct coord_pending_line *line)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, round, &r) || !r.armed)
-		return;
-	acks_remove(c, round);
-	fal_sched_made(c->sched, now, round);
+	for (uint32_t i = line->first; i < line->first + line->rounds; i++)
+		if (fal_sched_round(c->sched, c->rounds.collected[i].round, &r) &&
+		    r.armed && !r.passed)
+			return false;
+	return true;
 }
 
-/* As it turned out: other claims may have taken the place of those that were there when
- * it was ordered. */
+/* All shards have made the version, and all its claims are in. */
 static void
-sum_update_again(struct fal_coord *c, struct coord_pending_line *n)
+publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 {
+	struct coord_evaluation *e = &c->evaluation;
+	const uint64_t version = line->version;
+	const uint32_t end = line->first + line->rounds;
 	struct fal_round_info r;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
+	/* Since an early order other claims may have taken the place of the claims that
+	 * were there. */
+	for (uint32_t i = line->first; i < end; i++) {
 		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
@@ -397,134 +282,78 @@ sum_update_again(struct fal_coord *c, struct coord_pending_line *n)
 					      loss_or_nan(m->loss, m->loss_is_unknown),
 					      m->samples);
 	}
-	sum_update(c, n);
-	c->status.loss = n->loss;
-}
-
-/* All shards have stepped, and what that was made of is reported. */
-static void
-publish_update(struct fal_coord *c, double now, struct coord_pending_line *n)
-{
-	const uint64_t version = n->version;
-	const uint32_t first = n->first, rounds = n->rounds;
-	sum_update_again(c, n);
+	sum_update(c, line);
+	c->status.loss = line->loss;
 	c->versions.published = version;
 	fal_sched_published(c->sched, now, version);
-	for (uint32_t i = first; i < first + rounds; i++)
-		end_early_round(c, now, c->rounds.collected[i].round);
-	/* The clocks that were ordered ahead are over now, and with them the clocks that
+	for (uint32_t i = line->first; i < end; i++) {
+		const uint64_t round = c->rounds.collected[i].round;
+		if (!fal_sched_round(c->sched, round, &r) || !r.armed)
+			continue;
+		acks_remove(c, round);
+		fal_sched_made(c->sched, now, round);
+	}
+	/* The clocks of an early order are over now, and with them the clocks that
 	 * another policy has left. */
-	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->clocks_over;
+	const uint64_t over =
+		line->act.ahead ? fal_sched_over(c->sched) : line->clocks_over;
 	c->versions.published_clocks = over;
-	coord_health_update(c, version, over, first + rounds);
-	if (c->failure == NULL && c->conf.test_samples > 0 &&
-	    !c->evaluation.is_under_way && n->clocks_over >= c->evaluation.next_clock &&
-	    !(c->evaluation.pinned_is_evaluated && c->evaluation.pinned_clocks == over))
+	coord_health_update(c, version, over, end);
+	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
+	    line->clocks_over >= e->next_clock &&
+	    !(e->pinned_is_evaluated && e->pinned_clocks == over))
 		coord_evaluate_version(c, now, version, over);
-	if (n->has_snapshot)
+	if (line->has_snapshot)
 		coord_snapshot_begin(c, version, over);
-}
-
-/* Is all that it is made of reported?  Else losses are still to come. */
-static bool
-update_is_reported(const struct fal_coord *c, const struct coord_pending_line *n)
-{
-	struct fal_round_info r;
-	bool all = true;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
-		all &= !fal_sched_round(c->sched, c->rounds.collected[i].round, &r) ||
-		       !r.armed || r.passed;
-	return all;
 }
 
 static void
 publish_updates(struct fal_coord *c, double now)
 {
 	for (uint32_t i = 0; i < c->rounds.n_pending && c->err == 0; i++) {
-		struct coord_pending_line *n = &c->rounds.pending[i];
-		if (n->act.kind != FAL_ACT_STEP || n->version <= c->versions.published ||
-		    !all_shards_in(c, n->acks))
+		struct coord_pending_line *line = &c->rounds.pending[i];
+		if (line->act.kind != FAL_ACT_STEP ||
+		    line->version <= c->versions.published ||
+		    !all_shards_in(c, line->acks))
 			continue;
-		if (!update_is_reported(c, n))
+		if (!update_is_reported(c, line))
 			return;
-		publish_update(c, now, n);
+		publish_update(c, now, line);
 	}
 }
 
-_Static_assert(FAL_KEPT_MAX >= FAL_SLACK_MAX + 8, "shards keep what any slack needs");
+/* ---- trace lines ------------------------------------------------------------------- */
 
-void
-coord_retain_versions(struct fal_coord *c, uint32_t versions)
-{
-	struct fal_shard_order o = { .kind = FAL_ORDER_KEEP };
-	c->versions.retained = versions;
-	o.versions = versions_to_retain(c, c->versions.newest);
-	if (c->versions.newest - c->versions.oldest + 1 > versions)
-		c->versions.oldest = c->versions.newest + 1 - versions;
-	coord_command_shards(c, &o);
-}
-
-/* A version's bit in p->announced.repeated; 0: it has none. */
-static uint64_t
-repeated_bit(const struct coord_peer *p, uint64_t version)
-{
-	const uint64_t back = p->announced.oldest - version - 1;
-	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
-}
-
-/* Several may be filled in turn: each is told once, if it has a bit, and none is
- * forgotten for another one as long as the worker has an open round on it. */
 static void
-repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
+pending_add(struct fal_coord *c, const struct coord_pending_line *line)
 {
-	const bool on_line =
-		fal_branch_of(p->announced.oldest) != 0 || fal_branch_of(version) != 0;
-	const uint64_t bit = repeated_bit(p, version);
-	struct fal_coord_model m = { .version = version,
-				     .oldest = version,
-				     .from = version };
-	if (on_line || version >= p->announced.oldest ||
-	    (p->announced.repeated & bit) != 0)
-		return;
-	uint64_t stay =
-		p->announced.repeated & (bit - 1); /* newer ones; without a bit: all */
-	m.names = find_needed_versions(c, p);
-	for (uint32_t i = 0; i < m.names; i++) {
-		const uint64_t named =
-			p->announced.repeated & repeated_bit(p, c->versions.needed[i]);
-		stay |= named;
-		m.oldest = named != 0 && c->versions.needed[i] < m.oldest
-				   ? c->versions.needed[i]
-				   : m.oldest;
+	struct coord_rounds *rounds = &c->rounds;
+	FAL_XGROW(rounds->pending, rounds->pending_cap, (size_t)rounds->n_pending + 1);
+	rounds->pending[rounds->n_pending++] = *line;
+}
+
+/* The pending line of a round (FAL_ACT_END) or a version (FAL_ACT_STEP), or NULL. */
+static struct coord_pending_line *
+pending_find(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
+{
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
+		struct coord_pending_line *line = &c->rounds.pending[i];
+		if (line->act.kind == kind &&
+		    (kind == FAL_ACT_END ? line->act.round : line->version) == number)
+			return line;
 	}
-	p->announced.repeated = stay | bit;
-	send_version(c, p, &m);
+	return NULL;
 }
 
 static void
-announce_versions(struct fal_coord *c, struct coord_peer *p)
+pending_free(struct coord_pending_line *line)
 {
-	const uint64_t newest = c->versions.newest - c->versions.newest_is_withheld;
-	uint64_t from = oldest_announced(c);
-	if (!p->ready || (c->is_external && !c->external.has_version))
-		return;
-	if (!p->announced.is_on_branch && p->announced.next > from)
-		from = p->announced.next;
-	for (uint64_t v = from; v <= newest; v++) {
-		if (c->is_external && !coord_is_installed(c, v))
-			continue;
-		const bool keep = v != p->announced.pinned_version &&
-				  (c->evaluation.is_under_way
-					   ? v == c->evaluation.pinned_version
-					   : v > 0 && v == c->evaluation.next_version);
-		p->announced.pinned_version = keep ? v : p->announced.pinned_version;
-		coord_announce_version(c, p, v, keep);
-	}
-	p->announced.next = newest + 1;
-	p->announced.is_on_branch = false;
+	free(line->sum);
+	free(line->leaves); /* where not all shards have sent some */
+	free(line->branch);
 }
 
-/* Adds up what the round's ledger says. */
+/* Adds up the counts in the round's ledger. */
 static void
 count_tasks(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
@@ -543,49 +372,51 @@ count_tasks(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
-/* Names the worker whose values were so large that blocks are left as they were. */
+/* Reports the worker whose values were so large that blocks are left as they were. */
 static void
-report_unstepped(struct fal_coord *c, const struct coord_pending_line *n, uint64_t clock,
-		 bool change)
+report_unstepped(struct fal_coord *c, const struct coord_pending_line *line,
+		 uint64_t clock, bool change)
 {
-	if (n->unstepped == 0 || c->ops.unstepped == NULL)
+	if (line->unstepped == 0 || c->ops.unstepped == NULL)
 		return;
-	const struct coord_known_worker *w = coord_worker_of(c, n->unstepped_by);
-	const struct fal_coord_unstepped is = {
+	const struct coord_known_worker *w = coord_worker(c, line->unstepped_by);
+	const struct fal_coord_unstepped report = {
 		.clock = clock,
-		.blocks = n->unstepped,
+		.blocks = line->unstepped,
 		.name = w->name,
-		.key = c->sessions.key[w->key - 1].record.name,
+		.key = coord_key(c, w->key)->record.name,
 		.change = change
 	};
-	c->ops.unstepped(coord_begin_callback(c), &is);
-	coord_end_callback(c);
+	COORD_CALL(c, unstepped, &report);
 }
 
+/* Writes the round's `ledger` line, and forgets the round. */
 static void
-trace_round(struct fal_coord *c, double now, const struct coord_pending_line *n)
+trace_round(struct fal_coord *c, double now, const struct coord_pending_line *line)
 {
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, n->act.round, &r))
-		return;
 	static const char *const bases[] = { "version", "local", "rebase" };
-	const enum fal_trace_end end = n->act.fate == FAL_FATE_DROP ? FAL_END_DROPPED
-				       : n->act.fate == FAL_FATE_ABANDON
-					       ? FAL_END_ABANDONED
-				       : n->act.fate == FAL_FATE_GIVE ? FAL_END_GIVEN
-								      : FAL_END_APPLIED;
-	const bool applied = end == FAL_END_APPLIED, line = n->act.fate == FAL_FATE_LINE;
-	const bool steps = applied && r.delta && r.steps > 0;
+	const struct fal_act *a = &line->act;
+	struct coord_rounds *rounds = &c->rounds;
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return;
+	const enum fal_trace_end end = a->fate == FAL_FATE_DROP      ? FAL_END_DROPPED
+				       : a->fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
+				       : a->fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
+								     : FAL_END_APPLIED;
+	const bool applied = end == FAL_END_APPLIED;
+	const bool on_branch = a->fate == FAL_FATE_LINE;
+	const bool has_steps = applied && r.delta && r.steps > 0;
 	const bool is_late = r.late != FAL_NONE;
-	const bool revised = applied && n->act.fate == FAL_FATE_REVISE;
+	const bool revised = applied && a->fate == FAL_FATE_REVISE;
 	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
-					    revised ? n->act.count : 0 };
+					    revised ? a->count : 0 };
 	struct fal_ev_ledger e = {
 		.round = r.round,
 		.clock = r.clock,
 		.first = r.first,
 		.samples = r.samples,
-		/* A task of another coordinator's is alone in its round. */
+		/* A task of another coordinator is alone in its round. */
 		.version = c->is_external && is_late ? r.after : r.taken,
 		.late = is_late && !c->is_external ? r.late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
@@ -594,227 +425,223 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *n)
 		.group = r.group,
 		.local = r.local,
 		.end = end,
-		.why = applied || end == FAL_END_GIVEN ? NULL : n->act.why,
-		.weight = applied && r.delta ? n->act.weight : (double)NAN,
-		.among = applied ? n->act.among : 0,
-		.divisor = line ? n->act.divisor : 0,
-		.steps = steps ? r.steps : 0,
-		.base = steps ? bases[r.base] : NULL,
-		.since = steps && r.base == FAL_START_REBASE ? r.since : FAL_TRACE_ABSENT,
-		.lr = applied && (r.delta || line)
+		.why = applied || end == FAL_END_GIVEN ? NULL : a->why,
+		.weight = applied && r.delta ? a->weight : (double)NAN,
+		.among = applied ? a->among : 0,
+		.divisor = on_branch ? a->divisor : 0,
+		.steps = has_steps ? r.steps : 0,
+		.base = has_steps ? bases[r.base] : NULL,
+		.since = has_steps && r.base == FAL_START_REBASE ? r.since
+								 : FAL_TRACE_ABSENT,
+		.lr = applied && (r.delta || on_branch)
 			      ? (double)(float)fal_schedule_lr(&c->conf.schedule, r.clock)
 			      : 0,
 		.stale = applied ? &stale : NULL,
-		.unstepped = applied ? n->unstepped : 0,
-		.slot = revised && stale.rank > 0 ? n->act.slot : FAL_TRACE_ABSENT,
+		.unstepped = applied ? line->unstepped : 0,
+		.slot = revised && stale.rank > 0 ? a->slot : FAL_TRACE_ABSENT,
 	};
 	const struct fal_line_ledger of = { .hashed = c->conf.task_hashes,
-					    .on = c->rounds.granted,
-					    .ons = c->rounds.n_granted,
+					    .on = rounds->granted,
+					    .ons = rounds->n_granted,
 					    .sums = c->conf.audit_sums,
 					    .seed = fal_ticket_seed(&c->conf.tickets,
 								    r.round),
-					    .added = n->sum_added,
-					    .sum = n->sum,
-					    .n_sums = n->sums };
+					    .added = line->sum_added,
+					    .sum = line->sum,
+					    .n_sums = line->sums };
 	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &of, r.ledger, &e);
 	coord_write_line(c);
-	report_unstepped(c, n, r.clock, r.delta);
-	count_tasks(c, r.ledger, n->act.fate);
-	if (n->act.fate != FAL_FATE_ABANDON)
+	report_unstepped(c, line, r.clock, r.delta);
+	count_tasks(c, r.ledger, a->fate);
+	if (a->fate != FAL_FATE_ABANDON)
 		coord_health_add_skipped(c, r.clock, r.ledger->skipped);
-	if (n->act.fate == FAL_FATE_GIVE) {
-		c->ops.given(coord_begin_callback(c), r.round);
-		coord_end_callback(c);
+	if (a->fate == FAL_FATE_GIVE) {
+		COORD_CALL(c, given, r.round);
 	}
 	size_t kept = 0;
-	for (size_t i = 0; i < c->rounds.n_granted; i++)
-		if (c->rounds.granted[i].round != r.round)
-			c->rounds.granted[kept++] = c->rounds.granted[i];
-	c->rounds.n_granted = kept;
+	for (size_t i = 0; i < rounds->n_granted; i++)
+		if (rounds->granted[i].round != r.round)
+			rounds->granted[kept++] = rounds->granted[i];
+	rounds->n_granted = kept;
 	fal_sched_forget_round(c->sched, r.round);
 }
 
 static void
-trace_update(struct fal_coord *c, double now, const struct coord_pending_line *n)
+trace_update(struct fal_coord *c, double now, const struct coord_pending_line *line)
 {
-	uint64_t *rounds = fal_xcalloc(n->rounds, sizeof(*rounds));
-	struct fal_ev_update line = {
-		.version = n->version,
-		.clock = n->act.clock,
-		.rounds = { rounds, n->rounds },
-		.groups = n->act.among,
-		.divisor = n->has_gradients ? n->act.divisor : 0,
-		.samples = (uint32_t)n->samples,
-		.loss = n->loss,
-		.lr = (double)n->lr,
-		.norm = n->norm,
-		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
-		.unstepped = n->unstepped,
+	const struct fal_act *a = &line->act;
+	uint64_t *rounds = fal_xcalloc(line->rounds, sizeof(*rounds));
+	struct fal_ev_update e = {
+		.version = line->version,
+		.clock = a->clock,
+		.rounds = { rounds, line->rounds },
+		.groups = a->among,
+		.divisor = line->has_gradients ? a->divisor : 0,
+		.samples = (uint32_t)line->samples,
+		.loss = line->loss,
+		.lr = (double)line->lr,
+		.norm = line->norm,
+		.epoch = a->clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
+		.unstepped = line->unstepped,
 	};
 	const struct fal_line_update of = {
-		.push = n->branch,
-		.pushes = n->n_branches,
-		.outer = n->act.weight,
-		.momentum = n->act.momentum,
-		.hash = n->has_hash ? n->hash : NULL,
-		.exponents = n->exponents,
+		.push = line->branch,
+		.pushes = line->n_branches,
+		.outer = a->weight,
+		.momentum = a->momentum,
+		.hash = line->has_hash ? line->hash : NULL,
+		.exponents = line->exponents,
 	};
-	for (uint32_t i = 0; i < n->rounds; i++)
-		rounds[i] = c->rounds.collected[n->first + i].round;
-	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &of, &line);
+	for (uint32_t i = 0; i < line->rounds; i++)
+		rounds[i] = c->rounds.collected[line->first + i].round;
+	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &of, &e);
 	free(rounds);
 	coord_write_line(c);
-	report_unstepped(c, n, n->act.clock, false);
-	c->placement.lines.version = n->version;
-	if (n->act.clock >= c->placement.lines.over)
-		c->placement.lines.over = n->act.clock + 1;
+	report_unstepped(c, line, a->clock, false);
+	c->placement.lines.version = line->version;
+	if (a->clock >= c->placement.lines.over)
+		c->placement.lines.over = a->clock + 1;
 }
 
-/* Have all shards said so, and is what was ordered ahead over?  Until then claims come
- * that its line is to have. */
+/* Have all shards reported, and is a round of an early order over?  Until then claims
+ * come that belong into the round's line. */
 static bool
-line_is_complete(const struct fal_coord *c, const struct coord_pending_line *n)
+line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
 	struct fal_round_info r;
-	return all_shards_in(c, n->acks) &&
-	       (n->act.kind != FAL_ACT_END ||
-		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
+	return all_shards_in(c, line->acks) &&
+	       (line->act.kind != FAL_ACT_END ||
+		!fal_sched_round(c->sched, line->act.round, &r) || !r.armed);
 }
 
+/* Writes the pending lines that are complete, in their order. */
 static void
 write_pending_lines(struct fal_coord *c, double now)
 {
-	uint32_t n = 0, told = 0;
-	for (; n < c->rounds.n_pending && line_is_complete(c, &c->rounds.pending[n]) &&
+	struct coord_rounds *rounds = &c->rounds;
+	uint32_t n = 0, written = 0; /* lines; rounds of updates among them */
+	for (; n < rounds->n_pending && line_is_complete(c, &rounds->pending[n]) &&
 	       c->err == 0;
 	     n++) {
-		const struct coord_pending_line *line = &c->rounds.pending[n];
+		struct coord_pending_line *line = &rounds->pending[n];
 		if (line->act.kind == FAL_ACT_END)
 			trace_round(c, now, line);
 		else
 			trace_update(c, now, line);
 		coord_trace_shards(c, now, false);
-		coord_balance_measure(c, now);
+		coord_measure_clock(c, now);
 		if (line->has_snapshot)
 			coord_snapshot_end(c, now);
-		free(line->sum);
-		free(line->leaves); /* where not all had some */
-		free(line->branch);
-		told += line->rounds;
+		written += line->rounds;
+		pending_free(line);
 	}
-	c->rounds.n_pending -= n;
+	rounds->n_pending -= n;
 	if (n > 0)
-		memmove(c->rounds.pending, c->rounds.pending + n,
-			c->rounds.n_pending * sizeof(*c->rounds.pending));
-	/* Told rounds go; the rounds collected for the next update stay. */
-	c->rounds.n_collected -= told;
-	c->rounds.n_in_updates -= told;
-	if (told > 0)
-		memmove(c->rounds.collected, c->rounds.collected + told,
-			c->rounds.n_collected * sizeof(*c->rounds.collected));
-	for (uint32_t i = 0; i < c->rounds.n_pending; i++)
-		c->rounds.pending[i].first -=
-			c->rounds.pending[i].act.kind == FAL_ACT_STEP ? told : 0;
-}
-
-/* ---- what shards say ------------------------------------------------------------- */
-
-static struct coord_pending_line *
-pending_find(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
-{
-	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
-		struct coord_pending_line *n = &c->rounds.pending[i];
-		if (n->act.kind == kind &&
-		    (kind == FAL_ACT_END ? n->act.round : n->version) == number)
-			return n;
-	}
-	return NULL;
-}
-
-/* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
- * shards say the squares of one order after the other. */
-static void
-on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
-{
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
-	if (c->rounds.squares == NULL)
-		c->rounds.squares = fal_xcalloc(blocks, sizeof(*c->rounds.squares));
-	memcpy(c->rounds.squares + say->first, say->squares,
-	       say->blocks * sizeof(*c->rounds.squares));
-	c->rounds.squares_from |= UINT64_C(1) << shard;
-	if (!all_shards_in(c, c->rounds.squares_from))
-		return;
-	c->rounds.squares_from = 0;
-	/* In the order of blocks: so the sum is the same however they are placed. */
-	for (uint32_t b = 0; b < blocks; b++)
-		o.squares += c->rounds.squares[b];
-	struct coord_pending_line *n = pending_find(c, FAL_ACT_STEP, say->version);
-	if (n != NULL)
-		n->norm = sqrt(o.squares);
-	coord_command_shards(c, &o);
+		memmove(rounds->pending, rounds->pending + n,
+			rounds->n_pending * sizeof(*rounds->pending));
+	/* The rounds collected for later updates stay. */
+	rounds->n_collected -= written;
+	rounds->n_in_updates -= written;
+	if (written > 0)
+		memmove(rounds->collected, rounds->collected + written,
+			rounds->n_collected * sizeof(*rounds->collected));
+	for (uint32_t i = 0; i < rounds->n_pending; i++)
+		if (rounds->pending[i].act.kind == FAL_ACT_STEP)
+			rounds->pending[i].first -= written;
 }
 
 void
 coord_rounds_free(struct fal_coord *c)
 {
-	while (c->rounds.n_acks > 0)
-		acks_remove(c, c->rounds.acks[0].round);
-	free(c->rounds.acks);
-	free(c->rounds.squares);
-	free(c->rounds.granted);
+	struct coord_rounds *rounds = &c->rounds;
+	while (rounds->n_acks > 0)
+		acks_remove(c, rounds->acks[0].round);
+	free(rounds->acks);
+	for (uint32_t i = 0; i < rounds->n_pending; i++)
+		pending_free(&rounds->pending[i]);
+	free(rounds->pending);
+	free(rounds->collected);
+	free(rounds->branch);
+	free(rounds->granted);
+	free(rounds->squares);
 }
 
-/* The contribution, and its place in the ledger, for which there is room then; NULL:
- * there is none. */
+/* ---- reports of shards ------------------------------------------------------------- */
+
+/* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
+ * shards report the squares of one order after the other. */
+static void
+on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
+	if (rounds->squares == NULL)
+		rounds->squares = fal_xcalloc(blocks, sizeof(*rounds->squares));
+	memcpy(rounds->squares + say->first, say->squares,
+	       say->blocks * sizeof(*rounds->squares));
+	rounds->squares_from |= UINT64_C(1) << shard;
+	if (!all_shards_in(c, rounds->squares_from))
+		return;
+	rounds->squares_from = 0;
+	/* In the order of blocks: so the sum does not depend on the map. */
+	for (uint32_t b = 0; b < blocks; b++)
+		o.squares += rounds->squares[b];
+	struct coord_pending_line *line = pending_find(c, FAL_ACT_STEP, say->version);
+	if (line != NULL)
+		line->norm = sqrt(o.squares);
+	coord_command_shards(c, &o);
+}
+
+/* The contribution that the report is about, and the shards' reports on it; NULL: there
+ * is none. */
 static const struct fal_contrib *
-find_contribution(const struct fal_coord *c, struct coord_round_acks *g,
-		  struct fal_cid id, uint32_t *at)
+find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
+		  struct fal_cid id, struct coord_contribution_acks **out)
 {
 	struct fal_round_info r;
-	if (g == NULL || !fal_sched_round(c->sched, g->round, &r))
+	if (acks == NULL || !fal_sched_round(c->sched, acks->round, &r))
 		return NULL;
-	*at = fal_ledger_find(r.ledger, id);
-	if (*at == FAL_NONE)
+	const uint32_t at = fal_ledger_find(r.ledger, id), n = r.ledger->contribs;
+	if (at == FAL_NONE)
 		return NULL;
-	const uint32_t n = r.ledger->contribs;
-	FAL_XGROW(g->contribution, g->contribution_cap, n);
-	while (g->n_contributions < n)
-		g->contribution[g->n_contributions++] =
+	FAL_XGROW(acks->contribution, acks->contribution_cap, n);
+	while (acks->n_contributions < n)
+		acks->contribution[acks->n_contributions++] =
 			(struct coord_contribution_acks){ 0 };
-	return &r.ledger->contrib[*at];
+	*out = &acks->contribution[at];
+	return &r.ledger->contrib[at];
 }
 
-/* A shard that has ended a round no longer reports contributions complete. */
+/* A shard that has ended a round no longer reports contributions whole. */
 static void
 on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
 		 const struct fal_shard_say *say)
 {
-	struct coord_round_acks *g = acks_find(c, say->round);
-	uint32_t at;
-	if (find_contribution(c, g, say->id, &at) == NULL)
+	struct coord_round_acks *acks = acks_find(c, say->round);
+	struct coord_contribution_acks *of;
+	if (find_contribution(c, acks, say->id, &of) == NULL)
 		return;
-	uint64_t *whole = &g->contribution[at].whole;
-	*whole |= (uint64_t)say->whole << shard;
-	const bool all = say->whole && all_shards_in(c, *whole | g->ended);
-	if (all)
-		*whole = 0;
-	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
+	of->whole |= (uint64_t)say->whole << shard;
+	const bool is_whole = say->whole && all_shards_in(c, of->whole | acks->ended);
+	if (is_whole)
+		of->whole = 0;
+	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, is_whole);
 }
 
 static void
 on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 		const struct fal_shard_say *say)
 {
-	struct coord_round_acks *g = acks_find(c, say->round);
-	uint32_t at;
-	const struct fal_contrib *is = find_contribution(c, g, say->id, &at);
-	/* None was told to, or all have said so. */
-	if (is == NULL || is->state != FAL_CONTRIB_FENCED || is->everywhere)
+	struct coord_contribution_acks *of;
+	const struct fal_contrib *contrib =
+		find_contribution(c, acks_find(c, say->round), say->id, &of);
+	/* No shard was told to fence it, or all shards have reported. */
+	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
+	    contrib->everywhere)
 		return;
-	g->contribution[at].fenced |= UINT64_C(1) << shard;
-	if (all_shards_in(c, g->contribution[at].fenced))
+	of->fenced |= UINT64_C(1) << shard;
+	if (all_shards_in(c, of->fenced))
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
@@ -823,172 +650,138 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 static void
 on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
-	const struct coord_peer *p =
-		coord_find_peer(c, coord_session_of_worker(c, say->id.worker));
-	if (p == NULL || !p->ready)
+	const struct coord_peer *p = coord_peer_of_worker(c, say->id.worker);
+	if (p == NULL || p->state != PEER_READY)
 		return;
 	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)
-		coord_charge_key(c, p);
-	coord_refuse(c, now, p->id, say->odd);
+		coord_key(c, p->key)->record.charges++;
+	coord_end_session(c, now, p->id, FAL_MSG_REFUSE, say->odd);
 }
 
-/* A worker's own steps follow each other: is one before it still waited for? */
-static bool
-follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
-{
-	struct fal_round_info is;
-	for (size_t i = 0; i < c->rounds.n_acks && c->rounds.acks[i].round < r->round;
-	     i++)
-		if (r->delta && fal_sched_round(c->sched, c->rounds.acks[i].round, &is) &&
-		    is.delta && is.owner == r->owner)
-			return true;
-	return false;
-}
-
-/* The round is complete, if all shards have their part of it, or have done with it. */
+/* The shard has its whole part of the round, or has ended the round: enters the shard in
+ * `set`, one of the two sets in `acks`. */
 static void
-complete_round(struct fal_coord *c, double now, const struct coord_round_acks *g)
+acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint64_t *set,
+	   uint32_t shard)
 {
-	struct fal_round_info r;
-	if (c->failure != NULL || !all_shards_in(c, g->complete | g->ended) ||
-	    !fal_sched_round(c->sched, g->round, &r))
-		return;
-	/* An order that is on its way ends it. */
-	if (!r.armed && !follows_open_steps(c, &r))
-		fal_sched_complete(c->sched, now, r.round);
+	const uint64_t before = acks->complete | acks->ended;
+	*set |= UINT64_C(1) << shard;
+	if ((acks->complete | acks->ended) != before)
+		complete_round(c, now, acks);
 }
 
-static void
-complete_local_rounds(struct fal_coord *c, double now)
-{
-	struct fal_round_info is;
-	for (size_t i = 0; i < c->rounds.n_acks; i++)
-		if (fal_sched_round(c->sched, c->rounds.acks[i].round, &is) && is.delta)
-			complete_round(c, now, &c->rounds.acks[i]);
-}
-
-/* The shard has its part of the round, or has done with it. */
-static void
-shard_has_all(struct fal_coord *c, double now, struct coord_round_acks *g, uint64_t *said,
-	      uint32_t shard)
-{
-	const uint64_t was = g->complete | g->ended;
-	*said |= UINT64_C(1) << shard;
-	if ((g->complete | g->ended) != was)
-		complete_round(c, now, g);
-}
-
-/* The line that the shard reports done for the first time; or NULL.  A report of why the
- * job cannot go on ends the job. */
+/* The pending line that the shard reports done for the first time, or NULL.  If the shard
+ * reports why the job cannot go on, the job ends. */
 static struct coord_pending_line *
-pending_ack(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint32_t shard,
-	    const struct fal_shard_say *say)
+pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
+	      uint32_t shard, const struct fal_shard_say *say)
 {
-	struct coord_pending_line *n = pending_find(c, kind, number);
-	if (say->odd != NULL) { /* the say's words do not last */
+	struct coord_pending_line *line = pending_find(c, kind, number);
+	if (say->odd != NULL) { /* borrowed: the text does not last */
 		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", say->odd);
 		c->failure = c->shard_failure;
 	}
-	if (n == NULL || (n->acks >> shard & 1) != 0)
+	if (line == NULL || (line->acks >> shard & 1) != 0)
 		return NULL;
-	n->acks |= UINT64_C(1) << shard;
-	if (say->beyond > 0 && (n->unstepped == 0 || say->most > n->unstepped_exponent)) {
-		n->unstepped_by = say->id.worker;
-		n->unstepped_exponent = say->most;
+	line->acks |= UINT64_C(1) << shard;
+	if (say->beyond > 0 &&
+	    (line->unstepped == 0 || say->most > line->unstepped_exponent)) {
+		line->unstepped_by = say->id.worker;
+		line->unstepped_exponent = say->most;
 	}
-	n->unstepped += say->beyond;
-	return n;
+	line->unstepped += say->beyond;
+	return line;
 }
 
-/* Adds the checksums of what each contribution has brought to a shard. */
+/* Adds the checksums of the contributions' values at a shard. */
 static void
-add_checksums(const struct fal_coord *c, struct coord_pending_line *n,
+add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
 	      const struct fal_shard_say *say)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, say->round, &r))
 		return;
-	FAL_XGROW(n->sum, n->sum_cap, r.ledger->contribs);
-	while (n->sums < r.ledger->contribs)
-		n->sum[n->sums++] = 0;
+	FAL_XGROW(line->sum, line->sum_cap, r.ledger->contribs);
+	while (line->sums < r.ledger->contribs)
+		line->sum[line->sums++] = 0;
 	for (uint32_t i = 0; i < say->broughts; i++) {
 		const uint32_t at = fal_ledger_find(r.ledger, say->brought[i].id);
 		if (at != FAL_NONE)
-			n->sum[at] += say->brought[i].sum;
+			line->sum[at] += say->brought[i].sum;
 	}
-	n->sum_added += say->added;
+	line->sum_added += say->added;
 }
 
 static void
 on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
 	       const struct fal_shard_say *say)
 {
-	struct coord_pending_line *n =
-		pending_ack(c, FAL_ACT_END, say->round, shard, say);
-	struct coord_round_acks *g = acks_find(c, say->round);
-	if (n == NULL)
+	struct coord_pending_line *line =
+		pending_enter(c, FAL_ACT_END, say->round, shard, say);
+	struct coord_round_acks *acks = acks_find(c, say->round);
+	if (line == NULL)
 		return;
 	if (c->conf.audit_sums)
-		add_checksums(c, n, say);
+		add_checksums(c, line, say);
 	if (say->rank > 0) {
-		n->act.weight = 1.0 / say->rank;
-		n->act.count = say->rank;
+		line->act.weight = 1.0 / say->rank;
+		line->act.count = say->rank;
 	}
-	if (g != NULL)
-		shard_has_all(c, now, g, &g->ended, shard);
+	if (acks != NULL)
+		acks_enter(c, now, acks, &acks->ended, shard);
 }
 
-/* The leaves and exponents of a shard's blocks; with those of all, the hashes of the
- * version. */
+/* Adds the leaves and exponents of a shard's blocks; with those of all shards, makes the
+ * hashes of the version. */
 static void
-add_leaves(const struct fal_coord *c, struct coord_pending_line *n,
+add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
 	   const struct fal_shard_say *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
-	if (n->leaves == NULL)
-		n->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
-	int8_t *exps = (int8_t *)(n->leaves + (size_t)blocks * FAL_HASH_BYTES);
+	if (line->leaves == NULL)
+		line->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
+	int8_t *exps = (int8_t *)(line->leaves + (size_t)blocks * FAL_HASH_BYTES);
 	memcpy(exps + say->first, say->exps, say->blocks);
-	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
+	memcpy(line->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
-	if (!all_shards_in(c, n->acks))
+	if (!all_shards_in(c, line->acks))
 		return;
-	fal_leaf_root(n->leaves, blocks, n->hash);
-	fal_leaf_exponents(exps, blocks, n->exponents);
-	n->has_hash = true;
-	free(n->leaves);
-	n->leaves = NULL;
+	fal_leaf_root(line->leaves, blocks, line->hash);
+	fal_leaf_exponents(exps, blocks, line->exponents);
+	line->has_hash = true;
+	free(line->leaves);
+	line->leaves = NULL;
 }
 
 static void
 on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
 		 const struct fal_shard_say *say)
 {
-	struct coord_pending_line *n =
-		pending_ack(c, FAL_ACT_STEP, say->version, shard, say);
-	if (n == NULL)
+	struct coord_pending_line *line =
+		pending_enter(c, FAL_ACT_STEP, say->version, shard, say);
+	if (line == NULL)
 		return;
 	if (say->leaves != NULL)
-		add_leaves(c, n, say);
-	if (!all_shards_in(c, n->acks))
+		add_leaves(c, line, say);
+	if (!all_shards_in(c, line->acks))
 		return;
-	const uint32_t first = n->first, rounds = n->rounds;
-	for (uint32_t i = first; i < first + rounds; i++)
+	const uint32_t first = line->first, end = first + line->rounds;
+	for (uint32_t i = first; i < end; i++)
 		fal_sched_stepped(c->sched, now, c->rounds.collected[i].round);
 	publish_updates(c, now);
 }
 
 static void
-on_shard_event(struct fal_coord *c, double now, uint32_t shard,
-	       const struct fal_shard_say *say)
+on_shard_report(struct fal_coord *c, double now, uint32_t shard,
+		const struct fal_shard_say *say)
 {
-	struct coord_round_acks *g = NULL;
+	struct coord_round_acks *acks = NULL;
 	/* The coordinator asks a shard without blocks only whether it can have some. */
 	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
 	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
 		return;
 	if (say->beyond > 0 && (say->id.worker - 1 >= c->sessions.workers ||
-				coord_worker_of(c, say->id.worker)->key == 0)) {
+				coord_worker(c, say->id.worker)->key == 0)) {
 		c->failure = "a shard speaks of work that nobody has done";
 		return;
 	}
@@ -997,9 +790,9 @@ on_shard_event(struct fal_coord *c, double now, uint32_t shard,
 		on_shard_arrived(c, now, shard, say);
 		break;
 	case FAL_SAY_COMPLETE:
-		g = acks_find(c, say->round);
-		if (g != NULL)
-			shard_has_all(c, now, g, &g->complete, shard);
+		acks = acks_find(c, say->round);
+		if (acks != NULL)
+			acks_enter(c, now, acks, &acks->complete, shard);
 		break;
 	case FAL_SAY_FENCED:
 		on_shard_fenced(c, now, shard, say);
@@ -1017,59 +810,274 @@ on_shard_event(struct fal_coord *c, double now, uint32_t shard,
 		on_shard_stepped(c, now, shard, say);
 		break;
 	case FAL_SAY_MIGRATED:
-		coord_shard_migrated(c, now, shard, say);
+		coord_on_migrated(c, now, shard, say);
 		break;
 	}
 }
 
 static void
-take_shard_events(struct fal_coord *c, double now)
+take_shard_reports(struct fal_coord *c, double now)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	while (c->err == 0) {
 		coord_begin_callback(c);
-		const bool any = c->ops.shards.next(c->ops.shards.arg, &shard, &say);
+		const bool has_report =
+			c->ops.shards.next(c->ops.shards.arg, &shard, &say);
 		coord_end_callback(c);
-		if (!any)
+		if (!has_report)
 			return;
-		on_shard_event(c, now, shard, &say);
+		on_shard_report(c, now, shard, &say);
 	}
 }
 
-/* ---- what the scheduler decides is carried out ------------------------------------- */
+/* ---- actions of the scheduler ------------------------------------------------------ */
 
 static void
-act_grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_open_round(struct fal_coord *c, const struct fal_act *a)
 {
+	struct coord_rounds *rounds = &c->rounds;
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
+					   .round = r.round,
+					   .facts = round_facts(&r) };
+	const size_t at = acks_index(c, r.round);
+	FAL_XGROW(rounds->acks, rounds->acks_cap, rounds->n_acks + 1);
+	memmove(rounds->acks + at + 1, rounds->acks + at,
+		(rounds->n_acks++ - at) * sizeof(*rounds->acks));
+	rounds->acks[at] = (struct coord_round_acks){ .round = r.round };
+	coord_command_shards(c, &o);
+}
+
+/* Collects the round's gradients, or its change of weights, for the next update.  A clock
+ * may be over before the shards step the rounds that a worker or a group owns in this
+ * clock. */
+static void
+collect_round(struct fal_coord *c, const struct fal_act *a,
+	      const struct fal_round_info *r)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const struct coord_collected collected = {
+		.round = a->round,
+		.branch = a->fate == FAL_FATE_LINE ? r->group : 0,
+		.loss = (uint64_t)fal_ledger_loss(r->ledger),
+		.samples = r->samples,
+		.loss_is_unknown = !fal_ledger_loss_known(r->ledger),
+		.clock = r->clock,
+		.is_own = r->owner != 0 || r->group != 0
+	};
+	if (collected.is_own)
+		coord_health_add_loss(c, r->clock,
+				      loss_or_nan(collected.loss,
+						  collected.loss_is_unknown),
+				      r->samples);
+	rounds->has_gradients |= a->fate == FAL_FATE_MERGE;
+	FAL_XGROW(rounds->collected, rounds->collected_cap,
+		  (size_t)rounds->n_collected + 1);
+	rounds->collected[rounds->n_collected++] = collected;
+}
+
+static void
+act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	static const enum fal_end ends[] = {
+		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
+		[FAL_FATE_LINE] = FAL_END_LINE,   [FAL_FATE_REVISE] = FAL_END_REVISE,
+		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
+		[FAL_FATE_GIVE] = FAL_END_GIVE,
+	};
+	struct fal_round_info r;
+	if (fal_sched_round(c->sched, a->round, &r)) {
+		const struct fal_shard_order o = {
+			.kind = FAL_ORDER_END,
+			.round = a->round,
+			.end = ends[a->fate],
+			.version = a->version,
+			.weight = a->weight,
+			.slot = a->slot,
+			.below = a->below,
+			.divisor = a->divisor,
+			.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
+			.ahead = a->ahead,
+			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
+		};
+		if (!a->ahead)
+			acks_remove(c, a->round);
+		if (a->fate < FAL_FATE_DROP)
+			collect_round(c, a, &r);
+		pending_add(c, &(struct coord_pending_line){ .act = *a });
+		coord_command_shards(c, &o);
+	}
+	/* Local steps that have waited for this round may be complete. */
+	for (size_t i = 0; i < c->rounds.n_acks && !a->ahead; i++)
+		if (fal_sched_round(c->sched, c->rounds.acks[i].round, &r) && r.delta)
+			complete_round(c, now, &c->rounds.acks[i]);
+}
+
+/* Moves the collected rounds of the branch (0: of none), in their order, to the front of
+ * the rounds for the next update, behind the rounds of branches that are merged already.
+ */
+static void
+collect_branch(struct fal_coord *c, uint32_t branch)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	for (uint32_t i = rounds->n_in_updates + rounds->n_branch_rounds;
+	     i < rounds->n_collected; i++) {
+		const uint32_t at = rounds->n_in_updates + rounds->n_branch_rounds;
+		struct coord_collected m = rounds->collected[i];
+		struct coord_collected *to = rounds->collected + at;
+		if (m.branch != branch)
+			continue;
+		memmove(to + 1, to, (i - at) * sizeof(m));
+		*to = m;
+		rounds->n_branch_rounds++;
+	}
+}
+
+static void
+act_merge_branch(struct fal_coord *c, const struct fal_act *a)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
+					   .line = a->line,
+					   .weight = a->weight };
+	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
+	rounds->branch[rounds->n_branches++] =
+		(struct fal_line_push){ a->line, a->weight, a->among };
+	collect_branch(c, a->line);
+	coord_command_shards(c, &o);
+}
+
+/* The worker or group whose round alone makes the update, for a momentum of its own; 0:
+ * there is none. */
+static uint32_t
+find_pusher(struct fal_coord *c, const struct coord_pending_line *line)
+{
+	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
+	struct fal_round_info r;
+	if (!fal_rule_traits(rule).alone || rule->quorum > 0 ||
+	    !fal_optim_by_pusher(&c->conf.optim) ||
+	    !fal_sched_round(c->sched, c->rounds.collected[line->first].round, &r))
+		return 0;
+	if (r.owner != 0)
+		coord_worker(c, r.owner)->momentum = true;
+	return r.owner != 0 ? r.owner : r.group;
+}
+
+/* Takes the collected rounds and branches into the update. */
+static void
+take_collected(struct fal_coord *c, struct coord_pending_line *line)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	if (rounds->n_branches == 0)
+		collect_branch(c, 0);
+	line->has_gradients = rounds->has_gradients;
+	line->first = rounds->n_in_updates;
+	line->rounds = rounds->n_branch_rounds;
+	line->branch = rounds->branch;
+	line->n_branches = rounds->n_branches;
+	rounds->n_in_updates += rounds->n_branch_rounds;
+	rounds->has_gradients = false;
+	rounds->branch = NULL;
+	rounds->n_branches = rounds->n_branch_rounds = 0;
+	rounds->branch_cap = 0;
+	sum_update(c, line);
+}
+
+static void
+act_step(struct fal_coord *c, const struct fal_act *a)
+{
+	struct coord_versions *v = &c->versions;
+	struct coord_evaluation *e = &c->evaluation;
+	/* All shards use the same float as the rate; the law needs no more than that. */
+	struct coord_pending_line line = {
+		.act = *a,
+		.version = v->newest + 1,
+		.lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
+		.clocks_over = a->over,
+		.has_snapshot = c->snapshot.is_wanted && coord_can_snapshot(c)
+	};
+	take_collected(c, &line);
+	c->snapshot.is_wanted &= !line.has_snapshot;
+	v->newest_is_withheld = a->ahead;
+	v->oldest_announced = v->oldest;
+	if (v->newest - v->oldest + 1 >= v->retained)
+		v->oldest = v->newest + 2 - v->retained;
+	v->newest = line.version;
+	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
+				     .version = line.version,
+				     .versions = coord_versions_to_retain(c, v->newest),
+				     .below = v->oldest,
+				     .lr = line.lr,
+				     .divisor = a->divisor,
+				     .weight = a->weight,
+				     .momentum = a->momentum,
+				     .mark = line.has_snapshot };
+	if (line.has_gradients && a->divisor > 0) {
+		const double samples = (double)line.samples;
+		o.clipped = c->conf.optim.clip > 0;
+		o.slot = find_pusher(c, &line);
+		if (samples != a->divisor) /* the gradients are a part of a clock */
+			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
+		o.divisor = samples;
+	}
+	if (!a->ahead)
+		c->status.loss = line.loss;
+	if (c->conf.test_samples > 0 && line.clocks_over >= e->next_clock &&
+	    e->next_version <= v->published)
+		e->next_version = line.version;
+	/* Does nothing follow the version?  If clocks are over in their order, each
+	 * version is the end of one, whichever worker has run ahead; else more may
+	 * follow. */
+	const bool is_last = c->control.clocks_end_out_of_order
+				     ? fal_sched_front(c->sched) >= c->clocks
+				     : a->clock + 1 >= c->clocks;
+	/* Each version that the job may leave has a hash. */
+	o.hash = line.version % c->conf.hashes == 0 || line.has_snapshot ||
+		 line.version == e->next_version || is_last;
+	pending_add(c, &line);
+	coord_command_shards(c, &o);
+}
+
+/* Sends a grant of tasks; with `cid`, of tasks that are granted as claimed, and then the
+ * contribution's ticket. */
+static void
+act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const uint32_t to = p != NULL ? p->id : 0;
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	struct fal_round_info r;
 	struct fal_ticket t;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
-	m.grant.round = a->round;
-	m.grant.clock = r.clock;
 	/* The helper of a mixed round computes on the version that the helper has. */
-	struct coord_peer *p = coord_find_peer(c, to);
-	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
-			  : r.mixed && p != NULL   ? p->announced.next - 1
-			  : a->late                ? r.after
-						   : r.version;
-	m.grant.exponents = r.mixed ? m.grant.version : r.version;
+	const uint64_t version = a->kind == FAL_ACT_CHECK ? a->version
+				 : r.mixed && p != NULL   ? p->announced.next - 1
+				 : a->late                ? r.after
+							  : r.version;
+	const uint64_t exponents = r.mixed ? version : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed) {
-		FAL_XGROW(c->rounds.granted, c->rounds.granted_cap,
-			  c->rounds.n_granted + 1);
-		c->rounds.granted[c->rounds.n_granted++] =
+		FAL_XGROW(rounds->granted, rounds->granted_cap, rounds->n_granted + 1);
+		rounds->granted[rounds->n_granted++] =
 			(struct fal_granted_on){ .round = a->round,
-						 .version = m.grant.version,
+						 .version = version,
 						 .worker = a->worker,
 						 .first = a->first,
 						 .count = a->count };
 	}
 	if (p != NULL)
-		repeat_version(c, p, m.grant.exponents);
-	if (p != NULL && m.grant.version != m.grant.exponents)
-		repeat_version(c, p, m.grant.version);
+		repeat_version(c, p, exponents);
+	if (p != NULL && version != exponents)
+		repeat_version(c, p, version);
+	const bool has_ticket =
+		a->cid.seq != 0 && coord_make_ticket(c, a->round, a->cid, &t);
+	m.grant.round = a->round;
+	m.grant.clock = r.clock;
+	m.grant.version = version;
+	m.grant.exponents = exponents;
 	m.grant.first = a->first;
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;
@@ -1081,75 +1089,65 @@ act_grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
-	m.grant.of = a->cid.seq != 0 && coord_make_ticket(c, a->round, a->cid, &t)
-			     ? t.tasks
-			     : r.tasks;
+	m.grant.of = has_ticket ? t.tasks : r.tasks;
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	/* A contribution that is granted as claimed gets its ticket.  Where the ticket
-	 * does not count any more, a fence or the round's end is on its way. */
-	struct fal_msg with = { .type = FAL_MSG_TICKET };
-	if (a->cid.seq == 0 || a->more || !coord_make_ticket(c, a->round, a->cid, &t))
+	/* Where the ticket does not count any more, a fence or the round's end is on its
+	 * way. */
+	struct fal_msg ticket = { .type = FAL_MSG_TICKET };
+	if (!has_ticket || a->more)
 		return;
-	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
-	coord_send(c, to, &with);
+	fal_ticket_put(&c->conf.tickets, to, &t, &ticket.ticket);
+	coord_send(c, to, &ticket);
 }
 
-/* Asks where the worker's time went; its `clock` line follows when it has answered. */
+/* Asks the worker how it spent its time; its `clock` line waits for the answer. */
 static void
-act_account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_account(struct fal_coord *c, double now, struct coord_peer *p,
+	    const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
-	struct coord_peer *p = coord_find_peer(c, to);
-	if (p == NULL || !p->ready)
+	if (p == NULL || p->state != PEER_READY)
 		return;
 	if (p->lines.n_pending == CLOCK_LINES_MAX) /* the worker answers none of them */
 		coord_write_clock_lines(c, now, p, CLOCK_LINES_MAX - 1);
-	struct coord_clock_line *o = &p->lines.pending[p->lines.n_pending];
-	*o = (struct coord_clock_line){ .round = a->round,
-					.clock = a->clock,
-					.own = a->own,
-					.rx = p->rx,
-					.tx = p->tx,
-					.work = a->work };
-	if (fal_sched_info(c->sched, a->worker, &o->info))
+	struct coord_clock_line *line = &p->lines.pending[p->lines.n_pending];
+	*line = (struct coord_clock_line){ .round = a->round,
+					   .clock = a->clock,
+					   .own = a->own,
+					   .rx = p->rx,
+					   .tx = p->tx,
+					   .work = a->work };
+	if (fal_sched_info(c->sched, a->worker, &line->info))
 		p->lines.n_pending++;
 	m.account.mark = a->round;
-	coord_send(c, to, &m);
+	coord_send(c, p->id, &m);
 }
 
 /* The worker is a suspect, or back; or workers of its key get no work.  The trace does
  * not say that a key gets no work: the trace has the suspects, and for how long they are
  * suspects. */
 static void
-act_report_suspect(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_report_suspect(struct fal_coord *c, double now, const struct coord_peer *p,
+		   const struct fal_act *a)
 {
 	struct fal_coord_late late = { .why = a->why,
 				       .owes = a->owes,
 				       .seconds = a->seconds };
-	const struct coord_peer *p = coord_find_peer(c, to);
-	if (p == NULL || !p->ready)
+	if (p == NULL || p->state != PEER_READY)
 		return;
-	if (a->kind == FAL_ACT_BARRED) {
-		late.key = c->sessions.key[p->key - 1].record.name;
-	} else {
-		const double t = fal_coord_seconds(c, now);
-		if (a->owes != NULL)
-			fal_trace_put(&c->trace_line, t, FAL_EV_SUSPECT,
-				      &(struct fal_ev_suspect){ p->name, p->worker,
-								a->owes, a->why,
-								a->seconds });
-		else
-			fal_trace_put(&c->trace_line, t, FAL_EV_BACK,
-				      &(struct fal_ev_back){ p->name, p->worker, a->why,
-							     a->seconds });
-		coord_write_line(c);
-	}
-	if (c->ops.late == NULL)
-		return;
-	c->ops.late(coord_begin_callback(c), p->id, p->name, &late);
-	coord_end_callback(c);
+	if (a->kind == FAL_ACT_BARRED)
+		late.key = coord_key(c, p->key)->record.name;
+	else if (a->owes != NULL)
+		coord_trace_event(c, now, FAL_EV_SUSPECT,
+				  &(struct fal_ev_suspect){ p->name, p->worker, a->owes,
+							    a->why, a->seconds });
+	else
+		coord_trace_event(c, now, FAL_EV_BACK,
+				  &(struct fal_ev_back){ p->name, p->worker, a->why,
+							 a->seconds });
+	COORD_CALL(c, late, p->id, p->name, &late);
 }
 
 static void
@@ -1158,13 +1156,13 @@ act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
 				fal_grid_before(g, a->clock, a->first);
-	coord_trace_event(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
+	coord_trace_event(c, now, FAL_EV_NONFINITE,
 			  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
-						      coord_worker_of(c, a->worker)->name,
+						      coord_worker(c, a->worker)->name,
 						      a->worker, sample });
 }
 
-/* The shards count a task that brings nothing. */
+/* Has the shards count a task that brings nothing. */
 static void
 act_skip(struct fal_coord *c, const struct fal_act *a)
 {
@@ -1178,115 +1176,99 @@ act_skip(struct fal_coord *c, const struct fal_act *a)
 	const struct fal_coord_claimed none = { .round = a->round,
 						.task = a->first,
 						.nonfinite = true };
-	if (c->is_external)
-		coord_report_claim(c, &none);
+	if (c->is_external) {
+		COORD_CALL(c, claimed, &none);
+	}
 	coord_command_shards(c, &o);
 }
 
-/* Shards and worker hear that nothing more of a contribution counts. */
+/* Announces the newest version of a branch to the worker, or all versions that count to
+ * the worker or, with worker 0, to all workers. */
 static void
-act_fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_announce(struct fal_coord *c, double now, struct coord_peer *p,
+	     const struct fal_act *a)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
-					   .round = a->round,
-					   .id = a->cid,
-					   .fills = a->fills };
-	struct fal_msg m = { .type = FAL_MSG_FENCE };
-	m.fence.round = a->round;
-	m.fence.seq = a->cid.seq;
-	coord_command_shards(c, &o);
-	coord_send(c, to, &m);
-}
-
-static void
-act_revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	struct fal_msg m = { .type = FAL_MSG_REVOKE };
-	m.revoke.round = a->round;
-	m.revoke.first = a->first;
-	m.revoke.count = a->count;
-	m.revoke.check = a->kind == FAL_ACT_UNCHECK;
-	coord_send(c, to, &m);
-}
-
-static void
-act_evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	struct fal_msg m = { .type = FAL_MSG_EVAL };
-	m.eval.version = c->evaluation.pinned_version;
-	m.eval.first = a->first;
-	m.eval.count = a->count;
-	coord_send(c, to, &m);
-}
-
-/* The worker, or with 0 all of them, is told of what it may compute on. */
-static void
-act_announce(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
-{
-	struct coord_peer *p = coord_find_peer(c, to);
-	if (a->version != 0 && p != NULL && p->ready) { /* the newest one of a line */
+	if (a->version != 0) {
+		if (p == NULL || p->state != PEER_READY)
+			return;
 		p->announced.is_on_branch = true;
 		coord_announce_version(c, p, a->version, false);
+	} else if (a->worker != 0) {
+		if (p != NULL)
+			announce_versions(c, p);
+	} else {
+		c->versions.newest_is_withheld = false;
+		for (uint32_t i = 0; i < c->sessions.peers; i++)
+			announce_versions(c, &c->sessions.peer[i]);
+		publish_updates(c, now);
 	}
-	if (a->version != 0)
-		return;
-	if (p != NULL)
-		announce_versions(c, p);
-	if (a->worker != 0)
-		return;
-	c->versions.newest_is_withheld = false;
-	for (uint32_t i = 0; i < c->sessions.peers; i++)
-		announce_versions(c, &c->sessions.peer[i]);
-	publish_updates(c, now);
 }
 
 static void
 run_action(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	const uint32_t to = coord_session_of_worker(c, a->worker);
-	struct fal_msg lanes = { .type = FAL_MSG_LANES, .lanes.lanes = a->count };
-	const struct fal_shard_order line = { .kind = FAL_ORDER_LINE,
-					      .version = a->version };
+	struct coord_peer *p = coord_peer_of_worker(c, a->worker);
+	const uint32_t to = p != NULL ? p->id : 0;
+	struct fal_msg m = { 0 };
 	switch (a->kind) {
 	case FAL_ACT_LINE:
-		coord_command_shards(c, &line);
+		coord_command_shards(c,
+				     &(struct fal_shard_order){ .kind = FAL_ORDER_LINE,
+								.version = a->version });
 		break;
 	case FAL_ACT_OPEN:
 		act_open_round(c, a);
 		break;
 	case FAL_ACT_END:
-		act_end_round(c, a);
-		if (!a->ahead)
-			complete_local_rounds(c, now);
+		act_end_round(c, now, a);
 		break;
 	case FAL_ACT_PUSH:
-		act_push_branch(c, a);
+		act_merge_branch(c, a);
 		break;
 	case FAL_ACT_STEP:
 		act_step(c, a);
 		break;
 	case FAL_ACT_MODEL:
-		act_announce(c, now, to, a);
+		act_announce(c, now, p, a);
 		break;
 	case FAL_ACT_ACCOUNT:
-		act_account(c, now, to, a);
+		act_account(c, now, p, a);
 		break;
 	case FAL_ACT_GRANT:
 	case FAL_ACT_CHECK:
-		act_grant(c, to, a);
+		act_grant(c, p, a);
 		break;
 	case FAL_ACT_REVOKE:
 	case FAL_ACT_UNCHECK:
-		act_revoke(c, to, a);
+		m.type = FAL_MSG_REVOKE;
+		m.revoke.round = a->round;
+		m.revoke.first = a->first;
+		m.revoke.count = a->count;
+		m.revoke.check = a->kind == FAL_ACT_UNCHECK;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_LANES:
-		coord_send(c, to, &lanes);
+		m.type = FAL_MSG_LANES;
+		m.lanes.lanes = a->count;
+		coord_send(c, to, &m);
 		break;
-	case FAL_ACT_FENCE:
-		act_fence(c, to, a);
+	case FAL_ACT_FENCE: /* nothing more of a contribution counts */
+		coord_command_shards(c,
+				     &(struct fal_shard_order){ .kind = FAL_ORDER_FENCE,
+								.round = a->round,
+								.id = a->cid,
+								.fills = a->fills });
+		m.type = FAL_MSG_FENCE;
+		m.fence.round = a->round;
+		m.fence.seq = a->cid.seq;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_EVAL:
-		act_evaluate(c, to, a);
+		m.type = FAL_MSG_EVAL;
+		m.eval.version = c->evaluation.pinned_version;
+		m.eval.first = a->first;
+		m.eval.count = a->count;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_PING:
 		coord_send_ping(c, now, to);
@@ -1297,10 +1279,10 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 	case FAL_ACT_BARRED:
-		act_report_suspect(c, now, to, a);
+		act_report_suspect(c, now, p, a);
 		break;
 	case FAL_ACT_EVICT:
-		coord_refuse(c, now, to, a->why);
+		coord_end_session(c, now, to, FAL_MSG_REFUSE, a->why);
 		break;
 	case FAL_ACT_NONFINITE:
 		act_trace_nonfinite(c, now, a);
@@ -1314,29 +1296,27 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 	}
 }
 
-/* Has the shards forget the momentum of workers that left and have no update to come.
- * During a move a shard's state does not change, so the caller waits. */
-static void
-forget_leaver_momentum(struct fal_coord *c)
-{
-	for (uint32_t i = 0; i < c->sessions.leavers; i++)
-		coord_command_shards(c, &(struct fal_shard_order){
-						.kind = FAL_ORDER_FORGET,
-						.slot = c->sessions.leaver[i] });
-	c->sessions.leavers = 0;
-}
-
 void
 coord_run_actions(struct fal_coord *c, double now)
 {
+	struct coord_sessions *s = &c->sessions;
 	struct fal_act a;
-	take_shard_events(c, now);
+	take_shard_reports(c, now);
 	while (c->err == 0 && fal_sched_next(c->sched, &a)) {
 		run_action(c, now, &a);
-		take_shard_events(c, now);
+		take_shard_reports(c, now);
 	}
-	if (c->err == 0 && !c->placement.move.begun)
-		forget_leaver_momentum(c);
+	if (c->err < 0)
+		return;
+	/* The shards forget the momentum of workers that left and have no update to come;
+	 * during a move a shard's state does not change. */
+	if (c->placement.move.state != MOVE_RUNNING) {
+		for (uint32_t i = 0; i < s->leavers; i++)
+			coord_command_shards(c, &(struct fal_shard_order){
+							.kind = FAL_ORDER_FORGET,
+							.slot = s->leaver[i] });
+		s->leavers = 0;
+	}
 	if (c->err == 0)
 		write_pending_lines(c, now);
 }

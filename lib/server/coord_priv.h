@@ -1,19 +1,20 @@
-/* The coordinator's state, shared by its own files only:
+/* The coordinator's state, private to the coordinator's files.  Each file calls only
+ * files below it in this list:
  *
- *	coordinator.c      the job's beginning, clocks and end; what is sent
- *	sessions.c         workers: whose they are, what they say, whose numerics
- *	                   and data count; trainers that fail
- *	commit.c           rounds, updates and versions, as the scheduler decides
- *	                   and shards say; the trace's lines on them
- *	eval.c             what workers say of the test set and of each other's
- *	                   claims; does the model learn
- *	placement.c        what workers waited for of each shard; blocks that move
- *	policy.c           what controllers ask for
- *	checkpoint.c       what is left of it, and how it goes on from that
- *	external_rounds.c  work and versions of another coordinator's
+ *	external_rounds.c  work and versions of another coordinator
+ *	coordinator.c      all other events: the job's beginning and end, sessions'
+ *	                   messages, controllers' requests, time
+ *	policy.c           policies, and the boundaries at which they change
+ *	commit.c           the scheduler's actions and the shards' reports: rounds,
+ *updates, versions, and the trace lines of rounds and updates checkpoint.c       the
+ *state that a snapshot keeps, and the restart from a snapshot eval.c evaluations; whether
+ *the model learns; verified claims sessions.c         keys, workers, their numerics and
+ *data; trainers that fail placement.c        the map from blocks to shards: waits,
+ *balance, moves coord_base.c       tables, trace lines, messages, commands to shards
  *
- * What cannot fail but by a shard that is of no use, or by a mistake of ours, is judged
- * in one place: c->err, the first such error, ends the job (coord_record_error).
+ * A call that fails only because a shard is broken or this program has a mistake is not
+ * handled where it fails: c->err, the first such error, ends the job
+ * (coord_record_error).
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_SERVER_COORD_PRIV_H
@@ -29,7 +30,7 @@
 
 #include <assert.h>
 
-enum { CLOCK_LINES_MAX = 4, HEALTH_LOSSES = 8 };
+enum { CLOCK_LINES_MAX = 4, HEALTH_LOSSES = 8, TEST_RESULTS_MAX = 3 };
 
 /* ---- sessions --------------------------------------------------------------------- */
 
@@ -68,7 +69,12 @@ struct coord_peer {
 	char name[FAL_MSG_NAME];
 	char build[FAL_MSG_NAME];       /* version of the worker's program, by HELLO */
 	uint8_t instance[FAL_INSTANCE]; /* of the worker's process */
-	bool greeted, ready, left;      /* the worker has sent HELLO, READY, LEAVE */
+	enum coord_peer_state {
+		PEER_OPENED,
+		PEER_GREETED, /* has sent HELLO */
+		PEER_READY,   /* has sent READY */
+		PEER_LEFT     /* has sent LEAVE, or the job is over */
+	} state;
 	bool is_group_server;
 	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
 	bool has_other_numerics; /* than the numerics that count */
@@ -119,6 +125,7 @@ struct coord_sessions {
 	uint32_t *leaver;
 	uint32_t leavers;
 	size_t leaver_cap;
+	bool has_ended; /* a ready worker's, since coord_advance began */
 	/* Speeds of workers that were here before a restart and are not back. */
 	struct fal_past_speed *former_speed;
 	uint32_t n_former_speeds;
@@ -251,7 +258,7 @@ struct coord_evaluation {
 			uint32_t worker, key, right;
 			int64_t loss;
 			uint8_t fingerprint[FAL_FINGERPRINT];
-		} result[3]; /* the first one counts */
+		} result[TEST_RESULTS_MAX]; /* the first one counts */
 		uint32_t results;
 		bool was_repeated; /* or would have been, with another key here */
 	} *task;
@@ -293,25 +300,28 @@ struct coord_wait_rows {
 struct coord_placement {
 	struct fal_map map; /* that holds */
 	struct coord_move {
-		bool waits;    /* for a boundary */
-		bool begun;    /* the shards were told */
-		double since;  /* when the shards were told */
-		uint64_t said; /* shards that are ready for `to` */
+		enum coord_move_state {
+			MOVE_NONE,
+			MOVE_PENDING, /* waits for a boundary */
+			MOVE_RUNNING  /* the shards were told */
+		} state;
+		double since;   /* when the shards were told */
+		uint64_t ready; /* shards that are ready for `to` */
 		struct fal_map to;
 		uint32_t epoch;        /* of the last move, also of an aborted one */
 		char by[FAL_MSG_NAME]; /* name of the key that wants the move */
 	} move;
 	struct coord_balance {
-		bool on;
+		bool is_on;
 		struct coord_wait_rows rows; /* since the last measurement */
 		uint64_t over;               /* clocks at the last measurement */
-		double at;  /* time of the last measurement; NAN: there was none */
-		bool stale; /* the next rows are of the map before a move */
-		bool due;   /* a clock was measured: */
+		double at;     /* time of the last measurement; NAN: there was none */
+		bool is_stale; /* the next rows are of the map before a move */
+		bool is_due;   /* a clock was measured: */
 		double seconds;
 		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
 		struct fal_psld *psld;
-		uint64_t who;                   /* shards of `psld` */
+		uint64_t set;                   /* shards of `psld` */
 		uint32_t order[FAL_SHARDS_MAX]; /* shard by psld's number */
 		uint32_t shards;
 	} balance;
@@ -340,7 +350,11 @@ struct coord_policy_control {
 	} *scheduled;
 	size_t n_scheduled, scheduled_cap;
 	bool is_paused; /* fal_coord_hold */
-	bool stopping, stopped;
+	enum coord_stop_state {
+		STOP_NONE,
+		STOP_ASKED,  /* fal_coord_stop */
+		STOP_REACHED /* the rounds under way are over */
+	} stop;
 	bool clocks_end_out_of_order; /* some policy of the job does not share rounds */
 };
 
@@ -386,14 +400,14 @@ struct fal_coord {
 	struct fal_buf trace_line; /* scratch */
 };
 
-/* Its owner calls: not out of one of the ops. */
+/* Asserts that no callback calls back; at the start of each public function. */
 static inline void
 coord_enter(const struct fal_coord *c)
 {
 	assert(!c->is_in_callback);
 }
 
-/* The coordinator calls one of its ops with this argument; the op has returned. */
+/* Marks the start of a callback; returns the callback's argument. */
 static inline void *
 coord_begin_callback(struct fal_coord *c)
 {
@@ -408,170 +422,243 @@ coord_end_callback(struct fal_coord *c)
 	c->is_in_callback = false;
 }
 
-/* ---- coordinator.c ---- */
+/* Calls one of ops with these arguments, unless the op is NULL. */
+#define COORD_CALL(c, op, ...)                                             \
+	do {                                                               \
+		if ((c)->ops.op != NULL) {                                 \
+			(c)->ops.op(coord_begin_callback(c), __VA_ARGS__); \
+			coord_end_callback(c);                             \
+		}                                                          \
+	} while (0)
 
-/* A call that cannot fail has failed: the job ends, and the shards get no more orders. */
-void coord_record_error(struct fal_coord *c, int err);
-/* To all shards, in order. */
-void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
-/* Ends a session for cause; 0 stands for one that is gone. */
-void coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Ends a session that is to try again. */
-void coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Hands the line in c->trace_line to the trace. */
-void coord_write_line(struct fal_coord *c);
-/* The line of this event and time, of its struct, goes to the trace. */
-void coord_trace_event(struct fal_coord *c, double t, enum fal_event ev,
-		       const void *line);
-/* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
+/* The session behind `p` (NULL: the first session) with a state from `state` to
+ * PEER_READY; NULL: there is none. */
+static inline struct coord_peer *
+coord_next_peer(const struct fal_coord *c, const struct coord_peer *p,
+		enum coord_peer_state state)
+{
+	uint32_t i = p == NULL ? 0 : (uint32_t)(p - c->sessions.peer) + 1;
+	for (; i < c->sessions.peers; i++)
+		if (c->sessions.peer[i].state >= state &&
+		    c->sessions.peer[i].state <= PEER_READY)
+			return &c->sessions.peer[i];
+	return NULL;
+}
+
+/* The key of this number. */
+static inline struct coord_known_key *
+coord_key(const struct fal_coord *c, uint32_t number)
+{
+	assert(number > 0 && number <= c->sessions.keys);
+	return &c->sessions.key[number - 1];
+}
+
+/* The worker of this number, present or not. */
+static inline struct coord_known_worker *
+coord_worker(const struct fal_coord *c, uint32_t number)
+{
+	assert(number > 0 && number <= c->sessions.workers);
+	return &c->sessions.worker[number - 1];
+}
+
+/* No round begins any more. */
+static inline bool
+coord_is_over(const struct fal_coord *c)
+{
+	return c->is_finished || c->failure != NULL || c->control.stop != STOP_NONE;
+}
+
+/* ---- coord_base.c ---- */
+
+/* The index in sessions.peer of session `id`, or the index at which to insert it. */
 uint32_t coord_peer_index(const struct fal_coord *c, uint32_t id);
+/* The session, or NULL. */
 struct coord_peer *coord_find_peer(const struct fal_coord *c, uint32_t id);
-/* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
-uint32_t coord_session_of_worker(const struct fal_coord *c, uint32_t id);
-/* To a session; 0 stands for one that is gone. */
-void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
-/* Asks for a sign of life; the answer gives the round trip time, too. */
-void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
-/* Evaluates, lets clocks begin, sees the end, whatever has happened.  Returns c->err. */
-int coord_advance(struct fal_coord *c, double now);
-/* The version is to be evaluated, `over` clocks being over with it. */
-void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
-			    uint64_t over);
-/* The lanes of a worker, as its probe found them with full tasks. */
+/* The session of the worker; NULL: the session is over. */
+struct coord_peer *coord_peer_of_worker(const struct fal_coord *c, uint32_t worker);
+/* Is the version of another coordinator, and do the shards retain the version? */
+bool coord_is_installed(const struct fal_coord *c, uint64_t version);
+/* The speed of the worker's lanes, by the worker's probe, with full tasks. */
 struct fal_bound_lanes coord_probed_lanes(const struct fal_coord *c,
 					  const struct coord_peer *p);
 
+/* Writes c->trace_line to the trace. */
+void coord_write_line(struct fal_coord *c);
+/* Writes the event, a struct fal_ev_*, to the trace. */
+void coord_trace_event(struct fal_coord *c, double now, enum fal_event ev,
+		       const void *event);
+/* Sends a message to a session.  Session 0 is one that is over: nothing is sent. */
+void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
+/* Asks for a sign of life; the answer gives the round trip time, too. */
+void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
+/* Takes the result of a call that cannot fail but by a mistake.  An error ends the job,
+ * and the shards get no more commands. */
+void coord_record_error(struct fal_coord *c, int err);
+/* Sends a command to all shards; shards carry commands out in order. */
+void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
+/* The count of versions that shards retain when this one is the newest: a version that is
+ * not published yet may have to be pinned, and a shard may still lack tasks of a round
+ * that another shard has stepped. */
+uint32_t coord_versions_to_retain(const struct fal_coord *c, uint64_t version);
+/* Has the shards retain so many of the newest versions from now on. */
+void coord_retain_versions(struct fal_coord *c, uint32_t versions);
+/* Would the policy change the rule in force? */
+bool coord_changes_rule(const struct fal_coord *c, const struct fal_policy *p);
+/* Tells the scheduler whether rounds may begin. */
+void coord_hold_rounds(struct fal_coord *c, double now);
+
+/* ---- placement.c ---- */
+
+void coord_placement_free(struct fal_coord *c);
+/* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: they cannot be
+ * true. */
+int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
+/* Writes `shard` lines if they are due: after each `ledger` or `update` line, and at the
+ * job's end (`last`). */
+void coord_trace_shards(struct fal_coord *c, double now, bool last);
+/* Measures a clock for fal_coord_balance if the newest line has ended one. */
+void coord_measure_clock(struct fal_coord *c, double now);
+/* Begins a pending move if nothing is under way (`is_quiet`); drops the move if the job
+ * is over. */
+void coord_move_advance(struct fal_coord *c, double now, bool is_quiet);
+/* Ends the move, which was not carried out, with this error. */
+void coord_move_end(struct fal_coord *c, double now, int err);
+/* Takes a shard's report that the shard is ready for the next map, or cannot be. */
+void coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
+		       const struct fal_shard_say *say);
+/* Sends the map that holds to the session. */
+void coord_send_block_map(struct fal_coord *c, uint32_t peer);
+
+/* ---- sessions.c ---- */
+
+/* Takes the session's HELLO, …  These return an error for which the session must be
+ * closed, with `diag`. */
+int coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+/* May end this session, and others. */
+int coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
+		      const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
+		    const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+/* Writes pending `clock` lines of the worker, all but the last `left`, without figures of
+ * the worker. */
+void coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
+			     uint32_t left);
+/* Sends DONE or, of a failed job, REFUSE. */
+void coord_send_end(struct fal_coord *c, uint32_t peer);
+/* Sends `last`, which is FAL_MSG_REFUSE or, where the worker may try again,
+ * FAL_MSG_LATER, and ends the session.  Does nothing for a session that is over. */
+void coord_end_session(struct fal_coord *c, double now, uint32_t peer,
+		       enum fal_msg_type last, const char *why);
+/* Removes a session that is over; its worker, if ready, leaves. */
+void coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p,
+		       const char *why);
+/* Charges the worker's key, though the worker's session may be over.  The second charge
+ * ends all sessions of the key, as long as another key has a worker. */
+void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
+			 const char *why);
+/* Does the worker compute the same bits each time? */
+bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
+/* False: the worker stands by for its numerics, among the workers that are ready now. */
+bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p);
+/* The hash of the trainers' data that count, in digits; "": no trainer has said one. */
+void coord_leading_data_hex(const struct fal_coord *c,
+			    char out[static 2 * FAL_DATA_HASH + 1]);
+/* When failed trainers end the job, as no worker is here; infinity: not at all. */
+double coord_trainer_deadline(const struct fal_coord *c);
+
+/* ---- eval.c ---- */
+
+/* Pins the version, with which `over` clocks are over, and evaluates the version. */
+void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
+			    uint64_t over);
+/* Evaluates the pinned version, from the first task on. */
+void coord_start_evaluation(struct fal_coord *c, double now);
+/* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
+int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
+		       const struct fal_msg *m, struct fal_diag *diag);
+/* Has the shards keep the version, with which `over` clocks are over, until the next
+ * call. */
+void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t over);
+/* Adds Σ loss of samples of the clock; their tasks are in the model, or will be. */
+void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
+			   uint64_t samples);
+/* Adds tasks of the clock that were skipped. */
+void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks);
+/* Adds a claim that counts, of a worker of this key: Σ loss of samples of the clock, as
+ * in CLAIM. */
+void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
+			    int64_t loss, uint32_t samples);
+/* Takes an update, with which `over` clocks are over; rounds.collected from `later` on is
+ * for later updates.  Ends the job if the job has diverged. */
+void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t over,
+			 uint32_t later);
+/* The counts of the epoch under way; all 0 if there are none. */
+struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
+/* Continues with the epochs of c->status; `start` is the mean loss at first. */
+void coord_health_restore(struct fal_coord *c, double start);
+void coord_health_free(struct fal_coord *c);
+/* Is another key to compute this claim of the round once more? */
+bool coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p,
+			   uint64_t round);
+/* Takes a CHECKED: compares the result with the claim's. */
+void coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
+			  const struct fal_msg *m);
+
+/* ---- checkpoint.c ---- */
+
+/* May the next version have a snapshot? */
+bool coord_can_snapshot(const struct fal_coord *c);
+/* Notes the state of the job with this version, which the shards have made and keep an
+ * image of; `over` clocks are over with it. */
+void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over);
+/* Completes the state when the trace has all of the version, and hands it to ops.marked.
+ */
+void coord_snapshot_end(struct fal_coord *c, double now);
+/* Continues from the state.  FAL_EFORMAT: its data hash is none. */
+int coord_restore(struct fal_coord *c, const struct fal_coord_past *p);
+/* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
+ * the job begins again at version 0. */
+void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
+
 /* ---- commit.c ---- */
 
-/* Carries out what the scheduler decided. */
+/* Takes the shards' reports, carries out the scheduler's actions, and writes the trace
+ * lines that are complete, until there is nothing to do. */
 void coord_run_actions(struct fal_coord *c, double now);
 /* The ticket of an open round's contribution as it stands; false: there is none. */
 bool coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 		       struct fal_ticket *out);
-/* So many of the newest versions are kept from now on. */
-void coord_retain_versions(struct fal_coord *c, uint32_t versions);
+/* Tells the worker of the version, which the worker pins (`pin`) or does not. */
 void coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
-			    bool keep);
+			    bool pin);
 void coord_rounds_free(struct fal_coord *c);
-
-/* ---- sessions.c ---- */
-
-/* The worker that has this id, or had this id. */
-const struct coord_known_worker *coord_worker_of(const struct fal_coord *c,
-						 uint32_t worker);
-/* The session's key is charged for what it has sent. */
-void coord_charge_key(struct fal_coord *c, const struct coord_peer *p);
-/* The worker did what counts against its key, though its session may be over; twice, and
- * all sessions of the key end. */
-void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
-			 const char *why);
-/* The session has said HELLO, and not yet LEAVE. */
-bool coord_is_present(const struct coord_peer *p);
-/* Not that of a worker whose bits are never the same twice. */
-bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* Whether the peer does not stand by for its numerics, among those who are ready now. */
-bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p);
-/* The data that count, in digits; "": nobody has said any. */
-void coord_leading_data_hex(const struct fal_coord *c,
-			    char out[static 2 * FAL_DATA_HASH + 1]);
-/* When trainers end the job, as no worker is here and each key's have failed; infinity:
- * not so. */
-double coord_trainer_deadline(const struct fal_coord *c);
-/* Tells a session that there is nothing to do any more. */
-void coord_send_end(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without
- * its own figures: it says nothing of these any more. */
-void coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
-			     uint32_t left);
-
-/* ---- eval.c ---- */
-
-void coord_start_evaluation(struct fal_coord *c, double now);
-int coord_take_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
-			 const struct fal_msg *m, struct fal_diag *diag);
-/* Keeps the version, `over` clocks being over with it. */
-void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t over);
-/* Counts so many samples of the clock, which are in the model, or will be, and their Σ
- * loss. */
-void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
-			   uint64_t samples);
-/* An update was made, by which so many clocks are over, and what was collected from
- * `later` on is for others.  Ends the job where it has diverged. */
-void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t over,
-			 uint32_t later);
-/* What is counted of the epoch under way: 0, where that is nothing. */
-struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
-/* A claim of a worker of this key counts: Σ loss of so many samples of the clock, as it
- * travels. */
-void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
-			    int64_t loss, uint32_t samples);
-/* Counts so many tasks of the clock as skipped. */
-void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks);
-/* Goes on with the epochs of c->status, and what the loss was at first. */
-void coord_health_restore(struct fal_coord *c, double start);
-void coord_health_free(struct fal_coord *c);
-/* Workers of one number compute the same bits; 0: those of no other. */
-uint32_t coord_numerics_number(const struct fal_coord *c,
-			       const uint8_t fp[static FAL_FINGERPRINT]);
-/* A claim of the round has come: is another key to compute it once more? */
-bool coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p,
-			   uint64_t round);
-/* A CHECKED: the result is compared with the claim's. */
-void coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
-			  const struct fal_msg *m);
-
-/* ---- placement.c ---- */
-
-/* Takes in a worker's word on the shards.  FAL_EFORMAT, FAL_ELIMIT: the word cannot be
- * true. */
-int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
-/* An update was told; the job is at its end: `shard` lines, if they are due. */
-void coord_trace_shards(struct fal_coord *c, double now, bool last);
-void coord_placement_free(struct fal_coord *c);
-/* An update was told: is a clock over, and what of it? */
-void coord_balance_measure(struct fal_coord *c, double now);
-/* Begins what waits for a boundary, if there is one now. */
-void coord_move_advance(struct fal_coord *c, double now, bool quiet);
-/* A shard has all of what it will have. */
-void coord_shard_migrated(struct fal_coord *c, double now, uint32_t shard,
-			  const struct fal_shard_say *say);
-/* The session learns which shard has which blocks. */
-void coord_send_block_map(struct fal_coord *c, uint32_t peer);
 
 /* ---- policy.c ---- */
 
 /* Carries out what waits for a boundary, if there is one now; after each event. */
 void coord_policy_advance(struct fal_coord *c, double now);
 void coord_policy_free(struct fal_coord *c);
-/* Is there a reason that no round may begin? */
-bool coord_holds(const struct fal_coord *c);
-/* No clock from this one on may begin yet. */
+/* Has the journal keep the policy, if there is a journal (design.md, I16). */
+int coord_journal_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+			 const char *by);
+/* Puts the policy, which the journal has, in force. */
+void coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+			const char *by);
+/* No clock from this one on may begin: a policy of an earlier incarnation is to hold from
+ * there on first. */
 uint64_t coord_scheduled_policy_clock(const struct fal_coord *c);
-/* Writes the `policy` line of what holds from this clock on, set by `by`. */
+/* Writes the `policy` line of the policy in force, from this clock on, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by);
 
-/* ---- checkpoint.c ---- */
+/* ---- coordinator.c ---- */
 
-/* May a version be marked?  Rounds are shared. */
-bool coord_can_snapshot(const struct fal_coord *c);
-/* The version was made, which is to be marked: what it was is kept; it is told. */
-void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over);
-void coord_snapshot_end(struct fal_coord *c, double now);
-/* Goes on from what was.  FAL_EFORMAT: its data have no such hash. */
-int coord_restore(struct fal_coord *c, const struct fal_coord_past *p);
-/* What is known of a worker that comes from before a restart; the next of its name and
- * key is another one. */
-struct fal_history coord_former_speed(struct fal_coord *c, const struct coord_peer *p);
-/* Writes that it does; past NULL: from version 0. */
-void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
-
-/* ---- external_rounds.c ---- */
-
-/* The job is over: nobody wants any more the rounds that were brought and are not over.
- * Errors of these rounds are of no interest any more. */
-void coord_let_go(struct fal_coord *c, double now);
-/* Was the version given, and is kept? */
-bool coord_is_installed(const struct fal_coord *c, uint64_t version);
-void coord_report_claim(struct fal_coord *c, const struct fal_coord_claimed *is);
+/* Does all that an event has made possible: begins clocks and evaluations, changes
+ * policies, sees the end.  Returns c->err. */
+int coord_advance(struct fal_coord *c, double now);
 
 #endif

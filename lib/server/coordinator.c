@@ -1,132 +1,20 @@
-/* The coordinator: a job's beginning, its clocks and its end; what the scheduler decides
- * becomes messages and orders. */
+/* The coordinator's events: a job's beginning and end, messages of sessions, requests of
+ * controllers, and time.  After each event, coord_advance does what the event has made
+ * possible. */
 #include "server/coord_priv.h"
 
 #include "base/build.h"
+#include "base/loss.h"
 #include "base/mem.h"
-#include "base/sorted.h"
 #include "crypto/secret.h"
-#include "sched/bound.h"
-#include "sched/policy.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- what is sent ---------------------------------------------------------------- */
-
-void
-coord_write_line(struct fal_coord *c)
-{
-	if (c->trace_line.err != 0)
-		return;
-	c->ops.trace(coord_begin_callback(c), (const char *)c->trace_line.p,
-		     c->trace_line.n);
-	coord_end_callback(c);
-}
-
-void
-coord_trace_event(struct fal_coord *c, double t, enum fal_event ev, const void *line)
-{
-	fal_trace_put(&c->trace_line, t, ev, line);
-	coord_write_line(c);
-}
-
-uint32_t
-coord_peer_index(const struct fal_coord *c, uint32_t id)
-{
-	return (uint32_t)fal_sorted_place(c->sessions.peer, c->sessions.peers,
-					  sizeof(*c->sessions.peer), id);
-}
-
-struct coord_peer *
-coord_find_peer(const struct fal_coord *c, uint32_t id)
-{
-	uint32_t at = coord_peer_index(c, id);
-	return at < c->sessions.peers && c->sessions.peer[at].id == id
-		       ? &c->sessions.peer[at]
-		       : NULL;
-}
-
-uint32_t
-coord_session_of_worker(const struct fal_coord *c, uint32_t id)
-{
-	return id > 0 && id <= c->sessions.workers ? c->sessions.worker[id - 1].session
-						   : 0;
-}
-
-void
-coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
-{
-	struct fal_buf out = { 0 };
-	if (peer == 0)
-		return;
-	m->incarnation = c->conf.tickets.incarnation;
-	fal_msg_put(&out, m);
-	c->ops.send(coord_begin_callback(c), peer, &out);
-	coord_end_callback(c);
-	fal_buf_free(&out);
-}
-
-void
-coord_record_error(struct fal_coord *c, int err)
-{
-	c->err = c->err == 0 && err < 0 ? err : c->err;
-}
-
-void
-coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o)
-{
-	if (c->err < 0)
-		return;
-	coord_begin_callback(c);
-	const int err = c->ops.shards.order(c->ops.shards.arg, o);
-	coord_end_callback(c);
-	coord_record_error(c, err);
-}
-
-static void
-send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type,
-	  const char *why)
-{
-	struct fal_msg m = { .type = (uint16_t)type };
-	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	if (peer == 0)
-		return;
-	struct coord_peer *p = coord_find_peer(c, peer);
-	if (p != NULL)
-		p->leaves_in_order = true;
-	coord_send(c, peer, &m);
-	(void)fal_coord_gone(c, now, peer, why);
-	c->ops.close(coord_begin_callback(c), peer, why);
-	coord_end_callback(c);
-}
-
-void
-coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
-{
-	send_away(c, now, peer, FAL_MSG_REFUSE, why);
-}
-
-void
-coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why)
-{
-	send_away(c, now, peer, FAL_MSG_LATER, why);
-}
-
-void
-coord_send_ping(struct fal_coord *c, double now, uint32_t peer)
-{
-	struct fal_msg m = { .type = FAL_MSG_PING };
-	m.ping.stamp = (uint64_t)((now - c->start) * 1e9);
-	coord_send(c, peer, &m);
-}
-
-/* ---- the job --------------------------------------------------------------------- */
-
-/* An evaluation must be over so many clocks after its version (design.md, I17). */
-enum { EVAL_CLOCKS = 5 };
+/* ---- beginning -------------------------------------------------------------------- */
 
 static void
 trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
@@ -135,7 +23,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 	const struct fal_grid *g = &conf->grid;
 	const struct fal_optim *o = &conf->optim;
 	const struct fal_line_above *above = conf->above;
-	const bool fast = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	const bool has_momentum = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	struct fal_buf rule = { 0 };
 	char seed[24]; /* a string: JSON readers lose integers above 2^53 */
 	snprintf(seed, sizeof(seed), "%" PRIu64, conf->seed);
@@ -167,8 +55,8 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.numerics = numerics[conf->numerics],
 		.nonfinite = c->conf.skips,
 		.optimizer = fal_optim_name(o->kind),
-		.momentum = fast ? (double)o->momentum : 0,
-		.momentum_per = fast && o->one_momentum,
+		.momentum = has_momentum ? (double)o->momentum : 0,
+		.momentum_per = has_momentum && o->one_momentum,
 		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
 		.incarnation = conf->tickets.incarnation,
 		.above = above != NULL ? above->address : NULL,
@@ -186,9 +74,9 @@ int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      double now, struct fal_coord **out)
 {
+	const struct fal_coord_past *past = conf->past;
 	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
-	c->conf.above = NULL;
 	c->is_external = conf->above != NULL;
 	c->conf.skips |= c->is_external; /* what that means, the level above says */
 	c->conf.shards += conf->shards == 0;
@@ -197,7 +85,6 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		c->placement.map = *conf->map;
 	else
 		fal_map_even(&c->placement.map, fal_blocks(conf->params), c->conf.shards);
-	c->conf.map = NULL;
 	c->control.clocks_end_out_of_order = !fal_rule_traits(&conf->policy->rule).shared;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
@@ -209,12 +96,11 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->evaluation.next_clock = conf->eval_every > 0 && conf->eval_every < c->clocks
 					   ? conf->eval_every
 					   : c->clocks;
-	const struct fal_coord_past *past = conf->past;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
-					.ahead = conf->above == NULL,
-					.brought = conf->above != NULL,
+					.ahead = !c->is_external,
+					.brought = c->is_external,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
 					/* forward only: about a third of a step */
@@ -225,17 +111,15 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 						      past->first, past->round };
 	c->sched = fal_sched_new(&sched);
 	int err = past != NULL ? coord_restore(c, past) : FAL_OK;
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
 		coord_retain_versions(c, fal_sched_versions(c->sched));
-	if (err < 0 || c->err < 0) {
-		err = err < 0 ? err : c->err;
+		err = c->err;
+	}
+	if (err < 0) {
 		fal_coord_free(c);
 		return err;
 	}
-	if (past != NULL)
-		c->placement.lines.first_clock = c->placement.lines.over =
-			c->placement.balance.over = past->clock;
-	c->placement.balance.on = conf->psld;
+	c->placement.balance.is_on = conf->psld;
 	c->placement.balance.at = (double)NAN;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
@@ -245,18 +129,13 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		coord_write_line(c);
 	}
 	coord_trace_policy(c, now, fal_coord_front(c), conf->policy_by);
+	/* Borrowed for this call only. */
+	c->conf.above = NULL;
+	c->conf.map = NULL;
 	c->conf.past = NULL;
 	c->conf.place = NULL;
 	*out = c;
 	return FAL_OK;
-}
-
-void
-fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
-{
-	coord_enter(c);
-	c->sessions.trainer.keys = keys;
-	c->sessions.trainer.wait_s = seconds;
 }
 
 void
@@ -275,114 +154,103 @@ fal_coord_free(struct fal_coord *c)
 	free(c->sessions.worker);
 	free(c->sessions.leaver);
 	free(c->sessions.key);
-	free(c->evaluation.task);
-	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
-		free(c->rounds.pending[i].leaves);
-		free(c->rounds.pending[i].push);
-		free(c->rounds.pending[i].sum);
-	}
-	free(c->rounds.pending);
-	free(c->rounds.collected);
-	free(c->rounds.branch);
-	fal_coord_past_free(&c->snapshot.state);
 	free(c->sessions.former_speed);
+	free(c->evaluation.task);
+	fal_coord_past_free(&c->snapshot.state);
 	fal_buf_free(&c->trace_line);
 	free(c->versions.needed);
 	free(c->external.installed);
 	free(c);
 }
 
-void
-coord_evaluate_version(struct fal_coord *c, double now, uint64_t version, uint64_t over)
-{
-	coord_pin_version(c, version, over);
-	c->evaluation.is_under_way = c->evaluation.pinned_is_evaluated = true;
-	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	c->evaluation.next_clock = over / every * every + every;
-	c->evaluation.next_clock = c->evaluation.next_clock < c->clocks
-					   ? c->evaluation.next_clock
-					   : c->clocks;
-	coord_start_evaluation(c, now);
-}
+/* ---- what follows from an event --------------------------------------------------- */
 
-/* Everybody gets the version under evaluation who did not get it as the newest one. */
+/* An evaluation must be over so many clocks after its version (design.md, I17). */
+enum { EVAL_CLOCKS = 5 };
+
+/* Announces the version under evaluation to each worker that did not get the version as
+ * the newest one. */
 static void
 announce_pinned_version(struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->sessions.peers && c->evaluation.is_under_way; i++) {
-		struct coord_peer *p = &c->sessions.peer[i];
-		if (!p->ready ||
-		    p->announced.pinned_version == c->evaluation.pinned_version)
+	const uint64_t pinned = c->evaluation.pinned_version;
+	struct coord_peer *p = NULL;
+	while (c->evaluation.is_under_way &&
+	       (p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (p->announced.pinned_version == pinned)
 			continue;
-		p->announced.pinned_version = c->evaluation.pinned_version;
-		if (!p->announced.is_on_branch &&
-		    p->announced.next <= c->evaluation.pinned_version)
-			p->announced.next = c->evaluation.pinned_version + 1;
-		coord_announce_version(c, p, c->evaluation.pinned_version, true);
+		p->announced.pinned_version = pinned;
+		if (!p->announced.is_on_branch && p->announced.next <= pinned)
+			p->announced.next = pinned + 1;
+		coord_announce_version(c, p, pinned, true);
 	}
 }
 
-/* The clocks that may begin: none before enough workers are here; then all, but for the
- * next evaluation, which must be over EVAL_CLOCKS after its version, and before the
- * version of the one after it. */
+/* The first clock that may not begin: none may before enough workers are here; then all
+ * may, but an evaluation must be over EVAL_CLOCKS after its version, and before the
+ * version of the next evaluation. */
 static uint64_t
-allowed_clocks(const struct fal_coord *c)
+clock_limit(const struct fal_coord *c)
 {
-	uint64_t from = c->evaluation.is_under_way ? c->evaluation.pinned_clocks
-						   : c->evaluation.next_clock;
-	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	const uint64_t until = coord_scheduled_policy_clock(c);
+	const struct coord_evaluation *e = &c->evaluation;
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	const uint64_t scheduled = coord_scheduled_policy_clock(c);
+	uint64_t limit = c->clocks;
 	if (!c->has_begun)
 		return 0;
-	if (c->conf.test_samples == 0)
-		return c->clocks < until ? c->clocks : until;
-	from += every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
-	return from < until ? from : until;
+	if (c->conf.test_samples > 0)
+		limit = (e->is_under_way ? e->pinned_clocks : e->next_clock) +
+			(every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
+	return limit < scheduled ? limit : scheduled;
 }
 
-int
-coord_advance(struct fal_coord *c, double now)
+/* Does what is possible now, once. */
+static void
+advance_once(struct fal_coord *c, double now)
 {
+	const struct coord_evaluation *e = &c->evaluation;
 	coord_run_actions(c, now);
 	if (c->err < 0)
-		return c->err;
+		return;
 	coord_policy_advance(c, now);
-	if (c->placement.move.begun) { /* shards may have answered at once */
+	if (c->placement.move.state == MOVE_RUNNING) { /* shards may answer at once */
 		coord_run_actions(c, now);
 		coord_policy_advance(c, now);
 	}
 	if (now >= coord_trainer_deadline(c))
 		c->failure = c->sessions.trainer.why;
-	if (c->err < 0 || c->is_finished || c->failure != NULL || c->placement.move.begun)
-		return c->err;
+	if (c->err < 0 || c->is_finished || c->failure != NULL ||
+	    c->placement.move.state == MOVE_RUNNING)
+		return;
 	if (c->is_external) {
 		announce_pinned_version(c);
-		return c->err;
+		return;
 	}
-	bool done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
-	/* The last version; or clocks that were over in another order than theirs. */
-	bool due = done || fal_sched_over(c->sched) >= c->evaluation.next_clock;
-	if (due && c->conf.test_samples > 0 && !c->evaluation.is_under_way &&
+	const bool is_done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
+	/* The last version is evaluated, too, and so are clocks that were over in another
+	 * order than theirs. */
+	const bool is_due = is_done || fal_sched_over(c->sched) >= e->next_clock;
+	if (is_due && c->conf.test_samples > 0 && !e->is_under_way &&
 	    !c->versions.newest_is_withheld &&
-	    !(c->evaluation.pinned_is_evaluated &&
-	      c->evaluation.pinned_version == c->versions.newest)) {
+	    !(e->pinned_is_evaluated && e->pinned_version == c->versions.newest)) {
 		coord_evaluate_version(c, now, c->versions.newest,
 				       fal_sched_over(c->sched));
 		coord_run_actions(c, now);
 	}
-	fal_sched_allow(c->sched, now, allowed_clocks(c));
+	fal_sched_allow(c->sched, now, clock_limit(c));
 	coord_run_actions(c, now);
 	announce_pinned_version(c);
-	c->is_finished = done && !c->evaluation.is_under_way;
-	return c->err;
+	c->is_finished = is_done && !e->is_under_way;
 }
 
-double
-fal_coord_seconds(struct fal_coord *c, double now)
+int
+coord_advance(struct fal_coord *c, double now)
 {
-	coord_enter(c);
-	c->newest_line_s = fmax(c->newest_line_s, now - c->start);
-	return c->newest_line_s;
+	do {
+		c->sessions.has_ended = false;
+		advance_once(c, now);
+	} while (c->sessions.has_ended && c->err == 0);
+	return c->err;
 }
 
 int
@@ -407,6 +275,401 @@ fal_coord_wake(const struct fal_coord *c)
 	return fmin(fal_sched_wake(c->sched), coord_trainer_deadline(c));
 }
 
+/* ---- messages --------------------------------------------------------------------- */
+
+/* Clocks between measurements of a worker's round trip. */
+enum { PING_EVERY = 16 };
+
+/* The worker has closed a contribution: the worker gets the ticket or, if nothing of the
+ * contribution counts any more, a FENCE. */
+static int
+on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_t seq,
+	struct fal_diag *diag)
+{
+	const struct fal_cid id = { p->worker, seq };
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	struct fal_ticket t;
+	int sealed = fal_sched_seal(c->sched, round, id);
+	if (sealed < 0)
+		return fal_diag_set(diag, sealed,
+				    "closes contribution %u of round %" PRIu64 " twice",
+				    seq, round);
+	m.fence.round = round;
+	m.fence.seq = seq;
+	if (sealed == 1 && coord_make_ticket(c, round, id, &t)) {
+		m.type = FAL_MSG_TICKET;
+		fal_ticket_put(&c->conf.tickets, p->id, &t, &m.ticket);
+	}
+	coord_send(c, p->id, &m);
+	return FAL_OK;
+}
+
+/* Was the worker granted the task, if at all, on other versions than the claim's? */
+static bool
+claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
+		     const struct fal_claim_in *in)
+{
+	const uint64_t version = in->task < r->late ? r->version : r->after;
+	bool is_other = !r->mixed && in->version != version;
+	for (size_t i = 0; i < c->rounds.n_granted && r->mixed; i++) {
+		const struct fal_granted_on *g = &c->rounds.granted[i];
+		if (g->round != r->round || g->worker != in->worker ||
+		    in->task - g->first >= g->count)
+			continue;
+		if (g->version == in->version)
+			return false;
+		is_other = true;
+	}
+	return is_other;
+}
+
+/* The first claim of the task counts: its loss, and its worker's trainer, which works. */
+static void
+count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_msg *m)
+{
+	const struct fal_coord_claimed claimed = { .round = m->claim.round,
+						   .task_ns = m->claim.task_ns,
+						   .task = m->claim.task,
+						   .loss = m->claim.loss,
+						   .hash = m->claim.hash };
+	struct fal_round_info r;
+	if (c->sessions.trainer.why[0] != '\0') {
+		c->sessions.trainer.why[0] = '\0';
+		for (uint32_t i = 0; i < c->sessions.keys; i++)
+			c->sessions.key[i].failed = false;
+	}
+	if (c->is_external) {
+		COORD_CALL(c, claimed, &claimed);
+	} else if (fal_sched_round(c->sched, m->claim.round, &r)) {
+		coord_health_add_claim(c, r.clock, p->key, m->claim.loss,
+				       fal_grid_range_samples(&c->conf.grid, r.clock,
+							      m->claim.task, 1));
+	}
+}
+
+static int
+on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	struct fal_claim_in in = { .worker = p->worker,
+				   .round = m->claim.round,
+				   .task = m->claim.task,
+				   .seq = m->claim.seq,
+				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
+				   .task_s = (double)m->claim.task_ns * 1e-9,
+				   .loss = m->claim.loss,
+				   .version = m->claim.version,
+				   .nonfinite = m->claim.nonfinite != 0 };
+	if (c->conf.task_hashes)
+		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
+	if (!fal_loss_fits(in.loss, c->conf.grid.task))
+		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
+				    fal_loss_is(in.loss));
+	struct fal_round_info r;
+	if (fal_sched_round(c->sched, in.round, &r) && claims_other_version(c, &r, &in))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "computes round %" PRIu64 " on version %" PRIu64,
+				    in.round, in.version);
+	in.verify = !in.nonfinite && coord_verify_is_drawn(c, p, in.round);
+	int won = fal_sched_claim(c->sched, now, &in);
+	if (won < 0)
+		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
+				    in.task, in.round, fal_strerror(won));
+	if (won == 1 && !in.nonfinite)
+		count_claim(c, p, m);
+	int err = FAL_OK;
+	/* The worker waits for no verdict on a task that was granted as claimed. */
+	if (!in.nonfinite && in.seq < FAL_PRECLAIMED) {
+		struct fal_msg v = { .type = FAL_MSG_VERDICT };
+		v.verdict.round = in.round;
+		v.verdict.task = in.task;
+		v.verdict.seq = in.seq;
+		v.verdict.won = won == 1;
+		/* The verdict comes first: a FENCE must find its verdicts given. */
+		coord_send(c, p->id, &v);
+		if (m->claim.last != 0)
+			err = on_seal(c, p, in.round, in.seq, diag);
+	}
+	const uint64_t clock = fal_sched_over(c->sched);
+	if (err == FAL_OK && clock >= p->ping_clock) {
+		/* Often while the round trip is not known well, then now and again. */
+		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
+		coord_send_ping(c, now, p->id);
+	}
+	return err;
+}
+
+/* Hands the push to the shards, which report what becomes of the push. */
+static int
+on_push(struct fal_coord *c, double now, const struct coord_peer *p,
+	const struct fal_msg *m, struct fal_diag *diag)
+{
+	coord_begin_callback(c);
+	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+	coord_end_callback(c);
+	if (err == FAL_ELIMIT || err == FAL_EINVAL)
+		coord_key(c, p->key)->record.charges++;
+	if (err < 0)
+		(void)coord_advance(c, now);
+	return err;
+}
+
+int
+fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
+	      struct fal_diag *diag)
+{
+	coord_enter(c);
+	if (m->incarnation != c->conf.tickets.incarnation && m->type != FAL_MSG_HELLO)
+		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
+				    m->incarnation);
+	struct coord_peer *p = coord_find_peer(c, peer);
+	int err = FAL_OK;
+	if (m->type == FAL_MSG_HELLO) {
+		err = coord_on_hello(c, now, p, m, diag);
+		/* An older session of the same process may have ended. */
+		if (c->sessions.has_ended)
+			(void)coord_advance(c, now);
+		return err;
+	}
+	if (p != NULL && p->state == PEER_LEFT)
+		return FAL_OK;
+	const bool is_early = m->type == FAL_MSG_READY || m->type == FAL_MSG_LEAVE;
+	if (p == NULL || p->state == PEER_OPENED)
+		return fal_diag_set(diag, FAL_ESTATE, "%s before HELLO",
+				    fal_msg_name(m->type));
+	if (p->state == PEER_GREETED && !is_early)
+		return fal_diag_set(diag, FAL_ESTATE, "%s before READY",
+				    fal_msg_name(m->type));
+	if (p->worker != 0)
+		fal_sched_heard(c->sched, now, p->worker);
+	switch (m->type) {
+	case FAL_MSG_READY:
+		err = coord_on_ready(c, now, p, m, diag);
+		break;
+	case FAL_MSG_CLAIM:
+		err = on_claim(c, now, p, m, diag);
+		break;
+	case FAL_MSG_PUSH:
+		err = on_push(c, now, p, m, diag);
+		break;
+	case FAL_MSG_SEAL:
+		err = on_seal(c, p, m->seal.round, m->seal.seq, diag);
+		break;
+	case FAL_MSG_WORKED:
+		err = coord_on_worked(c, now, p, m, diag);
+		break;
+	case FAL_MSG_EVALUATED:
+		err = coord_on_evaluated(c, now, p, m, diag);
+		break;
+	case FAL_MSG_CHECKED:
+		coord_verify_compare(c, now, p, m);
+		break;
+	case FAL_MSG_LEAVE:
+		err = coord_on_leave(c, now, p, m, diag);
+		break;
+	case FAL_MSG_PONG:
+		fal_sched_pong(c->sched, now, p->worker,
+			       fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0),
+			       m->pong.steps);
+		break;
+	case FAL_MSG_CAPACITY:
+		err = coord_on_capacity(c, now, p, m, diag);
+		break;
+	default:
+		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
+				    fal_msg_name(m->type));
+	}
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	coord_enter(c);
+	struct coord_peer *p = coord_find_peer(c, peer);
+	if (p != NULL)
+		coord_remove_peer(c, now, p, why);
+	return c->sessions.has_ended ? coord_advance(c, now) : c->err;
+}
+
+/* ---- requests of controllers ------------------------------------------------------ */
+
+/* After a request: carries the request out, if that is possible now. */
+static int
+advance_request(struct fal_coord *c, double now)
+{
+	coord_policy_advance(c, now);
+	return coord_advance(c, now);
+}
+
+static void
+trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
+{
+	coord_trace_event(c, now, FAL_EV_HOLD, &(struct fal_ev_hold){ why, by });
+}
+
+int
+fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		 const char *by, uint64_t ticket, struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (coord_is_over(c))
+		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (c->is_external)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of a group server is its --scheme");
+	if (k->n_scheduled > 0)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of before, by '%s', is to hold again "
+				    "first, from clock %" PRIu64 " on",
+				    k->scheduled[0].by, k->scheduled[0].clock);
+	if (k->has_pending)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "a change by '%s' waits for its boundary",
+				    k->pending_by);
+	k->pending = fal_policy_copy(p);
+	k->has_pending = true;
+	k->ticket = ticket;
+	snprintf(k->pending_by, sizeof(k->pending_by), "%s", by);
+	if (coord_changes_rule(c, p)) {
+		coord_hold_rounds(c, now);
+		trace_hold(c, now, "policy", k->pending_by);
+	}
+	return advance_request(c, now);
+}
+
+const struct fal_policy *
+fal_coord_policy_next(const struct fal_coord *c, const char **by)
+{
+	coord_enter(c);
+	*by = c->control.pending_by;
+	return c->control.has_pending ? &c->control.pending : NULL;
+}
+
+int
+fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (coord_is_over(c) || c->placement.move.state == MOVE_RUNNING ||
+	    !k->has_pending || !coord_changes_rule(c, &k->pending) ||
+	    coord_changes_rule(c, b->p) || !fal_rule_eq(&k->pending.rule, &b->next->rule))
+		return FAL_ESTATE;
+	b->clock = fal_coord_front(c);
+	b->kept = coord_journal_policy(c, b->p, b->clock, b->by);
+	if (b->kept < 0)
+		return FAL_OK;
+	fal_policy_free(&k->pending);
+	k->pending = fal_policy_copy(b->next);
+	coord_apply_policy(c, now, b->p, b->by);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (!k->has_pending || k->ticket != ticket)
+		return FAL_OK;
+	k->has_pending = false;
+	fal_policy_free(&k->pending);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
+{
+	coord_enter(c);
+	if (hold == c->control.is_paused)
+		return FAL_OK;
+	c->control.is_paused = hold;
+	trace_hold(c, now, hold ? "paused" : "resumed", by);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
+	const struct coord_peer *p = NULL;
+	bool is_known = false;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
+		if (strcmp(p->name, name) == 0) {
+			coord_send(c, p->id, &m);
+			is_known = true;
+		}
+	if (!is_known)
+		return fal_diag_set(diag, FAL_ENOENT, "'%s' is no worker of this job",
+				    name);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_stop(struct fal_coord *c, double now, const char *by)
+{
+	coord_enter(c);
+	if (coord_is_over(c))
+		return FAL_OK;
+	c->control.stop = STOP_ASKED;
+	trace_hold(c, now, "stopped", by);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const char *by,
+	       struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct coord_move *m = &c->placement.move;
+	const struct fal_map *map = &c->placement.map;
+	if (coord_is_over(c))
+		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (m->state != MOVE_NONE)
+		return fal_diag_set(diag, FAL_ESTATE, "a move by '%s' is under way",
+				    m->by);
+	if (!fal_map_covers(to, fal_blocks(c->conf.params)) || to->shards < map->shards)
+		return fal_diag_set(diag, FAL_EINVAL, "no map after the one that holds");
+	m->state = MOVE_PENDING;
+	m->to = *to;
+	m->epoch = (m->epoch > map->epoch ? m->epoch : map->epoch) + 1;
+	m->to.epoch = m->epoch;
+	snprintf(m->by, sizeof(m->by), "%s", by);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_move_abort(struct fal_coord *c, double now)
+{
+	coord_enter(c);
+	if (c->placement.move.state == MOVE_NONE)
+		return c->err;
+	coord_move_end(c, now, FAL_ESTATE);
+	return coord_advance(c, now);
+}
+
+/* ---- status and end --------------------------------------------------------------- */
+
+const struct fal_policy *
+fal_coord_policy_now(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return fal_sched_policy(c->sched);
+}
+
+uint64_t
+fal_coord_front(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return fal_sched_front(c->sched);
+}
+
 struct fal_coord_status
 fal_coord_status(const struct fal_coord *c)
 {
@@ -420,26 +683,29 @@ fal_coord_status(const struct fal_coord *c)
 	s.failed = c->failure != NULL;
 	s.why = c->failure;
 	s.held = c->control.is_paused;
-	s.stopping = c->control.stopping;
-	s.stopped = c->control.stopped;
+	s.stopping = c->control.stop != STOP_NONE;
+	s.stopped = c->control.stop == STOP_REACHED;
 	s.agains = c->control.n_scheduled;
 	return s;
 }
 
-struct fal_bound_lanes
-coord_probed_lanes(const struct fal_coord *c, const struct coord_peer *p)
+bool
+fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
-	const struct fal_grid *g = &c->conf.grid;
-	const double task_s = (double)p->probe.task_ns * 1e-9;
-	const double fixed = fal_bound_fixed(g->task, task_s, p->probe.large,
-					     (double)p->probe.large_ns * 1e-9);
-	/* The probe tried as many samples as a task may have; a clock may have fewer. */
-	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
-	return (struct fal_bound_lanes){
-		.task_s = task_s * part,
-		.lanes = p->lanes_max < p->cores ? p->lanes_max : p->cores,
-		.fixed = fixed / part,
-	};
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->versions.published,
+					c->versions.published_clocks, false };
+	return c->versions.published != 0;
+}
+
+bool
+fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
+{
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->evaluation.pinned_version,
+					c->evaluation.pinned_clocks,
+					c->failure == c->sessions.trainer.why };
+	return c->evaluation.pinned_clocks != 0;
 }
 
 void
@@ -447,19 +713,17 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
 	coord_enter(c);
 	struct fal_coord_sizes sizes = { 0 };
+	const struct coord_peer *p = NULL;
 	struct fal_bound_lanes *v = fal_xcalloc(c->sessions.peers, sizeof(*v));
-	size_t n = 0;
-	for (uint32_t i = 0; i < c->sessions.peers; i++) {
-		const struct coord_peer *p = &c->sessions.peer[i];
-		if (!p->ready || p->probe.task_ns == 0)
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (p->probe.task_ns == 0)
 			continue;
-		v[n] = coord_probed_lanes(c, p);
-		sizes.lanes += v[n++].lanes;
-		sizes.workers++;
+		v[sizes.workers] = coord_probed_lanes(c, p);
+		sizes.lanes += v[sizes.workers++].lanes;
 	}
 	const double tasks = fal_grid_size(&c->conf.grid, 0);
 	const struct fal_bound_tail tail = fal_bound_tail_of(&c->conf.grid, 0);
-	fal_bound_sizes(v, n, tasks, &tail, &sizes.whole, &sizes.small);
+	fal_bound_sizes(v, sizes.workers, tasks, &tail, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;
 }
@@ -469,39 +733,42 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 		 const char *why)
 {
 	const double t = fal_coord_seconds(c, now);
+	uint64_t round;
 	coord_enter(c);
 	c->failure = why != NULL ? why : c->failure;
-	if (c->is_external && c->failure == NULL)
-		coord_let_go(c, now);
-	for (uint32_t i = 0; i < c->sessions.peers; i++)
-		if (coord_is_present(&c->sessions.peer[i]))
-			coord_write_clock_lines(c, now, &c->sessions.peer[i], 0);
+	if (c->is_external && c->failure == NULL) {
+		/* Nobody wants rounds of the coordinator above that are not over; their
+		 * errors do not matter any more. */
+		while (fal_sched_brought(c->sched, &round))
+			fal_sched_unwanted(c->sched, now, round);
+		coord_run_actions(c, now);
+	}
+	struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
+		coord_write_clock_lines(c, now, p, 0);
 	coord_trace_shards(c, now, true);
-	const bool judged = !c->is_external && c->status.accuracy >= 0;
+	const bool is_evaluated = !c->is_external && c->status.accuracy >= 0;
 	if (c->failure != NULL)
-		fal_trace_put(&c->trace_line, t, FAL_EV_FAILED,
-			      &(struct fal_ev_failed){ c->versions.published,
-						       result->seconds, c->failure });
+		coord_trace_event(c, now, FAL_EV_FAILED,
+				  &(struct fal_ev_failed){ c->versions.published,
+							   result->seconds, c->failure });
 	else
-		fal_trace_put(
-			&c->trace_line, t, FAL_EV_DONE,
-			&(struct fal_ev_done){
-				.version = c->versions.published,
-				.sha256 = result->sha256,
-				.hash = result->sha256 != NULL ? result->hash : NULL,
-				.journal = result->journal[0] != '\0' ? result->journal
-								      : NULL,
-				.seconds = t,
-				.trained = result->seconds,
-				.accuracy = judged ? c->status.accuracy : (double)NAN });
+		coord_trace_event(c, now, FAL_EV_DONE,
+				  &(struct fal_ev_done){
+					  .version = c->versions.published,
+					  .sha256 = result->sha256,
+					  .hash = result->sha256 != NULL ? result->hash
+									 : NULL,
+					  .journal = result->journal[0] != '\0'
+							     ? result->journal
+							     : NULL,
+					  .seconds = t,
+					  .trained = result->seconds,
+					  .accuracy = is_evaluated ? c->status.accuracy
+								   : (double)NAN });
 	/* The trace has the end before any session hears of the end. */
-	coord_write_line(c);
-	for (uint32_t i = 0; i < c->sessions.peers; i++) {
-		struct coord_peer *p = &c->sessions.peer[i];
-		if (!coord_is_present(p))
-			continue;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL) {
 		coord_send_end(c, p->id);
-		p->ready = false;
-		p->left = true;
+		p->state = PEER_LEFT;
 	}
 }

@@ -1,10 +1,13 @@
-/* Evaluations: what one key says of the test set, another one confirms.
+/* Evaluations, the job's health, and verified claims: results of one key that another key
+ * confirms.
  *
- * When all test tasks are counted, the coordinator draws a part of them, which is run
- * once more by other keys: nobody can know before which it will be.  Two counts that
- * differ are decided by a third key, or, where there is none, by the one that stands
- * first in the keyring; what was refuted of a key is run again by others in all that
- * nobody has confirmed.  Equal fingerprints count the same; others nearly. */
+ * When all test tasks are counted, the coordinator draws a part of them, which other keys
+ * run once more: nobody can know before which tasks these will be.  If two results
+ * differ, a third key decides, or, where there is none, the key that stands first in the
+ * keyring. All results of the refuted key that nobody has confirmed are then run again by
+ * others. Workers with equal fingerprints get equal results; other workers get nearly
+ * equal ones.
+ */
 #include "server/coord_priv.h"
 
 #include "base/loss.h"
@@ -12,41 +15,52 @@
 #include "base/parse.h"
 #include "base/text.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- evaluation -------------------------------------------------------------------- */
+
 enum {
 	REPEAT_ONE_IN = 8, /* one in so many tasks is run twice */
-	DIFFER_ONE_IN =
-		16 /* other fingerprints: one in so many samples may come out otherwise */
+	DIFFER_ONE_IN = 16 /* other fingerprints: one in so many samples may differ */
 };
 
-/* How many samples test task `task` has; 0: there is no such task. */
+/* The count of samples of the test task; 0: there is no such task. */
 static uint32_t
 test_task_samples(const struct fal_coord *c, uint32_t task)
 {
-	const uint32_t most = c->conf.grid.task;
-	uint64_t first = (uint64_t)task * most, all = c->conf.test_samples;
+	const uint32_t full = c->conf.grid.task;
+	const uint64_t first = (uint64_t)task * full, all = c->conf.test_samples;
 	if (first >= all)
 		return 0;
-	return all - first < most ? (uint32_t)(all - first) : most;
+	return all - first < full ? (uint32_t)(all - first) : full;
+}
+
+void
+coord_evaluate_version(struct fal_coord *c, double now, uint64_t version, uint64_t over)
+{
+	struct coord_evaluation *e = &c->evaluation;
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	coord_pin_version(c, version, over);
+	e->is_under_way = e->pinned_is_evaluated = true;
+	e->next_clock = over / every * every + every;
+	e->next_clock = e->next_clock < c->clocks ? e->next_clock : c->clocks;
+	coord_start_evaluation(c, now);
 }
 
 void
 coord_start_evaluation(struct fal_coord *c, double now)
 {
 	struct coord_evaluation *e = &c->evaluation;
-	const uint32_t task = c->conf.grid.task;
-	e->tasks = (c->conf.test_samples + task - 1) / task;
+	const uint32_t full = c->conf.grid.task;
+	e->tasks = (c->conf.test_samples + full - 1) / full;
 	e->has_drawn = false;
 	FAL_XGROW(e->task, e->task_cap, e->tasks);
 	memset(e->task, 0, e->tasks * sizeof(*e->task));
 	coord_record_error(c, fal_sched_eval(c->sched, now, e->tasks));
 }
 
-/* Do they say the same? */
 static bool
 results_agree(const struct coord_test_result *a, const struct coord_test_result *b,
 	      uint32_t samples)
@@ -62,15 +76,16 @@ results_agree(const struct coord_test_result *a, const struct coord_test_result 
 			       ldexp(samples, FAL_LOSS_BITS - 10);
 }
 
-/* The result that counts comes first. */
+/* Puts the result that counts first. */
 static void
-prefer_result(struct coord_test_task *of, uint32_t at)
+prefer_result(struct coord_test_task *t, uint32_t at)
 {
-	const struct coord_test_result result = of->result[at];
-	of->result[at] = of->result[0];
-	of->result[0] = result;
+	const struct coord_test_result r = t->result[at];
+	t->result[at] = t->result[0];
+	t->result[0] = r;
 }
 
+/* Has another key run the task once more; false: there is none. */
 static bool
 repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 {
@@ -81,136 +96,141 @@ repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 	return true;
 }
 
-/* Test tasks that no other key has confirmed are evaluated again. */
+/* Has the key alone a result of the task? */
+static bool
+is_unconfirmed(const struct fal_coord *c, uint32_t task, uint32_t key)
+{
+	const struct coord_test_task *t = &c->evaluation.task[task];
+	return t->results == 1 && t->result[0].key == key;
+}
+
 static void
 repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 {
-	for (uint32_t t = 0; t < c->evaluation.tasks; t++) {
-		const struct coord_test_task *of = &c->evaluation.task[t];
-		if (of->results == 1 && of->result[0].key == key)
-			(void)repeat_test_task(c, now, t);
-	}
+	for (uint32_t task = 0; task < c->evaluation.tasks; task++)
+		if (is_unconfirmed(c, task, key))
+			(void)repeat_test_task(c, now, task);
 }
 
-/* Two results differ, and there is no third. */
+/* No two results agree: the result of the key that stands first in the keyring counts. */
 static void
-prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *of)
+prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *t)
 {
 	uint32_t best = 0;
-	for (uint32_t i = 1; i < of->results; i++)
-		if (c->sessions.key[of->result[i].key - 1].place <
-		    c->sessions.key[of->result[best].key - 1].place)
+	for (uint32_t i = 1; i < t->results; i++)
+		if (coord_key(c, t->result[i].key)->place <
+		    coord_key(c, t->result[best].key)->place)
 			best = i;
-	prefer_result(of, best);
-	for (uint32_t i = 1; i < of->results; i++)
-		if (of->result[i].key != of->result[0].key)
-			repeat_unconfirmed(c, now, of->result[i].key);
+	prefer_result(t, best);
+	for (uint32_t i = 1; i < t->results; i++)
+		if (t->result[i].key != t->result[0].key)
+			repeat_unconfirmed(c, now, t->result[i].key);
 }
 
-/* There is more than one result on the task. */
+/* Compares the results of the task, two or three. */
 static void
 compare_results(struct fal_coord *c, double now, uint32_t task)
 {
-	struct coord_test_task *of = &c->evaluation.task[task];
+	struct coord_test_task *t = &c->evaluation.task[task];
 	const uint32_t n = test_task_samples(c, task);
-	struct coord_test_result *w = of->result;
-	if (of->results == 2) {
-		if (!results_agree(&w[0], &w[1], n) && !repeat_test_task(c, now, task))
-			prefer_first_key(c, now, of);
+	struct coord_test_result *r = t->result;
+	if (t->results == 2) {
+		if (!results_agree(&r[0], &r[1], n) && !repeat_test_task(c, now, task))
+			prefer_first_key(c, now, t);
 		return;
 	}
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct coord_test_result liar = w[1 - i];
-		/* Of one key two are one, unless there is no other. */
-		const bool two = w[i].key != w[2].key || w[i].key == liar.key;
-		if (two && results_agree(&w[i], &w[2], n)) {
-			prefer_result(of, i);
+		const struct coord_test_result liar = r[1 - i];
+		/* Two results of one key count as one, unless all three are of that key.
+		 */
+		const bool are_two = r[i].key != r[2].key || r[i].key == liar.key;
+		if (are_two && results_agree(&r[i], &r[2], n)) {
+			prefer_result(t, i);
 			repeat_unconfirmed(c, now, liar.key);
 			fal_sched_charge(c->sched, liar.worker,
 					 "it evaluated otherwise than others");
 			return;
 		}
 	}
-	prefer_first_key(c, now, of);
+	prefer_first_key(c, now, t);
 }
 
-/* A part of what the key alone has said is run once more. */
+/* Draws a part of the key's unconfirmed tasks, which are run once more. */
 static void
 draw_repeats(struct fal_coord *c, double now, uint32_t key)
 {
-	struct coord_evaluation *e = &c->evaluation;
 	uint32_t left = 0;
-	for (uint32_t t = 0; t < e->tasks; t++)
-		left += e->task[t].results == 1 && e->task[t].result[0].key == key;
-	uint32_t want = (left + REPEAT_ONE_IN - 1) / REPEAT_ONE_IN;
-	for (uint32_t t = 0; t < e->tasks && want > 0; t++) {
-		if (e->task[t].results != 1 || e->task[t].result[0].key != key)
-			continue;
-		if (fal_rng_below(&c->rng, left--) >= want)
-			continue;
-		want--;
-		(void)repeat_test_task(c, now, t);
-	}
+	for (uint32_t task = 0; task < c->evaluation.tasks; task++)
+		left += is_unconfirmed(c, task, key);
+	uint32_t wanted = (left + REPEAT_ONE_IN - 1) / REPEAT_ONE_IN;
+	for (uint32_t task = 0; task < c->evaluation.tasks && wanted > 0; task++)
+		if (is_unconfirmed(c, task, key) &&
+		    fal_rng_below(&c->rng, left--) < wanted) {
+			wanted--;
+			(void)repeat_test_task(c, now, task);
+		}
 }
 
+/* Sums up the results that count, and writes the `eval` line. */
 static void
 finish_evaluation(struct fal_coord *c, double now)
 {
+	struct coord_evaluation *e = &c->evaluation;
 	uint64_t right = 0;
 	int64_t loss = 0;
-	bool known = true;
+	bool is_known = true;
 	struct fal_ev_eval_key *key = fal_xcalloc(c->sessions.keys, sizeof(*key));
 	uint32_t keys = 0;
-	for (uint32_t i = 0; i < c->sessions.keys; i++)
-		key[i].key = c->sessions.key[i].record.name;
-	for (uint32_t t = 0; t < c->evaluation.tasks; t++) {
-		/* The first result makes the evaluation: the task counts for its key. */
-		const struct coord_test_task *of = &c->evaluation.task[t];
-		right += of->result[0].right;
-		loss += of->result[0].loss;
-		known &= fal_loss_known(of->result[0].loss, test_task_samples(c, t));
-		struct fal_ev_eval_key *k = &key[of->result[0].key - 1];
-		bool twice = false;
-		for (uint32_t i = 1; i < of->results; i++)
-			twice |= of->result[i].key != of->result[0].key;
+	for (uint32_t task = 0; task < e->tasks; task++) {
+		/* The task counts for the key of the first result. */
+		const struct coord_test_task *t = &e->task[task];
+		right += t->result[0].right;
+		loss += t->result[0].loss;
+		is_known &= fal_loss_known(t->result[0].loss, test_task_samples(c, task));
+		struct fal_ev_eval_key *k = &key[t->result[0].key - 1];
+		bool is_confirmed = false;
+		for (uint32_t i = 1; i < t->results; i++)
+			is_confirmed |= t->result[i].key != t->result[0].key;
 		k->tasks++;
-		k->twice += twice;
-		k->alone += of->was_repeated && !twice;
+		k->twice += is_confirmed;
+		k->alone += t->was_repeated && !is_confirmed;
 	}
-	const double n = c->conf.test_samples;
-	c->evaluation.is_under_way = false;
-	c->status.judged = c->evaluation.pinned_clocks;
-	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = known ? fal_loss_is(loss) / n : (double)NAN;
-	for (uint32_t i = 0; i < c->sessions.keys; i++)
+	for (uint32_t i = 0; i < c->sessions.keys; i++) {
+		key[i].key = c->sessions.key[i].record.name;
 		if (key[i].tasks > 0)
 			key[keys++] = key[i];
+	}
+	const double n = c->conf.test_samples;
+	e->is_under_way = false;
+	c->status.judged = e->pinned_clocks;
+	c->status.accuracy = (double)right / n;
+	c->status.accuracy_loss = is_known ? fal_loss_is(loss) / n : (double)NAN;
 	const struct fal_ev_eval line = {
-		.version = c->evaluation.pinned_version,
-		.epoch = c->evaluation.pinned_clocks /
-			 fal_grid_epoch_clocks(&c->conf.grid),
+		.version = e->pinned_version,
+		.epoch = e->pinned_clocks / fal_grid_epoch_clocks(&c->conf.grid),
 		.right = right,
 		.total = c->conf.test_samples,
 		.loss = c->status.accuracy_loss,
 		.accuracy = c->status.accuracy,
 		.keys = { key, keys },
 	};
-	coord_trace_event(c, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
+	coord_trace_event(c, now, FAL_EV_EVAL, &line);
 	free(key);
 }
 
 static void
-take_result(struct fal_coord *c, double now, const struct coord_peer *p,
-	    const struct fal_msg *m)
+add_result(struct fal_coord *c, double now, const struct coord_peer *p,
+	   const struct fal_msg *m)
 {
-	struct coord_test_task *of = &c->evaluation.task[m->evaluated.task];
-	struct coord_test_result *result = &of->result[of->results++];
-	*result = (struct coord_test_result){ .worker = p->worker,
-					      .key = p->key,
-					      .right = m->evaluated.right,
-					      .loss = m->evaluated.loss };
-	memcpy(result->fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	if (of->results > 1)
+	struct coord_test_task *t = &c->evaluation.task[m->evaluated.task];
+	assert(t->results < TEST_RESULTS_MAX);
+	struct coord_test_result *r = &t->result[t->results++];
+	*r = (struct coord_test_result){ .worker = p->worker,
+					 .key = p->key,
+					 .right = m->evaluated.right,
+					 .loss = m->evaluated.loss };
+	memcpy(r->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	if (t->results > 1)
 		compare_results(c, now, m->evaluated.task);
 	if (!fal_sched_eval_done(c->sched) || c->evaluation.has_drawn)
 		return;
@@ -220,8 +240,8 @@ take_result(struct fal_coord *c, double now, const struct coord_peer *p,
 }
 
 int
-coord_take_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
-		     const struct fal_msg *m, struct fal_diag *diag)
+coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag)
 {
 	if (!c->evaluation.is_under_way ||
 	    m->evaluated.version != c->evaluation.pinned_version)
@@ -242,10 +262,9 @@ coord_take_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 				    "evaluated task %u, which it was not given",
 				    m->evaluated.task);
 	if (counts == 1 && c->is_external) {
-		c->ops.evaluated(coord_begin_callback(c), m);
-		coord_end_callback(c);
+		COORD_CALL(c, evaluated, m);
 	} else if (counts == 1) {
-		take_result(c, now, p, m);
+		add_result(c, now, p, m);
 	}
 	if (fal_sched_eval_done(c->sched) && !c->is_external)
 		finish_evaluation(c, now);
@@ -254,8 +273,8 @@ coord_take_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 
 /* ---- health ---------------------------------------------------------------------- */
 
-/* Whether the job learns: the mean loss of its epochs, and the last version of which that
- * could be said.  falcon-job(5) has the rule of divergence. */
+/* Whether the job learns: the mean loss of its epochs, and the last version that is known
+ * to be good.  falcon-job(5) has the rule of divergence. */
 
 /* A job has diverged whose epoch has so many times the mean loss of guessing. */
 enum { DIVERGED_FACTOR = 3 };
@@ -263,14 +282,14 @@ enum { DIVERGED_FACTOR = 3 };
 void
 coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t over)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = version };
-	if (c->evaluation.pinned_clocks == over &&
-	    c->evaluation.pinned_version == version)
+	struct coord_evaluation *e = &c->evaluation;
+	if (e->pinned_clocks == over && e->pinned_version == version)
 		return;
-	c->evaluation.pinned_version = version;
-	c->evaluation.pinned_clocks = over;
-	c->evaluation.pinned_is_evaluated = false;
-	coord_command_shards(c, &o);
+	e->pinned_version = version;
+	e->pinned_clocks = over;
+	e->pinned_is_evaluated = false;
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+							   .version = version });
 }
 
 static int
@@ -280,7 +299,7 @@ order_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The counts of the clock's epoch, which has begun with this call; NULL: the epoch is
+/* The counts of the clock's epoch, which may begin with this call; NULL: the epoch is
  * over. */
 static struct coord_health_epoch *
 find_epoch(struct fal_coord *c, uint64_t clock)
@@ -332,33 +351,34 @@ coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_
 		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
 		e->keys = key;
 	}
-	const bool known = fal_loss_known(loss, samples);
-	e->key[key - 1].loss[known] += fal_loss_is(loss);
-	e->key[key - 1].samples[known] += samples;
+	const bool is_known = fal_loss_known(loss, samples);
+	e->key[key - 1].loss[is_known] += fal_loss_is(loss);
+	e->key[key - 1].samples[is_known] += samples;
 }
 
 struct coord_health_epoch
 coord_health_current_epoch(const struct fal_coord *c)
 {
-	static const struct coord_health_epoch none;
 	const struct coord_health *h = &c->health;
-	const bool any = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
-	return any ? h->epoch[0] : none;
+	const bool has_counts = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
+	return has_counts ? h->epoch[0] : (struct coord_health_epoch){ 0 };
 }
 
-/* The median_key_loss, by key, of the mean losses that workers have had in the epoch so
- * far, so that one that lies neither ends a job nor keeps it from ending; of two keys the
- * lower. A loss that is not known, as a trainer may not say one, tells of nothing; but
- * where a key has no other they are all too large, or were none at first either. */
+/* The median over keys of the mean losses in the epoch so far, so that a key that lies
+ * neither ends a job nor keeps the job from ending; of two keys the lower loss.  A loss
+ * that is not known, as a trainer may not report one, does not count.  But if a key has
+ * no known loss, either all its losses are too large, or there were none at first either.
+ */
 static double
 median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 {
 	size_t n = 0;
 	double *v = c->health.scratch;
 	for (size_t i = 0; i < e->keys; i++) {
-		const bool known = e->key[i].samples[true] > 0;
-		if (e->key[i].samples[known] > 0)
-			v[n++] = e->key[i].loss[known] / (double)e->key[i].samples[known];
+		const bool is_known = e->key[i].samples[true] > 0;
+		if (e->key[i].samples[is_known] > 0)
+			v[n++] = e->key[i].loss[is_known] /
+				 (double)e->key[i].samples[is_known];
 	}
 	if (n == 0)
 		return 0;
@@ -366,8 +386,8 @@ median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 	return v[(n - 1) / 2];
 }
 
-/* Is there none of its tasks that was not skipped?  What was dropped before it was done
- * may have had a result. */
+/* Are all tasks of the epoch skipped?  A task that was dropped before it was done may
+ * have had a finite result. */
 static bool
 epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 {
@@ -380,18 +400,19 @@ epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 	return e->skipped >= tasks;
 }
 
-/* The next epoch is over. */
+/* Ends the current epoch: takes its mean loss, and ends the job if the job has diverged.
+ */
 static void
 close_epoch(struct fal_coord *c)
 {
 	const struct coord_health_epoch e = coord_health_current_epoch(c);
 	struct coord_health *h = &c->health;
-	const bool none = epoch_is_skipped(c, &e);
+	const bool is_skipped = epoch_is_skipped(c, &e);
 	c->status.epoch++;
 	if (e.samples > 0)
 		c->status.epoch_loss = e.loss / (double)e.samples;
 	h->loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
-	if (none)
+	if (is_skipped)
 		c->failure = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median_key_loss(c, &e) > DIVERGED_FACTOR * h->start)
 		c->failure = "diverged: the mean loss of an epoch is far above that of "
@@ -402,8 +423,8 @@ close_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* Epochs whose counts are complete.  The clocks that another policy has left may be over
- * in another order than theirs, and in several updates. */
+/* The number of epochs whose counts are complete.  The clocks of another policy before
+ * may be over in another order than theirs, and in several updates. */
 static uint64_t
 complete_epochs(const struct fal_coord *c, uint32_t later)
 {
@@ -420,14 +441,14 @@ void
 coord_health_update(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later)
 {
 	struct coord_health *h = &c->health;
-	const uint64_t was = c->status.epoch;
+	const uint64_t epochs = c->status.epoch;
 	h->over = over > h->over ? over : h->over;
 	if (h->start == 0)
 		h->start = fmax(h->epochs > 0 ? median_key_loss(c, &h->epoch[0]) : 0,
 				c->conf.guess);
 	while (c->failure == NULL && c->status.epoch < complete_epochs(c, later))
 		close_epoch(c);
-	if (c->failure == NULL && c->status.epoch > was && !c->evaluation.is_under_way)
+	if (c->failure == NULL && c->status.epoch > epochs && !c->evaluation.is_under_way)
 		coord_pin_version(c, version, over);
 }
 
@@ -444,9 +465,9 @@ fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
 {
 	coord_enter(c);
 	const uint64_t last = c->status.epoch;
-	const bool known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
-			   last - epoch < HEALTH_LOSSES;
-	return known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
+	const bool is_known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
+			      last - epoch < HEALTH_LOSSES;
+	return is_known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
 }
 
 void
@@ -458,43 +479,14 @@ coord_health_free(struct fal_coord *c)
 	free(c->health.scratch);
 }
 
-bool
-fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
-{
-	coord_enter(c);
-	*out = (struct fal_coord_left){ c->evaluation.pinned_version,
-					c->evaluation.pinned_clocks,
-					c->failure == c->sessions.trainer.why };
-	return c->evaluation.pinned_clocks != 0;
-}
-
-bool
-fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
-{
-	coord_enter(c);
-	*out = (struct fal_coord_left){ c->versions.published,
-					c->versions.published_clocks, false };
-	return c->versions.published != 0;
-}
-
 /* ---- verify ---------------------------------------------------------------------- */
 
 /* Claims that another key computes once more: job.verify.
  *
- * A claim is drawn, when it has come, from what nobody else knows.  The scheduler asks a
- * worker of another key whose numerics are the same, and the round does not wait.  Unlike
- * results are told to the trace and the log; nothing is made again, and no key is
- * charged: falcon-stat --recompute tells which of the two is wrong. */
-
-uint32_t
-coord_numerics_number(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
-{
-	uint32_t i = 0;
-	while (i < c->sessions.workers &&
-	       memcmp(c->sessions.worker[i].fingerprint, fp, FAL_FINGERPRINT) != 0)
-		i++;
-	return coord_is_deterministic(fp) ? i + 1 : 0;
-}
+ * A claim is drawn when it has come, by random bits that nobody else knows.  The
+ * scheduler asks a worker of another key whose numerics are the same, and the round does
+ * not wait. Unlike results go to the trace and the log; nothing is made again, and no key
+ * is charged: falcon-stat --recompute tells which of the two results is wrong. */
 
 bool
 coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p, uint64_t round)
@@ -515,31 +507,29 @@ coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p
 					   .round = m->checked.round,
 					   .hash = m->checked.hash };
 	struct fal_round_info r;
-	struct fal_verify of;
-	if (!fal_sched_verified(c->sched, now, &in, &of) ||
-	    !fal_sched_round(c->sched, of.round, &r))
+	struct fal_verify claim;
+	if (!fal_sched_verified(c->sched, now, &in, &claim) ||
+	    !fal_sched_round(c->sched, claim.round, &r))
 		return;
-	const struct coord_known_worker *w = coord_worker_of(c, of.id.worker);
-	const uint64_t id[] = { of.id.worker, of.id.seq };
+	const struct coord_known_worker *w = coord_worker(c, claim.id.worker);
+	const uint64_t id[] = { claim.id.worker, claim.id.seq };
 	char hex[2][2 * FAL_CLAIM_HASH + 1];
-	const struct fal_ev_word result[] = { { w->name, of.id.worker, hex[0] },
-					      { p->name, p->worker, hex[1] } };
-	fal_hex(of.hash, FAL_CLAIM_HASH, hex[0]);
+	const struct fal_ev_word word[] = { { w->name, claim.id.worker, hex[0] },
+					    { p->name, p->worker, hex[1] } };
+	fal_hex(claim.hash, FAL_CLAIM_HASH, hex[0]);
 	fal_hex(m->checked.hash, FAL_CLAIM_HASH, hex[1]);
 	const struct fal_coord_unlike unlike = {
 		.clock = r.clock,
-		.task = of.task,
+		.task = claim.task,
 		.name = { w->name, p->name },
-		.key = { c->sessions.key[w->key - 1].record.name,
-			 c->sessions.key[p->key - 1].record.name },
+		.key = { coord_key(c, w->key)->record.name,
+			 coord_key(c, p->key)->record.name },
 	};
-	coord_trace_event(c, fal_coord_seconds(c, now), FAL_EV_VERIFY,
-			  &(struct fal_ev_verify){
-				  of.round, r.clock, of.task, { id, 2 }, { result, 2 } });
+	coord_trace_event(
+		c, now, FAL_EV_VERIFY,
+		&(struct fal_ev_verify){
+			claim.round, r.clock, claim.task, { id, 2 }, { word, 2 } });
 	if (c->conf.verify_stop && c->failure == NULL)
 		c->failure = "two keys have unlike results of a task (verify.stop)";
-	if (c->ops.unlike == NULL)
-		return;
-	c->ops.unlike(coord_begin_callback(c), &unlike);
-	coord_end_callback(c);
+	COORD_CALL(c, unlike, &unlike);
 }
