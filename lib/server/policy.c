@@ -101,8 +101,8 @@ static void
 apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
 {
 	struct coord_policy_control *k = &c->control;
-	while (c->err == 0 &&
-	       fal_sched_front(c->sched) >= coord_scheduled_policy_clock(c) &&
+	while (c->err == 0 && k->n_scheduled > 0 &&
+	       fal_sched_front(c->sched) >= k->scheduled[0].clock &&
 	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
 		coord_apply_policy(c, now, &k->scheduled[0].policy, k->scheduled[0].by);
 		fal_policy_free(&k->scheduled[0].policy);
