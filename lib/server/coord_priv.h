@@ -649,9 +649,6 @@ int coord_journal_policy(struct fal_coord *c, const struct fal_policy *p, uint64
 /* Puts the policy, which the journal has, in force. */
 void coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 			const char *by);
-/* No clock from this one on may begin: a policy of an earlier incarnation is to hold from
- * there on first. */
-uint64_t coord_scheduled_policy_clock(const struct fal_coord *c);
 /* Writes the `policy` line of the policy in force, from this clock on, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by);
 

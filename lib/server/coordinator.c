@@ -186,22 +186,25 @@ announce_pinned_version(struct fal_coord *c)
 	}
 }
 
-/* The first clock that may not begin: none may before enough workers are here; then all
- * may, but an evaluation must be over EVAL_CLOCKS after its version, and before the
- * version of the next evaluation. */
+/* The first clock that may not begin.  Before enough workers are here no clock may begin.
+ * Then all clocks may, but an evaluation must be over EVAL_CLOCKS after its version, and
+ * before the version of the next evaluation; and a scheduled policy must hold before its
+ * clock begins. */
 static uint64_t
 clock_limit(const struct fal_coord *c)
 {
 	const struct coord_evaluation *e = &c->evaluation;
+	const struct coord_policy_control *k = &c->control;
 	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	const uint64_t scheduled = coord_scheduled_policy_clock(c);
 	uint64_t limit = c->clocks;
 	if (!c->has_begun)
 		return 0;
 	if (c->conf.test_samples > 0)
 		limit = (e->is_under_way ? e->pinned_clocks : e->next_clock) +
 			(every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
-	return limit < scheduled ? limit : scheduled;
+	if (k->n_scheduled > 0 && k->scheduled[0].clock < limit)
+		limit = k->scheduled[0].clock;
+	return limit;
 }
 
 /* Does what is possible now, once. */
@@ -399,21 +402,6 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 	return err;
 }
 
-/* Hands the push to the shards, which report what becomes of the push. */
-static int
-on_push(struct fal_coord *c, double now, const struct coord_peer *p,
-	const struct fal_msg *m, struct fal_diag *diag)
-{
-	coord_begin_callback(c);
-	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
-	coord_end_callback(c);
-	if (err == FAL_ELIMIT || err == FAL_EINVAL)
-		coord_key(c, p->key)->record.charges++;
-	if (err < 0)
-		(void)coord_advance(c, now);
-	return err;
-}
-
 int
 fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	      struct fal_diag *diag)
@@ -450,7 +438,14 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = on_claim(c, now, p, m, diag);
 		break;
 	case FAL_MSG_PUSH:
-		err = on_push(c, now, p, m, diag);
+		/* The shards report what becomes of the push. */
+		coord_begin_callback(c);
+		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+		coord_end_callback(c);
+		if (err == FAL_ELIMIT || err == FAL_EINVAL)
+			coord_key(c, p->key)->record.charges++;
+		if (err < 0)
+			(void)coord_advance(c, now);
 		break;
 	case FAL_MSG_SEAL:
 		err = on_seal(c, p, m->seal.round, m->seal.seq, diag);
@@ -502,10 +497,12 @@ advance_request(struct fal_coord *c, double now)
 	return coord_advance(c, now);
 }
 
+/* Rounds may begin, or may not any more: traces that, and tells the scheduler. */
 static void
-trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
+hold_rounds(struct fal_coord *c, double now, const char *why, const char *by)
 {
 	coord_trace_event(c, now, FAL_EV_HOLD, &(struct fal_ev_hold){ why, by });
+	coord_hold_rounds(c, now);
 }
 
 int
@@ -532,10 +529,8 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 	k->has_pending = true;
 	k->ticket = ticket;
 	snprintf(k->pending_by, sizeof(k->pending_by), "%s", by);
-	if (coord_changes_rule(c, p)) {
-		coord_hold_rounds(c, now);
-		trace_hold(c, now, "policy", k->pending_by);
-	}
+	if (coord_changes_rule(c, p))
+		hold_rounds(c, now, "policy", k->pending_by);
 	return advance_request(c, now);
 }
 
@@ -586,8 +581,7 @@ fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 	if (hold == c->control.is_paused)
 		return FAL_OK;
 	c->control.is_paused = hold;
-	trace_hold(c, now, hold ? "paused" : "resumed", by);
-	coord_hold_rounds(c, now);
+	hold_rounds(c, now, hold ? "paused" : "resumed", by);
 	return advance_request(c, now);
 }
 
@@ -616,8 +610,7 @@ fal_coord_stop(struct fal_coord *c, double now, const char *by)
 	if (coord_is_over(c))
 		return FAL_OK;
 	c->control.stop = STOP_ASKED;
-	trace_hold(c, now, "stopped", by);
-	coord_hold_rounds(c, now);
+	hold_rounds(c, now, "stopped", by);
 	return advance_request(c, now);
 }
 

@@ -90,12 +90,6 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 	s->policy = fal_policy_copy(p);
 }
 
-uint64_t
-coord_scheduled_policy_clock(const struct fal_coord *c)
-{
-	return c->control.n_scheduled > 0 ? c->control.scheduled[0].clock : UINT64_MAX;
-}
-
 /* Applies policies of an earlier incarnation whose clock is reached. */
 static void
 apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
