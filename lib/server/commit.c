@@ -79,8 +79,8 @@ coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 	return true;
 }
 
-/* Has the worker that owns the round, whose own steps follow each other, an earlier round
- * that is still open? */
+/* Is an earlier round of the round's owner still open?  The local steps of a worker
+ * follow each other. */
 static bool
 follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
 {
@@ -167,10 +167,10 @@ repeated_bit(const struct coord_peer *p, uint64_t version)
 	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
-/* Sends a version again that the worker was told to forget, as the worker is granted
- * tasks of a round on that version.  The worker may help several rounds in turn: it hears
- * of each version once, if the version has a bit, and forgets none as long as it has an
- * open round on that version. */
+/* Sends a version again which the worker was told to forget, as the worker is granted
+ * tasks of a round on the version.  A worker may help several rounds in turn: the worker
+ * hears of each version once, if the version has a bit, and keeps each version as long as
+ * the worker has an open round on the version. */
 static void
 repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {
@@ -183,7 +183,7 @@ repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 	if (on_branch || version >= p->announced.oldest ||
 	    (p->announced.repeated & bit) != 0)
 		return;
-	/* Newer ones stay; without a bit: all. */
+	/* Newer versions stay; all versions stay if this version has no bit. */
 	uint64_t stay = p->announced.repeated & (bit - 1);
 	model.names = find_needed_versions(c, p);
 	for (uint32_t i = 0; i < model.names; i++) {
@@ -197,8 +197,8 @@ repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 	send_version(c, p, &model);
 }
 
-/* Announces to a ready worker all versions that it may compute on and has not heard of.
- */
+/* Announces to a ready worker all versions that the worker may compute on and has not
+ * heard of. */
 static void
 announce_versions(struct fal_coord *c, struct coord_peer *p)
 {
@@ -261,7 +261,7 @@ update_is_reported(const struct fal_coord *c, const struct coord_pending_line *l
 	return true;
 }
 
-/* All shards have made the version, and all its claims are in. */
+/* Publishes the update: all shards have made the version, and all claims are in. */
 static void
 publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 {
@@ -269,8 +269,8 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	const uint64_t version = line->version;
 	const uint32_t end = line->first + line->rounds;
 	struct fal_round_info r;
-	/* Since an early order other claims may have taken the place of the claims that
-	 * were there. */
+	/* The order may have been an early one; since then other claims may have replaced
+	 * the claims that were in. */
 	for (uint32_t i = line->first; i < end; i++) {
 		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
@@ -293,8 +293,8 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 		acks_remove(c, round);
 		fal_sched_made(c->sched, now, round);
 	}
-	/* The clocks of an early order are over now, and with them the clocks that
-	 * another policy has left. */
+	/* The clocks of an early order are over now, and so are the clocks that an
+	 * earlier policy has left open. */
 	const uint64_t over =
 		line->act.ahead ? fal_sched_over(c->sched) : line->clocks_over;
 	c->versions.published_clocks = over;
@@ -503,8 +503,8 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		c->placement.lines.over = a->clock + 1;
 }
 
-/* Have all shards reported, and is a round of an early order over?  Until then claims
- * come that belong into the round's line. */
+/* Have all shards reported, and is a round of an early order over?  Before the round is
+ * over, claims arrive that belong into the round's line. */
 static bool
 line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -568,8 +568,8 @@ coord_rounds_free(struct fal_coord *c)
 
 /* ---- reports of shards ------------------------------------------------------------- */
 
-/* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
- * shards report the squares of one order after the other. */
+/* Collects the squares of a gradient.  All shards wait for the sum of the squares, by
+ * which they clip.  A shard reports the squares of one order at a time. */
 static void
 on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
@@ -636,7 +636,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 	struct coord_contribution_acks *of;
 	const struct fal_contrib *contrib =
 		find_contribution(c, acks_find(c, say->round), say->id, &of);
-	/* No shard was told to fence it, or all shards have reported. */
+	/* No fence was ordered, or all shards have reported. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
 	    contrib->everywhere)
 		return;
@@ -646,7 +646,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 }
 
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
- * charges its key where no honest worker makes such records. */
+ * charges the worker's key if no honest worker makes such records. */
 static void
 on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
@@ -658,8 +658,8 @@ on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *sa
 	coord_end_session(c, now, p->id, FAL_MSG_REFUSE, say->odd);
 }
 
-/* The shard has its whole part of the round, or has ended the round: enters the shard in
- * `set`, one of the two sets in `acks`. */
+/* Enters the shard into `set`, one of the two sets in `acks`: the shard has its whole
+ * part of the round, or has ended the round. */
 static void
 acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint64_t *set,
 	   uint32_t shard)
@@ -670,8 +670,8 @@ acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint6
 		complete_round(c, now, acks);
 }
 
-/* The pending line that the shard reports done for the first time, or NULL.  If the shard
- * reports why the job cannot go on, the job ends. */
+/* Enters the shard's report into the pending line.  NULL: there is no such line, or the
+ * shard has reported before.  A failure in the report ends the job. */
 static struct coord_pending_line *
 pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
 	      uint32_t shard, const struct fal_shard_say *say)
@@ -731,8 +731,8 @@ on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
 		acks_enter(c, now, acks, &acks->ended, shard);
 }
 
-/* Adds the leaves and exponents of a shard's blocks; with those of all shards, makes the
- * hashes of the version. */
+/* Adds the leaves and exponents of a shard's blocks.  When all shards have reported,
+ * makes the hashes of the version. */
 static void
 add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
 	   const struct fal_shard_say *say)
@@ -991,7 +991,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 {
 	struct coord_versions *v = &c->versions;
 	struct coord_evaluation *e = &c->evaluation;
-	/* All shards use the same float as the rate; the law needs no more than that. */
+	/* All shards must use the same float as the rate. */
 	struct coord_pending_line line = {
 		.act = *a,
 		.version = v->newest + 1,
@@ -1028,9 +1028,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 	if (c->conf.test_samples > 0 && line.clocks_over >= e->next_clock &&
 	    e->next_version <= v->published)
 		e->next_version = line.version;
-	/* Does nothing follow the version?  If clocks are over in their order, each
-	 * version is the end of one, whichever worker has run ahead; else more may
-	 * follow. */
+	/* Is the version the last one?  If clocks end in order, each version ends one
+	 * clock, whichever worker has run ahead; else more versions may follow. */
 	const bool is_last = c->control.clocks_end_out_of_order
 				     ? fal_sched_front(c->sched) >= c->clocks
 				     : a->clock + 1 >= c->clocks;
@@ -1093,7 +1092,7 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	/* Where the ticket does not count any more, a fence or the round's end is on its
+	/* If the ticket does not count any more, a fence or the end of the round is under
 	 * way. */
 	struct fal_msg ticket = { .type = FAL_MSG_TICKET };
 	if (!has_ticket || a->more)
@@ -1102,7 +1101,7 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	coord_send(c, to, &ticket);
 }
 
-/* Asks the worker how it spent its time; its `clock` line waits for the answer. */
+/* Asks the worker for the use of its time; the `clock` line waits for the answer. */
 static void
 act_account(struct fal_coord *c, double now, struct coord_peer *p,
 	    const struct fal_act *a)
@@ -1110,7 +1109,7 @@ act_account(struct fal_coord *c, double now, struct coord_peer *p,
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
 	if (p == NULL || p->state != PEER_READY)
 		return;
-	if (p->lines.n_pending == CLOCK_LINES_MAX) /* the worker answers none of them */
+	if (p->lines.n_pending == CLOCK_LINES_MAX) /* the worker does not answer */
 		coord_write_clock_lines(c, now, p, CLOCK_LINES_MAX - 1);
 	struct coord_clock_line *line = &p->lines.pending[p->lines.n_pending];
 	*line = (struct coord_clock_line){ .round = a->round,
@@ -1125,9 +1124,9 @@ act_account(struct fal_coord *c, double now, struct coord_peer *p,
 	coord_send(c, p->id, &m);
 }
 
-/* The worker is a suspect, or back; or workers of its key get no work.  The trace does
- * not say that a key gets no work: the trace has the suspects, and for how long they are
- * suspects. */
+/* The worker becomes a suspect, or stops being one; or workers of its key get no work.
+ * The trace does not say which key gets no work: the `suspect` and `back` lines suffice.
+ */
 static void
 act_report_suspect(struct fal_coord *c, double now, const struct coord_peer *p,
 		   const struct fal_act *a)
@@ -1162,7 +1161,7 @@ act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 						      a->worker, sample });
 }
 
-/* Has the shards count a task that brings nothing. */
+/* Has the shards count a task without a result. */
 static void
 act_skip(struct fal_coord *c, const struct fal_act *a)
 {
@@ -1182,8 +1181,8 @@ act_skip(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* Announces the newest version of a branch to the worker, or all versions that count to
- * the worker or, with worker 0, to all workers. */
+/* Announces the newest version of a branch to the worker; or all versions, to the worker
+ * or, with worker 0, to all workers. */
 static void
 act_announce(struct fal_coord *c, double now, struct coord_peer *p,
 	     const struct fal_act *a)

@@ -77,7 +77,7 @@ struct coord_peer {
 	} state;
 	bool is_group_server;
 	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
-	bool has_other_numerics; /* than the numerics that count */
+	bool has_other_numerics; /* than the leading numerics */
 	uint32_t lanes_min, lanes_max, cores;
 	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
@@ -151,8 +151,8 @@ struct coord_versions {
 	uint64_t published_clocks; /* clocks that were over with `published` */
 	uint64_t oldest;           /* of the `retained` newest */
 	uint32_t retained;         /* so many newest versions workers may compute on */
-	/* The newest was ordered early, while tasks of its rounds are under way, and is
-	 * announced to no worker yet.  Until then workers have versions from
+	/* The newest version was ordered early, while tasks of its rounds are under way,
+	 * and is not announced yet.  Until then workers have versions from
 	 * `oldest_announced` on. */
 	bool newest_is_withheld;
 	uint64_t oldest_announced;
@@ -245,8 +245,8 @@ struct coord_rounds {
 
 struct coord_evaluation {
 	bool is_under_way;
-	/* The version under evaluation, and later the one that a failed job leaves; the
-	 * shards have it pinned.  Clocks that were over with that version; 0: none. */
+	/* The pinned version: under evaluation, and later the version that a failed job
+	 * leaves; and the clocks that were over with the version; 0: none. */
 	uint64_t pinned_version, pinned_clocks;
 	bool pinned_is_evaluated;
 	uint64_t next_clock;   /* the next evaluation is due when this clock is reached */
@@ -510,8 +510,8 @@ void coord_hold_rounds(struct fal_coord *c, double now);
 /* ---- placement.c ---- */
 
 void coord_placement_free(struct fal_coord *c);
-/* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: they cannot be
- * true. */
+/* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: the waits
+ * cannot be true. */
 int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
 /* Writes `shard` lines if they are due: after each `ledger` or `update` line, and at the
  * job's end (`last`). */
@@ -565,7 +565,7 @@ void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
 bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
 /* False: the worker stands by for its numerics, among the workers that are ready now. */
 bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p);
-/* The hash of the trainers' data that count, in digits; "": no trainer has said one. */
+/* The hash of the leading data of trainers, in digits; "": no trainer has sent one. */
 void coord_leading_data_hex(const struct fal_coord *c,
 			    char out[static 2 * FAL_DATA_HASH + 1]);
 /* When failed trainers end the job, as no worker is here; infinity: not at all. */
@@ -613,13 +613,13 @@ void coord_verify_compare(struct fal_coord *c, double now, const struct coord_pe
 
 /* May the next version have a snapshot? */
 bool coord_can_snapshot(const struct fal_coord *c);
-/* Notes the state of the job with this version, which the shards have made and keep an
- * image of; `over` clocks are over with it. */
+/* Notes the state of the job at this version, of which the shards keep an image; `over`
+ * clocks are over with the version. */
 void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over);
-/* Completes the state when the trace has all of the version, and hands it to ops.marked.
- */
+/* Completes the state when the trace has all lines of the version, and hands the state to
+ * ops.marked. */
 void coord_snapshot_end(struct fal_coord *c, double now);
-/* Continues from the state.  FAL_EFORMAT: its data hash is none. */
+/* Continues from the state.  FAL_EFORMAT: the state's data hash is none. */
 int coord_restore(struct fal_coord *c, const struct fal_coord_past *p);
 /* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
  * the job begins again at version 0. */

@@ -78,7 +78,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
 	c->is_external = conf->above != NULL;
-	c->conf.skips |= c->is_external; /* what that means, the level above says */
+	c->conf.skips |=
+		c->is_external; /* the coordinator above decides what a skip means */
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
 	if (conf->map != NULL)
@@ -168,8 +169,8 @@ fal_coord_free(struct fal_coord *c)
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
 
-/* Announces the version under evaluation to each worker that did not get the version as
- * the newest one. */
+/* Announces the version under evaluation to each worker that has not heard of the version
+ * as the newest one. */
 static void
 announce_pinned_version(struct fal_coord *c)
 {
@@ -207,7 +208,7 @@ clock_limit(const struct fal_coord *c)
 	return limit;
 }
 
-/* Does what is possible now, once. */
+/* Runs all steps of coord_advance once. */
 static void
 advance_once(struct fal_coord *c, double now)
 {
@@ -230,8 +231,8 @@ advance_once(struct fal_coord *c, double now)
 		return;
 	}
 	const bool is_done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
-	/* The last version is evaluated, too, and so are clocks that were over in another
-	 * order than theirs. */
+	/* The last version is always evaluated.  Clocks may also have ended out of order,
+	 * so that no update has reached next_clock itself. */
 	const bool is_due = is_done || fal_sched_over(c->sched) >= e->next_clock;
 	if (is_due && c->conf.test_samples > 0 && !e->is_under_way &&
 	    !c->versions.newest_is_withheld &&
@@ -326,7 +327,8 @@ claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
 	return is_other;
 }
 
-/* The first claim of the task counts: its loss, and its worker's trainer, which works. */
+/* Counts the first claim of a task: adds the claim's loss, and forgets failures of
+ * trainers, as a trainer works. */
 static void
 count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_msg *m)
 {
@@ -388,7 +390,8 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 		v.verdict.task = in.task;
 		v.verdict.seq = in.seq;
 		v.verdict.won = won == 1;
-		/* The verdict comes first: a FENCE must find its verdicts given. */
+		/* The verdict goes out first: when a FENCE arrives, the worker must have
+		 * all verdicts. */
 		coord_send(c, p->id, &v);
 		if (m->claim.last != 0)
 			err = on_seal(c, p, in.round, in.seq, diag);
@@ -497,7 +500,7 @@ advance_request(struct fal_coord *c, double now)
 	return coord_advance(c, now);
 }
 
-/* Rounds may begin, or may not any more: traces that, and tells the scheduler. */
+/* Traces a request after which rounds may begin, or may not, and tells the scheduler. */
 static void
 hold_rounds(struct fal_coord *c, double now, const char *why, const char *by)
 {
@@ -730,8 +733,8 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	coord_enter(c);
 	c->failure = why != NULL ? why : c->failure;
 	if (c->is_external && c->failure == NULL) {
-		/* Nobody wants rounds of the coordinator above that are not over; their
-		 * errors do not matter any more. */
+		/* The coordinator above wants no open round any more, and errors of such
+		 * rounds do not matter any more. */
 		while (fal_sched_brought(c->sched, &round))
 			fal_sched_unwanted(c->sched, now, round);
 		coord_run_actions(c, now);

@@ -22,8 +22,8 @@
 /* ---- evaluation -------------------------------------------------------------------- */
 
 enum {
-	REPEAT_ONE_IN = 8, /* one in so many tasks is run twice */
-	DIFFER_ONE_IN = 16 /* other fingerprints: one in so many samples may differ */
+	REPEAT_ONE_IN = 8, /* of so many tasks, one is run twice */
+	DIFFER_ONE_IN = 16 /* of so many samples, one may differ between fingerprints */
 };
 
 /* The count of samples of the test task; 0: there is no such task. */
@@ -96,7 +96,7 @@ repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 	return true;
 }
 
-/* Has the key alone a result of the task? */
+/* Has only this key a result of the task? */
 static bool
 is_unconfirmed(const struct fal_coord *c, uint32_t task, uint32_t key)
 {
@@ -273,10 +273,10 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 
 /* ---- health ---------------------------------------------------------------------- */
 
-/* Whether the job learns: the mean loss of its epochs, and the last version that is known
- * to be good.  falcon-job(5) has the rule of divergence. */
+/* Does the job learn?  Keeps the mean loss of epochs, and pins the last version that is
+ * known to be good.  falcon-job(5) has the rule of divergence. */
 
-/* A job has diverged whose epoch has so many times the mean loss of guessing. */
+/* An epoch whose mean loss is so many times that of guessing has diverged. */
 enum { DIVERGED_FACTOR = 3 };
 
 void
@@ -423,8 +423,8 @@ close_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* The number of epochs whose counts are complete.  The clocks of another policy before
- * may be over in another order than theirs, and in several updates. */
+/* The number of epochs whose counts are complete.  Clocks of an earlier policy may end
+ * out of order, and in several updates. */
 static uint64_t
 complete_epochs(const struct fal_coord *c, uint32_t later)
 {

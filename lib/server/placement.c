@@ -87,7 +87,7 @@ median_waits(const struct coord_wait_rows *r, uint32_t shard, double t, double *
 	return out;
 }
 
-/* The increase of a number that a shard reports of itself; 0 if the number fell. */
+/* The increase of a number that a shard reports about itself; 0 if the number fell. */
 static double
 increase(double to, double from)
 {
@@ -166,7 +166,7 @@ coord_measure_clock(struct fal_coord *c, double now)
 	b->rows.n = 0;
 }
 
-/* Has psld these shards, and the map that holds? */
+/* Does psld have these shards, and the map that holds? */
 static bool
 psld_is_current(const struct fal_coord *c, uint64_t shards)
 {

@@ -143,9 +143,10 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 
 /* ---- numerics -------------------------------------------------------------------- */
 
-/* The fingerprint that counts: alone, with numerics = require.  Most keys have this
- * fingerprint.  Among fingerprints that as many keys have, a deterministic one counts,
- * and then the fingerprint of the key which stands first in the keyring. */
+/* One fingerprint leads: the fingerprint that most keys have.  Among fingerprints with as
+ * many keys, a deterministic one leads, and then the fingerprint of the key which stands
+ * first in the keyring.  With numerics = require, workers of other fingerprints stand by.
+ */
 
 /* The keys and sessions that have a fingerprint, or a hash of data. */
 struct support {
@@ -197,8 +198,7 @@ support_outweighs(struct support a, struct support b)
 	return a.sessions > b.sessions;
 }
 
-/* A worker whose fingerprint counts; of equals, the earliest.  NULL: no worker is ready.
- */
+/* The earliest worker with the leading fingerprint; NULL: no worker is ready. */
 static const struct coord_peer *
 numerics_leader(const struct fal_coord *c)
 {
@@ -230,9 +230,8 @@ coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p
 	return leader == NULL || same_numerics(leader, p);
 }
 
-/* The set of ready workers has changed: notes whose numerics differ from those that
- * count.
- */
+/* The set of ready workers has changed: notes which workers' numerics differ from the
+ * leading ones. */
 static void
 update_numerics(struct fal_coord *c, double now)
 {
@@ -302,8 +301,8 @@ data_support(const struct fal_coord *c, const uint8_t *data)
 	return s;
 }
 
-/* The hash that counts, and its support; `no_data`: no key has said one.  Keys are few,
- * so that counting all pairs of keys is cheap. */
+/* The leading hash, and its support; `no_data`: no key has sent a hash.  Keys are few, so
+ * that a comparison of all pairs is cheap. */
 static const uint8_t *
 data_leader(const struct fal_coord *c, struct support *out)
 {
@@ -324,7 +323,7 @@ data_leader(const struct fal_coord *c, struct support *out)
 	return leader;
 }
 
-/* A ready session that has said other data than `data`: of this key, or of any (0). */
+/* A ready session with other data than `data`: of this key, or of any (0). */
 static const struct coord_peer *
 find_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
 {
@@ -336,7 +335,7 @@ find_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
 	return p;
 }
 
-/* Ends the session: its trainer's data are not `leader`, those that count. */
+/* Ends the session, as its trainer's data are not the leading data. */
 static void
 refuse_data(struct fal_coord *c, double now, const struct coord_peer *p,
 	    const uint8_t *leader, enum fal_msg_type last)
@@ -350,8 +349,8 @@ refuse_data(struct fal_coord *c, double now, const struct coord_peer *p,
 	coord_end_session(c, now, p->id, last, why);
 }
 
-/* Takes the hash of the trainer's own data, in READY.  False: they are not the data that
- * count, and the session is over. */
+/* Takes the hash of the trainer's own data, in READY.  False: other data lead, and the
+ * session is over. */
 static bool
 accept_data(struct fal_coord *c, double now, struct coord_peer *p,
 	    const uint8_t data[static FAL_DATA_HASH])
@@ -383,7 +382,7 @@ coord_leading_data_hex(const struct fal_coord *c, char out[static 2 * FAL_DATA_H
 		fal_hex(data, FAL_DATA_HASH, out);
 }
 
-/* Ends ready sessions that have said other data than those that count. */
+/* Ends ready sessions with other data than the leading data. */
 static void
 refuse_other_data(struct fal_coord *c, double now)
 {
@@ -463,10 +462,10 @@ coord_trainer_deadline(const struct fal_coord *c)
 
 /* ---- `clock` lines ---------------------------------------------------------------- */
 
-/* The part that counts of the time which the worker reports.  No worker spends more time
- * than the worker is here, but for a clock that runs faster and a report that comes late;
- * the audit holds the trace to twice that limit (falcon-trace(5)).  A worker's first line
- * reports also the time before the worker joined. */
+/* The credible part of the time that the worker reports.  No worker spends more time than
+ * the worker is here, but for a clock that runs faster and a report that comes late; the
+ * audit allows twice that (falcon-trace(5)).  A worker's first line reports also the time
+ * before the worker joined. */
 static double
 credible_part(struct coord_peer *p, double now, const struct fal_msg *m)
 {
@@ -482,7 +481,7 @@ credible_part(struct coord_peer *p, double now, const struct fal_msg *m)
 	return reported > 0 ? counts / reported : 1;
 }
 
-/* The seconds of which this part counts. */
+/* The credible part of the time, in seconds. */
 static double
 credible_seconds(uint64_t ns, double part)
 {
@@ -529,9 +528,7 @@ coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
 		write_clock_line(c, now, p, &none);
 }
 
-/* Writes the pending `clock` lines up to the line of the ACCOUNT that the message
- * answers.
- */
+/* Writes the pending `clock` lines up to the line that the message answers. */
 int
 coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
 		const struct fal_msg *m, struct fal_diag *diag)
@@ -698,7 +695,8 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 			      .rtt = p->rtt,
 			      .was = take_former_speed(c, p),
 			      .group = p->is_group_server,
-			      /* until update_numerics knows whose fingerprint counts */
+			      /* until update_numerics has found the leading fingerprint
+			       */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
 	coord_send_block_map(c, p->id);
 	coord_record_error(c, fal_sched_join(c->sched, now, &j));
@@ -730,7 +728,7 @@ coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
 				  (double)m->capacity.task_ns * 1e-9);
 }
 
-/* A worker leaves, if it was ready, and hands back what it has. */
+/* Removes a ready worker; the scheduler takes back the worker's tasks. */
 static void
 remove_worker(struct fal_coord *c, double now, struct coord_peer *p, const char *why)
 {
@@ -781,7 +779,8 @@ void
 coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p, const char *why)
 {
 	struct coord_sessions *s = &c->sessions;
-	/* The session kept the job from its end until now: the worker may be back. */
+	/* The session kept the job from ending until now.  The worker may come back, so
+	 * that the wait begins anew. */
 	if (p->state != PEER_OPENED)
 		s->trainer.failed_at = now;
 	s->has_ended |= p->state == PEER_READY;
