@@ -355,7 +355,7 @@ pending_free(struct coord_pending_line *line)
 
 /* Adds up the counts in the round's ledger. */
 static void
-count_tasks(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
+add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
 	struct fal_coord_tasks *s = &c->status.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
@@ -452,7 +452,7 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &of, r.ledger, &e);
 	coord_write_line(c);
 	report_unstepped(c, line, r.clock, r.delta);
-	count_tasks(c, r.ledger, a->fate);
+	add_task_counts(c, r.ledger, a->fate);
 	if (a->fate != FAL_FATE_ABANDON)
 		coord_health_add_skipped(c, r.clock, r.ledger->skipped);
 	if (a->fate == FAL_FATE_GIVE) {

@@ -125,7 +125,7 @@ struct coord_sessions {
 	uint32_t *leaver;
 	uint32_t leavers;
 	size_t leaver_cap;
-	bool has_ended; /* a ready worker's, since coord_advance began */
+	bool has_ended; /* a ready worker's session has, since coord_advance began */
 	/* Speeds of workers that were here before a restart and are not back. */
 	struct fal_past_speed *former_speed;
 	uint32_t n_former_speeds;

@@ -416,6 +416,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	struct coord_peer *p = coord_find_peer(c, peer);
 	int err = FAL_OK;
 	if (m->type == FAL_MSG_HELLO) {
+		c->sessions.has_ended = false;
 		err = coord_on_hello(c, now, p, m, diag);
 		/* An older session of the same process may have ended. */
 		if (c->sessions.has_ended)
@@ -485,9 +486,10 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	coord_enter(c);
 	struct coord_peer *p = coord_find_peer(c, peer);
+	const bool was_ready = p != NULL && p->state == PEER_READY;
 	if (p != NULL)
 		coord_remove_peer(c, now, p, why);
-	return c->sessions.has_ended ? coord_advance(c, now) : c->err;
+	return was_ready ? coord_advance(c, now) : c->err;
 }
 
 /* ---- requests of controllers ------------------------------------------------------ */
