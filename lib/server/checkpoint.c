@@ -54,9 +54,10 @@ snapshot_is_under_way(const struct fal_coord *c)
 bool
 coord_can_snapshot(const struct fal_coord *c)
 {
-	struct fal_sched_from at;
+	struct fal_sched_from sched;
 	return !snapshot_is_under_way(c) && c->placement.move.state != MOVE_RUNNING &&
-	       fal_sched_at(c->sched, c->versions.newest, fal_sched_over(c->sched), &at);
+	       fal_sched_at(c->sched, c->versions.newest, fal_sched_over(c->sched),
+			    &sched);
 }
 
 void
@@ -100,31 +101,31 @@ copy_members(const struct fal_coord *c, struct fal_coord_past *p)
 }
 
 void
-coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over)
+coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
 	struct fal_coord_past *p = &c->snapshot.state;
 	const struct fal_coord_status *s = &c->status;
 	const struct coord_evaluation *e = &c->evaluation;
 	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
 	const uint32_t retained = c->versions.retained;
-	struct fal_sched_from at;
+	struct fal_sched_from sched;
 	/* A newer version may be pinned by now, for an evaluation which is no part of the
 	 * state of this version. */
 	c->snapshot.is_being_made =
 		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
-		fal_sched_at(c->sched, version, over, &at);
+		fal_sched_at(c->sched, version, clocks_over, &sched);
 	if (!c->snapshot.is_being_made) { /* the next version, then */
 		c->snapshot.is_wanted = true;
 		return;
 	}
 	coord_leading_data_hex(c, p->data);
 	p->version = version;
-	p->clock = over;
+	p->clock = clocks_over;
 	/* The oldest version at that time: newer versions may have been ordered since. */
 	p->oldest = version + 1 > retained ? version + 1 - retained : 0;
-	p->oldest = p->oldest < at.first ? at.first : p->oldest;
-	p->first = at.first;
-	p->round = at.round;
+	p->oldest = p->oldest < sched.first ? sched.first : p->oldest;
+	p->first = sched.first;
+	p->round = sched.round;
 	memcpy(p->by, c->control.set_by, sizeof(p->by));
 	p->agains = c->control.n_scheduled;
 	p->evaluating = e->is_under_way;
@@ -228,8 +229,8 @@ coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
 	c->evaluation.pinned_clocks = p->kept_clock;
 	c->evaluation.next_clock = next_evaluation(c, p);
 	c->placement.lines.first_clock = p->clock;
-	c->placement.lines.over = p->clock;
-	c->placement.balance.over = p->clock;
+	c->placement.lines.clocks_over = p->clock;
+	c->placement.balance.clocks_over = p->clock;
 	s->accuracy = p->accuracy;
 	s->accuracy_loss = p->accuracy_loss;
 	s->judged = p->judged_clock;
@@ -254,21 +255,21 @@ coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
 void
 coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 {
-	const struct fal_coord_trace *was = &c->conf.before;
-	const bool has_accepted = was->accepted != NULL && was->accepted[0] != '\0';
+	const struct fal_coord_trace *before = &c->conf.before;
+	const bool has_accepted = before->accepted != NULL && before->accepted[0] != '\0';
 	const struct fal_ev_restart line = {
 		.incarnation = c->conf.tickets.incarnation,
 		.hash = c->conf.hash,
 		.model = c->conf.model_hash,
 		.data = c->conf.data_hash,
 		.from = c->conf.from,
-		.accepted = has_accepted ? was->accepted : NULL,
+		.accepted = has_accepted ? before->accepted : NULL,
 		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
 		.version = c->versions.newest,
-		.until = was->until,
-		.lines = was->lines,
-		.torn = was->torn,
+		.until = before->until,
+		.lines = before->lines,
+		.torn = before->torn,
 	};
 	/* The time of both kinds of lines is that of the last line before the restart. */
 	coord_trace_event(c, c->start, FAL_EV_RESTART, &line);

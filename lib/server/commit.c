@@ -37,9 +37,9 @@ acks_index(const struct fal_coord *c, uint64_t round)
 static struct coord_round_acks *
 acks_find(const struct fal_coord *c, uint64_t round)
 {
-	const size_t at = acks_index(c, round);
-	struct coord_round_acks *acks = c->rounds.acks + at;
-	return at < c->rounds.n_acks && acks->round == round ? acks : NULL;
+	const size_t place = acks_index(c, round);
+	struct coord_round_acks *acks = c->rounds.acks + place;
+	return place < c->rounds.n_acks && acks->round == round ? acks : NULL;
 }
 
 static void
@@ -295,16 +295,16 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	}
 	/* The clocks of an early order are over now, and so are the clocks that an
 	 * earlier policy has left open. */
-	const uint64_t over =
+	const uint64_t clocks_over =
 		line->act.ahead ? fal_sched_over(c->sched) : line->clocks_over;
-	c->versions.published_clocks = over;
-	coord_health_update(c, version, over, end);
+	c->versions.published_clocks = clocks_over;
+	coord_health_update(c, version, clocks_over, end);
 	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
 	    line->clocks_over >= e->next_clock &&
-	    !(e->pinned_is_evaluated && e->pinned_clocks == over))
-		coord_evaluate_version(c, now, version, over);
+	    !(e->pinned_is_evaluated && e->pinned_clocks == clocks_over))
+		coord_evaluate_version(c, now, version, clocks_over);
 	if (line->has_snapshot)
-		coord_snapshot_begin(c, version, over);
+		coord_snapshot_begin(c, version, clocks_over);
 }
 
 static void
@@ -440,16 +440,16 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 		.unstepped = applied ? line->unstepped : 0,
 		.slot = revised && stale.rank > 0 ? a->slot : FAL_TRACE_ABSENT,
 	};
-	const struct fal_line_ledger of = { .hashed = c->conf.task_hashes,
-					    .on = rounds->granted,
-					    .ons = rounds->n_granted,
-					    .sums = c->conf.audit_sums,
-					    .seed = fal_ticket_seed(&c->conf.tickets,
-								    r.round),
-					    .added = line->sum_added,
-					    .sum = line->sum,
-					    .n_sums = line->sums };
-	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &of, r.ledger, &e);
+	const struct fal_line_ledger facts = { .hashed = c->conf.task_hashes,
+					       .on = rounds->granted,
+					       .ons = rounds->n_granted,
+					       .sums = c->conf.audit_sums,
+					       .seed = fal_ticket_seed(&c->conf.tickets,
+								       r.round),
+					       .added = line->sum_added,
+					       .sum = line->sum,
+					       .n_sums = line->sums };
+	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &facts, r.ledger, &e);
 	coord_write_line(c);
 	report_unstepped(c, line, r.clock, r.delta);
 	add_task_counts(c, r.ledger, a->fate);
@@ -484,7 +484,7 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		.epoch = a->clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
 		.unstepped = line->unstepped,
 	};
-	const struct fal_line_update of = {
+	const struct fal_line_update facts = {
 		.push = line->branch,
 		.pushes = line->n_branches,
 		.outer = a->weight,
@@ -494,13 +494,13 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 	};
 	for (uint32_t i = 0; i < line->rounds; i++)
 		rounds[i] = c->rounds.collected[line->first + i].round;
-	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &of, &e);
+	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &facts, &e);
 	free(rounds);
 	coord_write_line(c);
 	report_unstepped(c, line, a->clock, false);
 	c->placement.lines.version = line->version;
-	if (a->clock >= c->placement.lines.over)
-		c->placement.lines.over = a->clock + 1;
+	if (a->clock >= c->placement.lines.clocks_over)
+		c->placement.lines.clocks_over = a->clock + 1;
 }
 
 /* Have all shards reported, and is a round of an early order over?  Before the round is
@@ -602,15 +602,15 @@ find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 	struct fal_round_info r;
 	if (acks == NULL || !fal_sched_round(c->sched, acks->round, &r))
 		return NULL;
-	const uint32_t at = fal_ledger_find(r.ledger, id), n = r.ledger->contribs;
-	if (at == FAL_NONE)
+	const uint32_t place = fal_ledger_find(r.ledger, id), n = r.ledger->contribs;
+	if (place == FAL_NONE)
 		return NULL;
 	FAL_XGROW(acks->contribution, acks->contribution_cap, n);
 	while (acks->n_contributions < n)
 		acks->contribution[acks->n_contributions++] =
 			(struct coord_contribution_acks){ 0 };
-	*out = &acks->contribution[at];
-	return &r.ledger->contrib[at];
+	*out = &acks->contribution[place];
+	return &r.ledger->contrib[place];
 }
 
 /* A shard that has ended a round no longer reports contributions whole. */
@@ -619,13 +619,14 @@ on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
 		 const struct fal_shard_say *say)
 {
 	struct coord_round_acks *acks = acks_find(c, say->round);
-	struct coord_contribution_acks *of;
-	if (find_contribution(c, acks, say->id, &of) == NULL)
+	struct coord_contribution_acks *reports;
+	if (find_contribution(c, acks, say->id, &reports) == NULL)
 		return;
-	of->whole |= (uint64_t)say->whole << shard;
-	const bool is_whole = say->whole && all_shards_in(c, of->whole | acks->ended);
+	reports->whole |= (uint64_t)say->whole << shard;
+	const bool is_whole =
+		say->whole && all_shards_in(c, reports->whole | acks->ended);
 	if (is_whole)
-		of->whole = 0;
+		reports->whole = 0;
 	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, is_whole);
 }
 
@@ -633,15 +634,15 @@ static void
 on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 		const struct fal_shard_say *say)
 {
-	struct coord_contribution_acks *of;
+	struct coord_contribution_acks *reports;
 	const struct fal_contrib *contrib =
-		find_contribution(c, acks_find(c, say->round), say->id, &of);
+		find_contribution(c, acks_find(c, say->round), say->id, &reports);
 	/* No fence was ordered, or all shards have reported. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
 	    contrib->everywhere)
 		return;
-	of->fenced |= UINT64_C(1) << shard;
-	if (all_shards_in(c, of->fenced))
+	reports->fenced |= UINT64_C(1) << shard;
+	if (all_shards_in(c, reports->fenced))
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
@@ -705,9 +706,9 @@ add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
 	while (line->sums < r.ledger->contribs)
 		line->sum[line->sums++] = 0;
 	for (uint32_t i = 0; i < say->broughts; i++) {
-		const uint32_t at = fal_ledger_find(r.ledger, say->brought[i].id);
-		if (at != FAL_NONE)
-			line->sum[at] += say->brought[i].sum;
+		const uint32_t place = fal_ledger_find(r.ledger, say->brought[i].id);
+		if (place != FAL_NONE)
+			line->sum[place] += say->brought[i].sum;
 	}
 	line->sum_added += say->added;
 }
@@ -843,11 +844,11 @@ act_open_round(struct fal_coord *c, const struct fal_act *a)
 	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
 					   .round = r.round,
 					   .facts = round_facts(&r) };
-	const size_t at = acks_index(c, r.round);
+	const size_t place = acks_index(c, r.round);
 	FAL_XGROW(rounds->acks, rounds->acks_cap, rounds->n_acks + 1);
-	memmove(rounds->acks + at + 1, rounds->acks + at,
-		(rounds->n_acks++ - at) * sizeof(*rounds->acks));
-	rounds->acks[at] = (struct coord_round_acks){ .round = r.round };
+	memmove(rounds->acks + place + 1, rounds->acks + place,
+		(rounds->n_acks++ - place) * sizeof(*rounds->acks));
+	rounds->acks[place] = (struct coord_round_acks){ .round = r.round };
 	coord_command_shards(c, &o);
 }
 
@@ -925,12 +926,12 @@ collect_branch(struct fal_coord *c, uint32_t branch)
 	struct coord_rounds *rounds = &c->rounds;
 	for (uint32_t i = rounds->n_in_updates + rounds->n_branch_rounds;
 	     i < rounds->n_collected; i++) {
-		const uint32_t at = rounds->n_in_updates + rounds->n_branch_rounds;
+		const uint32_t place = rounds->n_in_updates + rounds->n_branch_rounds;
 		struct coord_collected m = rounds->collected[i];
-		struct coord_collected *to = rounds->collected + at;
+		struct coord_collected *to = rounds->collected + place;
 		if (m.branch != branch)
 			continue;
-		memmove(to + 1, to, (i - at) * sizeof(m));
+		memmove(to + 1, to, (i - place) * sizeof(m));
 		*to = m;
 		rounds->n_branch_rounds++;
 	}

@@ -19,9 +19,9 @@ coord_peer_index(const struct fal_coord *c, uint32_t id)
 struct coord_peer *
 coord_find_peer(const struct fal_coord *c, uint32_t id)
 {
-	const uint32_t at = coord_peer_index(c, id);
-	struct coord_peer *p = c->sessions.peer + at;
-	return at < c->sessions.peers && p->id == id ? p : NULL;
+	const uint32_t i = coord_peer_index(c, id);
+	struct coord_peer *p = c->sessions.peer + i;
+	return i < c->sessions.peers && p->id == id ? p : NULL;
 }
 
 struct coord_peer *
@@ -36,10 +36,10 @@ bool
 coord_is_installed(const struct fal_coord *c, uint64_t version)
 {
 	const struct coord_external *e = &c->external;
-	size_t at = 0;
-	while (at < e->n_installed && e->installed[at] != version)
-		at++;
-	return at < e->n_installed;
+	size_t i = 0;
+	while (i < e->n_installed && e->installed[i] != version)
+		i++;
+	return i < e->n_installed;
 }
 
 struct fal_bound_lanes

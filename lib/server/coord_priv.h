@@ -267,7 +267,7 @@ struct coord_evaluation {
 
 struct coord_health {
 	double start;               /* mean loss of guessing, or at the first update */
-	uint64_t over;              /* clocks that are over by the newest update */
+	uint64_t clocks_over;       /* clocks that are over by the newest update */
 	double loss[HEALTH_LOSSES]; /* of the last epochs, by epoch modulo the size */
 	uint64_t first;             /* epoch with a loss */
 	/* Epochs that have begun and are not over, ascending: no more than the clocks
@@ -292,7 +292,7 @@ struct coord_health {
 struct coord_wait_rows {
 	struct coord_wait_row {
 		uint32_t worker;
-		struct fal_shard_wait of[FAL_SHARDS_MAX];
+		struct fal_shard_wait waits[FAL_SHARDS_MAX]; /* by shard */
 	} *row;
 	size_t n, cap;
 };
@@ -305,17 +305,17 @@ struct coord_placement {
 			MOVE_PENDING, /* waits for a boundary */
 			MOVE_RUNNING  /* the shards were told */
 		} state;
-		double since;   /* when the shards were told */
-		uint64_t ready; /* shards that are ready for `to` */
-		struct fal_map to;
-		uint32_t epoch;        /* of the last move, also of an aborted one */
-		char by[FAL_MSG_NAME]; /* name of the key that wants the move */
+		double started_at; /* when the shards were told */
+		uint64_t ready;    /* shards that are ready for next_map */
+		struct fal_map next_map;
+		uint32_t epoch; /* of the last move, also of an aborted one */
+		char wanted_by[FAL_MSG_NAME]; /* name of the key */
 	} move;
 	struct coord_balance {
 		bool is_on;
 		struct coord_wait_rows rows; /* since the last measurement */
-		uint64_t over;               /* clocks at the last measurement */
-		double at;     /* time of the last measurement; NAN: there was none */
+		uint64_t clocks_over;        /* at the last measurement */
+		double measured_at;          /* NAN: there was no measurement */
 		bool is_stale; /* the next rows are of the map before a move */
 		bool is_due;   /* a clock was measured: */
 		double seconds;
@@ -326,10 +326,10 @@ struct coord_placement {
 		uint32_t shards;
 	} balance;
 	struct coord_shard_lines {
-		struct coord_wait_rows rows; /* since the last `shard` lines */
-		uint64_t first_clock;        /* behind the last `shard` lines */
-		uint64_t over;    /* the first clock behind the newest update */
-		uint64_t version; /* of that update */
+		struct coord_wait_rows rows;     /* since the last `shard` lines */
+		uint64_t first_clock;            /* behind the last `shard` lines */
+		uint64_t clocks_over;            /* by the newest update */
+		uint64_t version;                /* of that update */
 		struct fal_coord_served *served; /* by shard, at the last lines */
 		double *scratch;
 		size_t scratch_cap;
@@ -346,7 +346,7 @@ struct coord_policy_control {
 	struct coord_scheduled_policy { /* fal_coord_again, in order */
 		struct fal_policy policy;
 		uint64_t clock;
-		char by[FAL_MSG_NAME];
+		char set_by[FAL_MSG_NAME]; /* name of the key */
 	} *scheduled;
 	size_t n_scheduled, scheduled_cap;
 	bool is_paused; /* fal_coord_hold */
@@ -515,7 +515,7 @@ void coord_placement_free(struct fal_coord *c);
 int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
 /* Writes `shard` lines if they are due: after each `ledger` or `update` line, and at the
  * job's end (`last`). */
-void coord_trace_shards(struct fal_coord *c, double now, bool last);
+void coord_trace_shards(struct fal_coord *c, double now, bool at_end);
 /* Measures a clock for fal_coord_balance if the newest line has ended one. */
 void coord_measure_clock(struct fal_coord *c, double now);
 /* Begins a pending move if nothing is under way (`is_quiet`); drops the move if the job
@@ -573,17 +573,18 @@ double coord_trainer_deadline(const struct fal_coord *c);
 
 /* ---- eval.c ---- */
 
-/* Pins the version, with which `over` clocks are over, and evaluates the version. */
+/* Pins the version, with which `clocks_over` clocks are over, and evaluates the version.
+ */
 void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
-			    uint64_t over);
+			    uint64_t clocks_over);
 /* Evaluates the pinned version, from the first task on. */
 void coord_start_evaluation(struct fal_coord *c, double now);
 /* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
 int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		       const struct fal_msg *m, struct fal_diag *diag);
-/* Has the shards keep the version, with which `over` clocks are over, until the next
- * call. */
-void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t over);
+/* Has the shards keep the version, with which `clocks_over` clocks are over, until the
+ * next call. */
+void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Adds Σ loss of samples of the clock; their tasks are in the model, or will be. */
 void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
 			   uint64_t samples);
@@ -593,10 +594,10 @@ void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t task
  * in CLAIM. */
 void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
 			    int64_t loss, uint32_t samples);
-/* Takes an update, with which `over` clocks are over; rounds.collected from `later` on is
- * for later updates.  Ends the job if the job has diverged. */
-void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t over,
-			 uint32_t later);
+/* Takes an update, with which `clocks_over` clocks are over; rounds.collected from
+ * `first_later` on is for later updates.  Ends the job if the job has diverged. */
+void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
+			 uint32_t first_later);
 /* The counts of the epoch under way; all 0 if there are none. */
 struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
 /* Continues with the epochs of c->status; `start` is the mean loss at first. */
@@ -615,7 +616,7 @@ void coord_verify_compare(struct fal_coord *c, double now, const struct coord_pe
 bool coord_can_snapshot(const struct fal_coord *c);
 /* Notes the state of the job at this version, of which the shards keep an image; `over`
  * clocks are over with the version. */
-void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t over);
+void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Completes the state when the trace has all lines of the version, and hands the state to
  * ops.marked. */
 void coord_snapshot_end(struct fal_coord *c, double now);

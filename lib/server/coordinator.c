@@ -121,7 +121,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		return err;
 	}
 	c->placement.balance.is_on = conf->psld;
-	c->placement.balance.at = (double)NAN;
+	c->placement.balance.measured_at = (double)NAN;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);
@@ -525,7 +525,7 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "the policy of before, by '%s', is to hold again "
 				    "first, from clock %" PRIu64 " on",
-				    k->scheduled[0].by, k->scheduled[0].clock);
+				    k->scheduled[0].set_by, k->scheduled[0].clock);
 	if (k->has_pending)
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "a change by '%s' waits for its boundary",
@@ -630,14 +630,14 @@ fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const 
 		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
 	if (m->state != MOVE_NONE)
 		return fal_diag_set(diag, FAL_ESTATE, "a move by '%s' is under way",
-				    m->by);
+				    m->wanted_by);
 	if (!fal_map_covers(to, fal_blocks(c->conf.params)) || to->shards < map->shards)
 		return fal_diag_set(diag, FAL_EINVAL, "no map after the one that holds");
 	m->state = MOVE_PENDING;
-	m->to = *to;
+	m->next_map = *to;
 	m->epoch = (m->epoch > map->epoch ? m->epoch : map->epoch) + 1;
-	m->to.epoch = m->epoch;
-	snprintf(m->by, sizeof(m->by), "%s", by);
+	m->next_map.epoch = m->epoch;
+	snprintf(m->wanted_by, sizeof(m->wanted_by), "%s", by);
 	coord_hold_rounds(c, now);
 	return advance_request(c, now);
 }

@@ -38,13 +38,14 @@ test_task_samples(const struct fal_coord *c, uint32_t task)
 }
 
 void
-coord_evaluate_version(struct fal_coord *c, double now, uint64_t version, uint64_t over)
+coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
+		       uint64_t clocks_over)
 {
 	struct coord_evaluation *e = &c->evaluation;
 	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	coord_pin_version(c, version, over);
+	coord_pin_version(c, version, clocks_over);
 	e->is_under_way = e->pinned_is_evaluated = true;
-	e->next_clock = over / every * every + every;
+	e->next_clock = clocks_over / every * every + every;
 	e->next_clock = e->next_clock < c->clocks ? e->next_clock : c->clocks;
 	coord_start_evaluation(c, now);
 }
@@ -78,10 +79,10 @@ results_agree(const struct coord_test_result *a, const struct coord_test_result 
 
 /* Puts the result that counts first. */
 static void
-prefer_result(struct coord_test_task *t, uint32_t at)
+prefer_result(struct coord_test_task *t, uint32_t i)
 {
-	const struct coord_test_result r = t->result[at];
-	t->result[at] = t->result[0];
+	const struct coord_test_result r = t->result[i];
+	t->result[i] = t->result[0];
 	t->result[0] = r;
 }
 
@@ -280,13 +281,13 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 enum { DIVERGED_FACTOR = 3 };
 
 void
-coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t over)
+coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
 	struct coord_evaluation *e = &c->evaluation;
-	if (e->pinned_clocks == over && e->pinned_version == version)
+	if (e->pinned_clocks == clocks_over && e->pinned_version == version)
 		return;
 	e->pinned_version = version;
-	e->pinned_clocks = over;
+	e->pinned_clocks = clocks_over;
 	e->pinned_is_evaluated = false;
 	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
 							   .version = version });
@@ -426,30 +427,32 @@ close_epoch(struct fal_coord *c)
 /* The number of epochs whose counts are complete.  Clocks of an earlier policy may end
  * out of order, and in several updates. */
 static uint64_t
-complete_epochs(const struct fal_coord *c, uint32_t later)
+complete_epochs(const struct fal_coord *c, uint32_t first_later)
 {
-	uint64_t over = fal_sched_over(c->sched);
-	if (over > c->health.over)
-		over = c->health.over;
-	for (uint32_t i = later; i < c->rounds.n_collected; i++)
-		if (!c->rounds.collected[i].is_own && c->rounds.collected[i].clock < over)
-			over = c->rounds.collected[i].clock;
-	return over / fal_grid_epoch_clocks(&c->conf.grid);
+	uint64_t clocks_over = fal_sched_over(c->sched);
+	if (clocks_over > c->health.clocks_over)
+		clocks_over = c->health.clocks_over;
+	for (uint32_t i = first_later; i < c->rounds.n_collected; i++)
+		if (!c->rounds.collected[i].is_own &&
+		    c->rounds.collected[i].clock < clocks_over)
+			clocks_over = c->rounds.collected[i].clock;
+	return clocks_over / fal_grid_epoch_clocks(&c->conf.grid);
 }
 
 void
-coord_health_update(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later)
+coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
+		    uint32_t first_later)
 {
 	struct coord_health *h = &c->health;
 	const uint64_t epochs = c->status.epoch;
-	h->over = over > h->over ? over : h->over;
+	h->clocks_over = clocks_over > h->clocks_over ? clocks_over : h->clocks_over;
 	if (h->start == 0)
 		h->start = fmax(h->epochs > 0 ? median_key_loss(c, &h->epoch[0]) : 0,
 				c->conf.guess);
-	while (c->failure == NULL && c->status.epoch < complete_epochs(c, later))
+	while (c->failure == NULL && c->status.epoch < complete_epochs(c, first_later))
 		close_epoch(c);
 	if (c->failure == NULL && c->status.epoch > epochs && !c->evaluation.is_under_way)
-		coord_pin_version(c, version, over);
+		coord_pin_version(c, version, clocks_over);
 }
 
 void

@@ -23,14 +23,14 @@ enum { CLOCKS_PER_LINE = 10 };
 static struct fal_shard_wait *
 find_waits(struct coord_wait_rows *r, uint32_t worker)
 {
-	size_t at = 0;
-	while (at < r->n && r->row[at].worker != worker)
-		at++;
-	if (at == r->n) {
+	size_t i = 0;
+	while (i < r->n && r->row[i].worker != worker)
+		i++;
+	if (i == r->n) {
 		FAL_XGROW(r->row, r->cap, r->n + 1);
 		r->row[r->n++] = (struct coord_wait_row){ .worker = worker };
 	}
-	return r->row[at].of;
+	return r->row[i].waits;
 }
 
 int
@@ -75,13 +75,13 @@ median_waits(const struct coord_wait_rows *r, uint32_t shard, double t, double *
 	struct wait_medians out = { 0 };
 	size_t n = 0;
 	for (size_t i = 0; i < r->n; i++)
-		scratch[i] = fmin((double)r->row[i].of[shard].waited * 1e-9, t);
+		scratch[i] = fmin((double)r->row[i].waits[shard].waited * 1e-9, t);
 	if (r->n > 0)
 		out.waited = fal_quantile(scratch, r->n, 0.5);
 	for (size_t i = 0; i < r->n; i++) {
-		const struct fal_shard_wait *of = &r->row[i].of[shard];
-		if (of->parts > 0)
-			scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
+		const struct fal_shard_wait *wait = &r->row[i].waits[shard];
+		if (wait->parts > 0)
+			scratch[n++] = fmin((double)wait->took * 1e-9 / wait->parts, t);
 	}
 	out.took = fal_quantile(scratch, n, 0.5);
 	return out;
@@ -95,19 +95,19 @@ increase(double to, double from)
 }
 
 void
-coord_trace_shards(struct fal_coord *c, double now, bool last)
+coord_trace_shards(struct fal_coord *c, double now, bool at_end)
 {
 	struct coord_shard_lines *l = &c->placement.lines;
 	const double t = fal_coord_seconds(c, now);
 	if (c->conf.shards == 1 || c->ops.shards.served == NULL ||
-	    l->over < l->first_clock + (last ? 1 : CLOCKS_PER_LINE))
+	    l->clocks_over < l->first_clock + (at_end ? 1 : CLOCKS_PER_LINE))
 		return;
 	if (l->served == NULL)
 		l->served = fal_xcalloc(FAL_SHARDS_MAX, sizeof(*l->served));
 	FAL_XGROW(l->scratch, l->scratch_cap, l->rows.n + 1);
-	l->first_clock = l->over;
+	l->first_clock = l->clocks_over;
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
-		struct fal_coord_served served = { 0 }, *was = &l->served[i];
+		struct fal_coord_served served = { 0 }, *last = &l->served[i];
 		coord_begin_callback(c);
 		c->ops.shards.served(c->ops.shards.arg, i, &served);
 		coord_end_callback(c);
@@ -116,20 +116,20 @@ coord_trace_shards(struct fal_coord *c, double now, bool last)
 		const double workers = c->sessions.n_ready > 0 ? c->sessions.n_ready : 1;
 		const struct fal_ev_shard line = {
 			.shard = (uint64_t)i + 1,
-			.clock = l->over - 1,
+			.clock = l->clocks_over - 1,
 			.version = l->version,
 			.by = served.name,
 			.address = served.address,
 			.blocks = served.blocks,
-			.rx = served.rx > was->rx ? served.rx - was->rx : 0,
-			.tx = served.tx > was->tx ? served.tx - was->tx : 0,
-			.service = increase(served.service, was->service),
-			.queue = increase(served.queue, was->queue) / workers,
+			.rx = served.rx > last->rx ? served.rx - last->rx : 0,
+			.tx = served.tx > last->tx ? served.tx - last->tx : 0,
+			.service = increase(served.service, last->service),
+			.queue = increase(served.queue, last->queue) / workers,
 			.blame = waits.waited,
 			.took = waits.took,
 		};
 		coord_trace_event(c, now, FAL_EV_SHARD, &line);
-		*was = served;
+		*last = served;
 	}
 	l->rows.n = 0;
 }
@@ -147,10 +147,11 @@ coord_measure_clock(struct fal_coord *c, double now)
 {
 	struct coord_balance *b = &c->placement.balance;
 	struct coord_shard_lines *l = &c->placement.lines;
-	if (!b->is_on || l->over <= b->over)
+	if (!b->is_on || l->clocks_over <= b->clocks_over)
 		return;
 	FAL_XGROW(l->scratch, l->scratch_cap, b->rows.n + 1);
-	const double clocks = (double)(l->over - b->over), seconds = now - b->at;
+	const double clocks = (double)(l->clocks_over - b->clocks_over),
+		     seconds = now - b->measured_at;
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
 		const struct wait_medians waits =
 			median_waits(&b->rows, i, seconds, l->scratch);
@@ -160,8 +161,8 @@ coord_measure_clock(struct fal_coord *c, double now)
 	}
 	b->is_due = seconds >= 0; /* NAN: the first clock has no known start */
 	b->seconds = seconds / clocks;
-	b->over = l->over;
-	b->at = now;
+	b->clocks_over = l->clocks_over;
+	b->measured_at = now;
 	b->is_stale = false;
 	b->rows.n = 0;
 }
@@ -220,12 +221,12 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 	if (act == FAL_PSLD_STAY)
 		return NULL;
 	*to = c->placement.map;
-	for (uint32_t i = 0, at = 0; i < b->shards; i++) {
+	for (uint32_t i = 0, first = 0; i < b->shards; i++) {
 		const uint32_t count = fal_psld_count(b->psld, i);
-		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? at : 0, count };
+		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? first : 0, count };
 		if (count > 0 && b->order[i] >= to->shards)
 			to->shards = b->order[i] + 1;
-		at += count;
+		first += count;
 	}
 	return name[act];
 }
@@ -243,7 +244,7 @@ const struct fal_map *
 fal_coord_next_map(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return c->placement.move.state != MOVE_NONE ? &c->placement.move.to : NULL;
+	return c->placement.move.state != MOVE_NONE ? &c->placement.move.next_map : NULL;
 }
 
 void
@@ -251,11 +252,11 @@ coord_send_block_map(struct fal_coord *c, uint32_t peer)
 {
 	const struct fal_map *map = &c->placement.map;
 	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = map->epoch };
-	struct fal_buf of = { 0 };
-	fal_map_put(&of, map);
-	m.blocks.of = (struct fal_tail){ of.p, of.n };
+	struct fal_buf extents = { 0 };
+	fal_map_put(&extents, map);
+	m.blocks.of = (struct fal_tail){ extents.p, extents.n };
 	coord_send(c, peer, &m);
-	fal_buf_free(&of);
+	fal_buf_free(&extents);
 }
 
 /* Traces the places of the blocks from now on. */
@@ -267,8 +268,8 @@ trace_place(struct fal_coord *c, double now)
 	uint32_t *shard = fal_xcalloc(blocks, sizeof(*shard));
 	const struct fal_line_place line = { .map = map->epoch,
 					     .rule = FAL_TRACE_MOVED,
-					     .by = c->placement.move.by,
-					     .took = now - c->placement.move.since,
+					     .by = c->placement.move.wanted_by,
+					     .took = now - c->placement.move.started_at,
 					     .shards = map->shards,
 					     .blocks = blocks,
 					     .shard = shard };
@@ -302,13 +303,13 @@ coord_move_advance(struct fal_coord *c, double now, bool is_quiet)
 {
 	struct coord_move *m = &c->placement.move;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MIGRATE_BEGIN,
-					   .map = &m->to };
+					   .map = &m->next_map };
 	if (m->state == MOVE_PENDING && coord_is_over(c))
 		coord_move_end(c, now, FAL_ESTATE);
 	if (m->state != MOVE_PENDING || !is_quiet)
 		return;
 	m->state = MOVE_RUNNING;
-	m->since = now;
+	m->started_at = now;
 	m->ready = 0;
 	/* Versions that no worker can name any more need not move. */
 	coord_retain_versions(c, c->versions.retained);
@@ -321,7 +322,7 @@ coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
 {
 	struct coord_move *m = &c->placement.move;
 	const struct coord_peer *p = NULL;
-	if (m->state != MOVE_RUNNING || say->version != m->to.epoch)
+	if (m->state != MOVE_RUNNING || say->version != m->next_map.epoch)
 		return;
 	if (say->err < 0) {
 		coord_move_end(c, now, say->err);
@@ -329,13 +330,13 @@ coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
 	}
 	m->ready |= UINT64_C(1) << shard;
 	/* A shard that has no blocks, and will have none, reports nothing. */
-	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->to);
+	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->next_map);
 	if ((m->ready & all) != all)
 		return;
 	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
-	c->placement.map = m->to;
-	c->conf.shards = m->to.shards;
-	c->conf.tickets.epoch = m->to.epoch;
+	c->placement.map = m->next_map;
+	c->conf.shards = m->next_map.shards;
+	c->conf.tickets.epoch = m->next_map.epoch;
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
 		coord_send_block_map(c, p->id);
 	trace_place(c, now);

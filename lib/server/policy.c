@@ -86,7 +86,7 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 	FAL_XGROW(k->scheduled, k->scheduled_cap, k->n_scheduled + 1);
 	struct coord_scheduled_policy *s = &k->scheduled[k->n_scheduled++];
 	*s = (struct coord_scheduled_policy){ .clock = clock };
-	snprintf(s->by, sizeof(s->by), "%s", by);
+	snprintf(s->set_by, sizeof(s->set_by), "%s", by);
 	s->policy = fal_policy_copy(p);
 }
 
@@ -98,7 +98,8 @@ apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
 	while (c->err == 0 && k->n_scheduled > 0 &&
 	       fal_sched_front(c->sched) >= k->scheduled[0].clock &&
 	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
-		coord_apply_policy(c, now, &k->scheduled[0].policy, k->scheduled[0].by);
+		coord_apply_policy(c, now, &k->scheduled[0].policy,
+				   k->scheduled[0].set_by);
 		fal_policy_free(&k->scheduled[0].policy);
 		memmove(k->scheduled, k->scheduled + 1,
 			--k->n_scheduled * sizeof(*k->scheduled));

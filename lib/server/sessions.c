@@ -494,7 +494,7 @@ write_clock_line(struct fal_coord *c, double now, struct coord_peer *p,
 		 const struct fal_msg *m)
 {
 	const struct coord_clock_line *pending = &p->lines.pending[0];
-	const double at = fal_coord_seconds(c, now), part = credible_part(p, at, m);
+	const double t = fal_coord_seconds(c, now), part = credible_part(p, t, m);
 	struct fal_ev_clock line = { .clock = pending->clock,
 				     .round = pending->own ? pending->round
 							   : FAL_TRACE_ABSENT,
@@ -511,7 +511,7 @@ write_clock_line(struct fal_coord *c, double now, struct coord_peer *p,
 				     .rtt = pending->info.rtt,
 				     .tx = pending->tx - p->lines.tx,
 				     .rx = pending->rx - p->lines.rx };
-	fal_line_clock(&c->trace_line, at, &pending->work, &line);
+	fal_line_clock(&c->trace_line, t, &pending->work, &line);
 	coord_write_line(c);
 	p->lines.tx = pending->tx;
 	p->lines.rx = pending->rx;
@@ -535,20 +535,20 @@ coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
 {
 	const uint32_t n = p->lines.n_pending;
 	const uint64_t mark = m->worked.mark;
-	uint32_t at = 0;
-	while (at < n && p->lines.pending[at].round != mark)
-		at++;
-	if (at == n &&
-	    (at == 0 || mark < p->lines.next_round || mark > p->lines.pending[0].round))
+	uint32_t i = 0;
+	while (i < n && p->lines.pending[i].round != mark)
+		i++;
+	if (i == n &&
+	    (i == 0 || mark < p->lines.next_round || mark > p->lines.pending[0].round))
 		return FAL_OK;
 	/* An answer that came so late that its line could not wait goes into the oldest
 	 * pending line. */
-	at = at < n ? at : 0;
+	i = i < n ? i : 0;
 	p->lines.next_round = mark + 1;
 	int err = coord_take_waits(c, p->worker, m);
 	if (err < 0)
 		return fal_diag_set(diag, err, "WORKED: %s", fal_strerror(err));
-	coord_write_clock_lines(c, now, p, n - at);
+	coord_write_clock_lines(c, now, p, n - i);
 	write_clock_line(c, now, p, m);
 	return FAL_OK;
 }
@@ -638,14 +638,14 @@ static struct fal_history
 take_former_speed(struct fal_coord *c, const struct coord_peer *p)
 {
 	struct coord_sessions *s = &c->sessions;
-	struct fal_history was = { 0 };
-	for (uint32_t i = 0; i < s->n_former_speeds && was.lanes == 0; i++)
+	struct fal_history speed = { 0 };
+	for (uint32_t i = 0; i < s->n_former_speeds && speed.lanes == 0; i++)
 		if (s->former_speed[i].key == p->key &&
 		    strcmp(s->former_speed[i].name, p->name) == 0) {
-			was = s->former_speed[i].is;
+			speed = s->former_speed[i].is;
 			s->former_speed[i] = s->former_speed[--s->n_former_speeds];
 		}
-	return was;
+	return speed;
 }
 
 int
