@@ -1,4 +1,4 @@
-/* The state that outlives a coordinator, and how a restarted coordinator goes on from
+/* The state that outlives a coordinator, and how a restarted coordinator continues from
  * that state. */
 #include "server/coord_priv.h"
 
@@ -10,7 +10,7 @@
 
 /* A copy of n elements, which may be 0. */
 static void *
-copy_of(const void *from, uint32_t n, size_t size)
+copy_array(const void *from, uint32_t n, size_t size)
 {
 	void *to = fal_xcalloc(n, size);
 	return n > 0 ? memcpy(to, from, n * size) : to;
@@ -21,9 +21,9 @@ fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *ou
 {
 	*out = *from;
 	out->policy = NULL;
-	out->key = copy_of(from->key, from->keys, sizeof(*out->key));
-	out->worker = copy_of(from->worker, from->here, sizeof(*out->worker));
-	out->speed = copy_of(from->speed, from->speeds, sizeof(*out->speed));
+	out->key = copy_array(from->key, from->keys, sizeof(*out->key));
+	out->worker = copy_array(from->worker, from->here, sizeof(*out->worker));
+	out->speed = copy_array(from->speed, from->speeds, sizeof(*out->speed));
 	out->key_cap = from->keys;
 	out->worker_cap = from->here;
 	out->speed_cap = from->speeds;
@@ -38,107 +38,101 @@ fal_coord_past_free(struct fal_coord_past *p)
 	*p = (struct fal_coord_past){ 0 };
 }
 
-/* ---- marking ----------------------------------------------------------------------- */
+/* ---- snapshots --------------------------------------------------------------------- */
 
-/* Shards keep one image: of two that are under way the first would be lost. */
+/* Is a snapshot ordered whose state is not complete?  Shards keep one image: the first of
+ * two images under way would be lost. */
 static bool
-is_marking(const struct fal_coord *c)
+snapshot_is_under_way(const struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->newses; i++)
-		if (c->news[i].marked)
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++)
+		if (c->rounds.pending[i].has_snapshot)
 			return true;
-	return c->marking;
+	return c->snapshot.is_being_made;
 }
 
 bool
-coord_markable(const struct fal_coord *c)
+coord_can_snapshot(const struct fal_coord *c)
 {
-	struct fal_sched_from at;
-	return !is_marking(c) && !c->move.begun &&
-	       fal_sched_at(c->sched, c->version, fal_sched_over(c->sched), &at);
+	struct fal_sched_from sched;
+	return !snapshot_is_under_way(c) && c->placement.move.state != MOVE_RUNNING &&
+	       fal_sched_at(c->sched, c->versions.newest, fal_sched_over(c->sched),
+			    &sched);
 }
 
 void
 fal_coord_mark(struct fal_coord *c)
 {
 	coord_enter(c);
-	/* A mark that is on its way serves this request, too: two would take twice the
+	/* A snapshot that is under way serves this request, too: two would take twice the
 	 * memory. */
-	c->mark |= !is_marking(c);
+	c->snapshot.is_wanted |= !snapshot_is_under_way(c);
 }
 
-struct fal_history
-coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
-{
-	struct fal_history was = { 0 };
-	for (uint32_t i = 0; i < c->speeds && was.lanes == 0; i++)
-		if (c->speed[i].key == p->key && strcmp(c->speed[i].name, p->name) == 0) {
-			was = c->speed[i].is;
-			c->speed[i] = c->speed[--c->speeds];
-		}
-	return was;
-}
-
+/* Copies the keys, the workers that are here, and the speeds of workers. */
 static void
-remember_people(const struct fal_coord *c, struct fal_coord_past *p)
+copy_members(const struct fal_coord *c, struct fal_coord_past *p)
 {
-	FAL_XGROW(p->key, p->key_cap, (size_t)c->keys);
-	FAL_XGROW(p->worker, p->worker_cap, (size_t)c->peers);
-	FAL_XGROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds);
-	p->workers = c->workers;
-	p->keys = c->keys;
-	for (uint32_t i = 0; i < c->keys; i++)
-		p->key[i] = c->key[i].is;
+	const struct coord_sessions *s = &c->sessions;
+	FAL_XGROW(p->key, p->key_cap, (size_t)s->keys);
+	FAL_XGROW(p->worker, p->worker_cap, (size_t)s->peers);
+	FAL_XGROW(p->speed, p->speed_cap, (size_t)s->peers + s->n_former_speeds);
+	p->workers = s->workers;
+	p->keys = s->keys;
+	for (uint32_t i = 0; i < s->keys; i++)
+		p->key[i] = s->key[i].record;
 	p->here = p->speeds = 0;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *of = &c->peer[i];
-		if (!of->ready || of->left)
-			continue;
+	const struct coord_peer *peer = NULL;
+	while ((peer = coord_next_peer(c, peer, PEER_READY)) != NULL) {
 		struct fal_past_worker *w = &p->worker[p->here++];
-		memcpy(w->name, of->name, sizeof(w->name));
-		w->id = of->worker;
+		memcpy(w->name, peer->name, sizeof(w->name));
+		w->id = peer->worker;
 		struct fal_past_speed *to = &p->speed[p->speeds];
-		if (fal_sched_history(c->sched, of->worker,
-				      &to->is)) { /* if it was measured */
-			memcpy(to->name, of->name, sizeof(to->name));
-			to->key = of->key;
-			p->speeds++;
-		}
+		if (!fal_sched_history(c->sched, peer->worker, &to->is))
+			continue; /* the worker was not measured */
+		memcpy(to->name, peer->name, sizeof(to->name));
+		to->key = peer->key;
+		p->speeds++;
 	}
-	if (c->speeds > 0)
-		memcpy(p->speed + p->speeds, c->speed, c->speeds * sizeof(*c->speed));
-	p->speeds += c->speeds;
+	if (s->n_former_speeds > 0)
+		memcpy(p->speed + p->speeds, s->former_speed,
+		       s->n_former_speeds * sizeof(*s->former_speed));
+	p->speeds += s->n_former_speeds;
 }
 
 void
-coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
+coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
-	struct fal_coord_past *p = &c->past;
+	struct fal_coord_past *p = &c->snapshot.state;
 	const struct fal_coord_status *s = &c->status;
-	struct fal_sched_from at;
-	/* A newer one may be held by now, to be evaluated: that is no part of this one.
-	 */
-	c->marking = (c->kept_clock == 0 || c->kept_version <= version) &&
-		     fal_sched_at(c->sched, version, over, &at);
-	if (!c->marking) { /* the next one, then */
-		c->mark = true;
+	const struct coord_evaluation *e = &c->evaluation;
+	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
+	const uint32_t retained = c->versions.retained;
+	struct fal_sched_from sched;
+	/* A newer version may be pinned by now, for an evaluation which is no part of the
+	 * state of this version. */
+	c->snapshot.is_being_made =
+		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
+		fal_sched_at(c->sched, version, clocks_over, &sched);
+	if (!c->snapshot.is_being_made) { /* the next version, then */
+		c->snapshot.is_wanted = true;
 		return;
 	}
-	coord_data_remember(c, p->data);
+	coord_leading_data_hex(c, p->data);
 	p->version = version;
-	p->clock = over;
-	/* As it was then: others may have been ordered since. */
-	p->oldest = version + 1 > c->keeps ? version + 1 - c->keeps : 0;
-	p->oldest = p->oldest < at.first ? at.first : p->oldest;
-	p->first = at.first;
-	p->round = at.round;
-	memcpy(p->by, c->control.holds_by, sizeof(p->by));
-	p->agains = c->control.agains;
-	p->evaluating = c->evaluating;
-	p->judged = c->judged;
-	p->kept_version = c->kept_version;
-	p->kept_clock = c->kept_clock;
-	p->next_eval = c->next_eval;
+	p->clock = clocks_over;
+	/* The oldest version at that time: newer versions may have been ordered since. */
+	p->oldest = version + 1 > retained ? version + 1 - retained : 0;
+	p->oldest = p->oldest < sched.first ? sched.first : p->oldest;
+	p->first = sched.first;
+	p->round = sched.round;
+	memcpy(p->by, c->control.set_by, sizeof(p->by));
+	p->agains = c->control.n_scheduled;
+	p->evaluating = e->is_under_way;
+	p->judged = e->pinned_is_evaluated;
+	p->kept_version = e->pinned_version;
+	p->kept_clock = e->pinned_clocks;
+	p->next_eval = e->next_clock;
 	p->accuracy = s->accuracy;
 	p->accuracy_loss = s->accuracy_loss;
 	p->judged_clock = s->judged;
@@ -146,75 +140,73 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->loss = s->loss;
 	p->epoch_loss = s->epoch_loss;
 	p->start_loss = c->health.start;
-	p->sum_loss = coord_health_under_way(c).loss;
-	p->samples = coord_health_under_way(c).samples;
-	p->epoch_skipped = coord_health_under_way(c).skipped;
+	p->sum_loss = epoch.loss;
+	p->samples = epoch.samples;
+	p->epoch_skipped = epoch.skipped;
 }
 
 void
-coord_marked(struct fal_coord *c, double now)
+coord_snapshot_end(struct fal_coord *c, double now)
 {
-	if (!c->marking)
+	struct fal_coord_past *p = &c->snapshot.state;
+	if (!c->snapshot.is_being_made)
 		return;
-	struct fal_coord_past *p = &c->past;
-	const struct fal_coord_status *s = &c->status;
-	c->marking = false;
+	c->snapshot.is_being_made = false;
 	p->t = fal_coord_seconds(c, now);
-	/* The count covers the rounds that the trace has by now, which are all of the
-	 * version's. */
-	p->tasks = s->tasks;
-	p->policy = fal_coord_policy_now(c);
-	/* As the trace has them up to here: some may have come or gone since the order.
-	 */
-	remember_people(c, p);
-	if (c->ops.marked == NULL)
-		return;
-	c->ops.marked(coord_call(c), p);
-	coord_called(c);
+	/* The counts cover the rounds that the trace has by now, which are all rounds of
+	 * the version. */
+	p->tasks = c->status.tasks;
+	p->policy = fal_sched_policy(c->sched);
+	/* The members at this point of the trace: some may have come or gone since the
+	 * order. */
+	copy_members(c, p);
+	COORD_CALL(c, marked, p);
 }
 
 int
 fal_coord_mark_now(struct fal_coord *c, double now)
 {
+	const struct coord_versions *v = &c->versions;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
-					   .version = c->version,
-					   .below = c->oldest };
+					   .version = v->newest,
+					   .below = v->oldest };
 	coord_enter(c);
-	/* The shards have made it, it is told, and nothing is on its way to the next. */
-	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||
-	    c->why != NULL || !coord_markable(c))
+	/* The shards have made the newest version, the trace has its line, and no round
+	 * is collected for the next one. */
+	if (c->rounds.n_pending > 0 || c->rounds.n_collected > 0 ||
+	    v->published != v->newest || c->failure != NULL || !coord_can_snapshot(c))
 		return c->err;
-	coord_remember(c, c->version, fal_sched_over(c->sched));
-	if (c->marking)
-		coord_order(c, &o);
+	coord_snapshot_begin(c, v->newest, fal_sched_over(c->sched));
+	if (c->snapshot.is_being_made)
+		coord_command_shards(c, &o);
 	if (c->err == 0)
-		coord_marked(c, now);
+		coord_snapshot_end(c, now);
 	return c->err;
 }
 
-/* ---- going on ---------------------------------------------------------------------- */
+/* ---- restart ----------------------------------------------------------------------- */
 
 static void
-meet_again(struct fal_coord *c, const struct fal_coord_past *p)
+restore_members(struct fal_coord *c, const struct fal_coord_past *p)
 {
-	FAL_XGROW(c->key, c->key_cap, (size_t)p->keys);
-	FAL_XGROW(c->known, c->known_cap, (size_t)p->workers);
-	FAL_XGROW(c->speed, c->speed_cap, (size_t)p->speeds);
+	struct coord_sessions *s = &c->sessions;
+	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
+	FAL_XGROW(s->worker, s->worker_cap, (size_t)p->workers);
+	FAL_XGROW(s->former_speed, s->former_speed_cap, (size_t)p->speeds);
 	if (p->speeds > 0)
-		memcpy(c->speed, p->speed, p->speeds * sizeof(*c->speed));
-	c->speeds = p->speeds;
-	for (; c->keys < p->keys; c->keys++)
-		c->key[c->keys] = (struct fal_known_key){ .is = p->key[c->keys] };
-	/* Nobody has anything to say to those who were here: their numbers are over. */
-	for (uint32_t i = 0; i < p->workers; i++)
-		c->known[i] = (struct fal_known_worker){ 0 };
-	c->workers = p->workers;
+		memcpy(s->former_speed, p->speed, p->speeds * sizeof(*s->former_speed));
+	s->n_former_speeds = p->speeds;
+	for (; s->keys < p->keys; s->keys++)
+		s->key[s->keys] = (struct coord_known_key){ .record = p->key[s->keys] };
+	/* Workers of before never come back under their old numbers. */
+	for (; s->workers < p->workers; s->workers++)
+		s->worker[s->workers] = (struct coord_known_worker){ 0 };
 }
 
-/* The job may have more epochs than it had: its end is no evaluation any more, but that
- * of an epoch. */
+/* The clock of the next evaluation.  The job may have more epochs than before: its former
+ * end is then no evaluation any more, but the end of an epoch. */
 static uint64_t
-next_eval(const struct fal_coord *c, const struct fal_coord_past *p)
+next_evaluation(const struct fal_coord *c, const struct fal_coord_past *p)
 {
 	const uint64_t every = c->conf.eval_every;
 	uint64_t next = p->next_eval;
@@ -226,63 +218,65 @@ next_eval(const struct fal_coord *c, const struct fal_coord_past *p)
 }
 
 int
-coord_become(struct fal_coord *c, const struct fal_coord_past *p)
+coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
 {
 	struct fal_coord_status *s = &c->status;
-	c->version = c->published = p->version;
-	c->oldest = p->oldest;
-	c->stepped = p->clock;
-	c->judged = p->judged;
-	c->kept_version = p->kept_version;
-	c->kept_clock = p->kept_clock;
-	c->next_eval = next_eval(c, p);
+	c->versions.newest = c->versions.published = p->version;
+	c->versions.oldest = p->oldest;
+	c->versions.published_clocks = p->clock;
+	c->evaluation.pinned_is_evaluated = p->judged;
+	c->evaluation.pinned_version = p->kept_version;
+	c->evaluation.pinned_clocks = p->kept_clock;
+	c->evaluation.next_clock = next_evaluation(c, p);
+	c->placement.lines.first_clock = p->clock;
+	c->placement.lines.clocks_over = p->clock;
+	c->placement.balance.clocks_over = p->clock;
 	s->accuracy = p->accuracy;
 	s->accuracy_loss = p->accuracy_loss;
 	s->judged = p->judged_clock;
 	s->epoch = p->epoch;
 	s->loss = p->loss;
 	s->epoch_loss = p->epoch_loss;
-	coord_health_become(c, p->start_loss);
+	coord_health_restore(c, p->start_loss);
 	s->tasks = p->tasks;
 	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
 		return FAL_EFORMAT;
-	meet_again(c, p);
+	restore_members(c, p);
 	if (p->samples > 0)
-		coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
-	coord_health_skip(c, p->clock - 1, p->epoch_skipped);
+		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples);
+	coord_health_add_skipped(c, p->clock - 1, p->epoch_skipped);
 	/* An evaluation that was under way is counted again from its start. */
-	c->evaluating = p->evaluating;
+	c->evaluation.is_under_way = p->evaluating;
 	if (p->evaluating)
-		coord_eval_begin(c, c->start);
+		coord_start_evaluation(c, c->start);
 	return FAL_OK;
 }
 
 void
 coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 {
-	const struct fal_coord_trace *was = &c->conf.before;
-	const bool other = was->accepted != NULL && was->accepted[0] != '\0';
+	const struct fal_coord_trace *before = &c->conf.before;
+	const bool has_accepted = before->accepted != NULL && before->accepted[0] != '\0';
 	const struct fal_ev_restart line = {
 		.incarnation = c->conf.tickets.incarnation,
 		.hash = c->conf.hash,
 		.model = c->conf.model_hash,
 		.data = c->conf.data_hash,
 		.from = c->conf.from,
-		.accepted = other ? was->accepted : NULL,
+		.accepted = has_accepted ? before->accepted : NULL,
 		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
-		.version = c->version,
-		.until = was->until,
-		.lines = was->lines,
-		.torn = was->torn,
+		.version = c->versions.newest,
+		.until = before->until,
+		.lines = before->lines,
+		.torn = before->torn,
 	};
-	coord_put(c, was->t, FAL_EV_RESTART, &line);
-	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
-		const struct fal_past_worker *w = &past->worker[i];
-		coord_put(c, was->t, FAL_EV_LEAVE,
-			  &(struct fal_ev_leave){
-				  .worker = w->name,
-				  .id = w->id,
-				  .reason = "the coordinator was restarted" });
-	}
+	/* The time of both kinds of lines is that of the last line before the restart. */
+	coord_trace_event(c, c->start, FAL_EV_RESTART, &line);
+	for (uint32_t i = 0; past != NULL && i < past->here; i++)
+		coord_trace_event(c, c->start, FAL_EV_LEAVE,
+				  &(struct fal_ev_leave){
+					  .worker = past->worker[i].name,
+					  .id = past->worker[i].id,
+					  .reason = "the coordinator was restarted" });
 }

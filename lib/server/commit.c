@@ -1,9 +1,9 @@
-/* Rounds, updates and versions: what the scheduler decides of them, what the shards say,
- * and what the trace says when that is done: workers wait for a version, the trace waits
- * for nobody.
+/* Rounds, updates and versions: carries out the scheduler's actions, takes the shards'
+ * reports, and writes the trace lines of what is done.  Workers wait for a version, the
+ * trace waits for nobody.
  *
  * A contribution is whole, a round complete or ended, a version made, when all shards
- * have said so. */
+ * have reported so. */
 #include "server/coord_priv.h"
 
 #include "base/branch.h"
@@ -17,40 +17,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- rounds and versions --------------------------------------------------------- */
+/* ---- the shards' reports on open rounds ------------------------------------------- */
 
+/* Are all shards that have blocks in this set? */
 static bool
-have_all(const struct fal_coord *c, uint64_t said)
+all_shards_in(const struct fal_coord *c, uint64_t shards)
 {
-	return said == fal_map_busy(&c->map);
+	return shards == fal_map_busy(&c->placement.map);
 }
 
 static size_t
-gather_place(const struct fal_coord *c, uint64_t round)
+acks_index(const struct fal_coord *c, uint64_t round)
 {
-	return fal_sorted_place64(c->gather, c->gathers, sizeof(*c->gather), round);
+	return fal_sorted_place64(c->rounds.acks, c->rounds.n_acks,
+				  sizeof(*c->rounds.acks), round);
 }
 
-/* The shards' reports on the round, or NULL. */
-static struct fal_gather *
-gather_of(const struct fal_coord *c, uint64_t round)
+/* The shards' reports on the round; NULL: the round is not open. */
+static struct coord_round_acks *
+acks_find(const struct fal_coord *c, uint64_t round)
 {
-	const size_t at = gather_place(c, round);
-	return at < c->gathers && c->gather[at].round == round ? &c->gather[at] : NULL;
+	const size_t place = acks_index(c, round);
+	struct coord_round_acks *acks = c->rounds.acks + place;
+	return place < c->rounds.n_acks && acks->round == round ? acks : NULL;
 }
 
 static void
-gather_end(struct fal_coord *c, uint64_t round)
+acks_remove(struct fal_coord *c, uint64_t round)
 {
-	struct fal_gather *g = gather_of(c, round);
-	if (g == NULL)
+	struct coord_rounds *rounds = &c->rounds;
+	struct coord_round_acks *acks = acks_find(c, round);
+	if (acks == NULL)
 		return;
-	free(g->partly);
-	memmove(g, g + 1, (size_t)(c->gather + --c->gathers - g) * sizeof(*g));
+	free(acks->contribution);
+	memmove(acks, acks + 1,
+		(size_t)(rounds->acks + --rounds->n_acks - acks) * sizeof(*acks));
 }
 
 static struct fal_facts
-facts_of(const struct fal_round_info *r)
+round_facts(const struct fal_round_info *r)
 {
 	return (struct fal_facts){ .version = r->version,
 				   .tasks = r->tasks,
@@ -59,8 +64,8 @@ facts_of(const struct fal_round_info *r)
 }
 
 bool
-coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
-	     struct fal_ticket *out)
+coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+		  struct fal_ticket *out)
 {
 	struct fal_round_info r;
 	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, id);
@@ -70,433 +75,287 @@ coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 				    .id = id,
 				    .fills = fal_sched_fills(c->sched, round, contrib),
 				    .tasks = contrib->tasks,
-				    .facts = facts_of(&r) };
+				    .facts = round_facts(&r) };
 	return true;
 }
 
+/* Is an earlier round of the round's owner still open?  The local steps of a worker
+ * follow each other. */
+static bool
+follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	struct fal_round_info o;
+	for (size_t i = 0; i < c->rounds.n_acks && c->rounds.acks[i].round < r->round;
+	     i++)
+		if (r->delta && fal_sched_round(c->sched, c->rounds.acks[i].round, &o) &&
+		    o.delta && o.owner == r->owner)
+			return true;
+	return false;
+}
+
+/* Completes the round if each shard has its whole part of the round, or has ended it. */
 static void
-open_round(struct fal_coord *c, const struct fal_act *a)
+complete_round(struct fal_coord *c, double now, const struct coord_round_acks *acks)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, a->round, &r))
+	if (c->failure != NULL || !all_shards_in(c, acks->complete | acks->ended) ||
+	    !fal_sched_round(c->sched, acks->round, &r))
 		return;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
-					   .round = r.round,
-					   .facts = facts_of(&r) };
-	const size_t at = gather_place(c, r.round);
-	FAL_XGROW(c->gather, c->gather_cap, c->gathers + 1);
-	memmove(c->gather + at + 1, c->gather + at,
-		(c->gathers++ - at) * sizeof(*c->gather));
-	c->gather[at] = (struct fal_gather){ .round = r.round };
-	coord_order(c, &o);
+	/* An early order ends an armed round. */
+	if (!r.armed && !follows_open_steps(c, &r))
+		fal_sched_complete(c->sched, now, r.round);
 }
 
-static void
-add_news(struct fal_coord *c, const struct fal_news *n)
-{
-	FAL_XGROW(c->news, c->news_cap, (size_t)c->newses + 1);
-	c->news[c->newses++] = *n;
-}
+/* ---- versions that workers hear of ------------------------------------------------- */
 
-/* NAN: that of a task is not known. */
-static double
-loss_of(uint64_t loss, bool unknown)
-{
-	return unknown ? (double)NAN : fal_loss_is((int64_t)loss);
-}
-
-/* Collects the round's gradients, or its change of weights.  A clock may be over before
- * the shards step the rounds that a worker or a group owns in this clock. */
-static void
-collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
-{
-	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
-	const bool own = r->owner != 0 || r->group != 0,
-		   unknown = !fal_ledger_loss_known(r->ledger);
-	if (own)
-		coord_health_count(c, r->clock, loss_of(loss, unknown), r->samples);
-	FAL_XGROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1);
-	c->graded |= a->fate == FAL_FATE_MERGE;
-	c->merged[c->mergeds++] =
-		(struct fal_collected){ .round = a->round,
-					.line = a->fate == FAL_FATE_LINE ? r->group : 0,
-					.loss = loss,
-					.samples = r->samples,
-					.unknown = unknown,
-					.clock = r->clock,
-					.own = own };
-}
-
-static void
-end_round(struct fal_coord *c, const struct fal_act *a)
-{
-	static const enum fal_end ends[] = {
-		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
-		[FAL_FATE_LINE] = FAL_END_LINE,   [FAL_FATE_REVISE] = FAL_END_REVISE,
-		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
-		[FAL_FATE_GIVE] = FAL_END_GIVE,
-	};
-	const struct fal_news n = { .act = *a };
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, a->round, &r))
-		return;
-	const struct fal_shard_order o = {
-		.kind = FAL_ORDER_END,
-		.round = a->round,
-		.end = ends[a->fate],
-		.version = a->version,
-		.weight = a->weight,
-		.slot = a->slot,
-		.below = a->below,
-		.divisor = a->divisor,
-		.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
-		.ahead = a->ahead,
-		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
-	};
-	if (!a->ahead)
-		gather_end(c, a->round);
-	if (a->fate < FAL_FATE_DROP)
-		collect(c, a, &r);
-	add_news(c, &n);
-	coord_order(c, &o);
-}
-
-/* Moves the line's collected rounds, in their order, to the front of the rounds that are
- * not told, behind the rounds of lines that were pushed before. */
-static void
-bring_forward(struct fal_coord *c, uint32_t line)
-{
-	for (uint32_t i = c->told + c->pushed; i < c->mergeds; i++) {
-		const uint32_t at = c->told + c->pushed;
-		struct fal_collected m = c->merged[i], *to = c->merged + at;
-		if (m.line != line)
-			continue;
-		memmove(to + 1, to, (i - at) * sizeof(m));
-		*to = m;
-		c->pushed++;
-	}
-}
-
-static void
-push_line(struct fal_coord *c, const struct fal_act *a)
-{
-	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->line,
-					   .weight = a->weight };
-	FAL_XGROW(c->push, c->push_cap, (size_t)c->pushes + 1);
-	c->push[c->pushes++] = (struct fal_line_push){ a->line, a->weight, a->among };
-	bring_forward(c, a->line);
-	coord_order(c, &o);
-}
-
-/* Names the versions that its open rounds are computed on, in c->named: how many. */
+/* The versions that the worker's open rounds are computed on, in versions.needed. */
 static uint32_t
-name_versions(struct fal_coord *c, const struct fal_peer *p)
+find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 {
+	struct coord_versions *v = &c->versions;
 	const uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
-	FAL_XGROW(c->named, c->named_cap, n);
-	return fal_sched_named(c->sched, p->worker, c->named, n);
+	FAL_XGROW(v->needed, v->needed_cap, n);
+	return fal_sched_named(c->sched, p->worker, v->needed, n);
 }
 
+/* Sends VERSION, and has the shards publish the version to the worker. */
 static void
-tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
+send_version(struct fal_coord *c, struct coord_peer *p, struct fal_coord_model *model)
 {
-	struct fal_msg told = { .type = FAL_MSG_VERSION };
-	told.version.version = m->version;
-	told.version.oldest = m->oldest;
-	told.version.keep = m->keep;
-	m->order = ++p->versions;
-	coord_send(c, p->id, &told);
-	/* The shards send it what it has of the version. */
-	m->newest = c->published;
-	m->names = name_versions(c, p);
-	m->named = c->named;
-	c->ops.model(coord_call(c), p->id, m);
-	coord_called(c);
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	m.version.version = model->version;
+	m.version.oldest = model->oldest;
+	m.version.keep = model->keep;
+	model->order = ++p->announced.n;
+	coord_send(c, p->id, &m);
+	model->newest = c->versions.published;
+	model->names = find_needed_versions(c, p);
+	model->named = c->versions.needed;
+	COORD_CALL(c, model, p->id, model);
 }
 
-/* The oldest version that workers may be told of. */
+/* The oldest version that workers may hear of. */
 static uint64_t
-oldest_told(const struct fal_coord *c)
+oldest_announced(const struct fal_coord *c)
 {
-	return c->untold ? c->oldest_told : c->oldest;
+	const struct coord_versions *v = &c->versions;
+	return v->newest_is_withheld ? v->oldest_announced : v->oldest;
 }
 
 void
-coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
+coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
+		       bool pin)
 {
-	const uint64_t kept = oldest_told(c);
+	const uint64_t oldest = oldest_announced(c);
 	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
-	const bool on_line = fal_branch_of(needed) != 0;
-	struct fal_coord_model m = { .version = version,
-				     .oldest = on_line || needed < kept ? needed : kept,
-				     .from = on_line ? 0 : kept,
-				     .keep = keep };
-	p->oldest = m.oldest;
-	p->again = 0;
-	tell_version(c, p, &m);
+	const bool on_branch = fal_branch_of(needed) != 0;
+	struct fal_coord_model model = { .version = version,
+					 .oldest = on_branch || needed < oldest ? needed
+										: oldest,
+					 .from = on_branch ? 0 : oldest,
+					 .keep = pin };
+	p->announced.oldest = model.oldest;
+	p->announced.repeated = 0;
+	send_version(c, p, &model);
+}
+
+/* The version's bit in announced.repeated; 0: the version has none. */
+static uint64_t
+repeated_bit(const struct coord_peer *p, uint64_t version)
+{
+	const uint64_t back = p->announced.oldest - version - 1;
+	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
+}
+
+/* Sends a version again which the worker was told to forget, as the worker is granted
+ * tasks of a round on the version.  A worker may help several rounds in turn: the worker
+ * hears of each version once, if the version has a bit, and keeps each version as long as
+ * the worker has an open round on the version. */
+static void
+repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
+{
+	const bool on_branch =
+		fal_branch_of(p->announced.oldest) != 0 || fal_branch_of(version) != 0;
+	const uint64_t bit = repeated_bit(p, version);
+	struct fal_coord_model model = { .version = version,
+					 .oldest = version,
+					 .from = version };
+	if (on_branch || version >= p->announced.oldest ||
+	    (p->announced.repeated & bit) != 0)
+		return;
+	/* Newer versions stay; all versions stay if this version has no bit. */
+	uint64_t stay = p->announced.repeated & (bit - 1);
+	model.names = find_needed_versions(c, p);
+	for (uint32_t i = 0; i < model.names; i++) {
+		const uint64_t needed = c->versions.needed[i];
+		const uint64_t repeated = p->announced.repeated & repeated_bit(p, needed);
+		stay |= repeated;
+		if (repeated != 0 && needed < model.oldest)
+			model.oldest = needed;
+	}
+	p->announced.repeated = stay | bit;
+	send_version(c, p, &model);
+}
+
+/* Announces to a ready worker all versions that the worker may compute on and has not
+ * heard of. */
+static void
+announce_versions(struct fal_coord *c, struct coord_peer *p)
+{
+	const struct coord_evaluation *e = &c->evaluation;
+	const uint64_t newest = c->versions.newest - c->versions.newest_is_withheld;
+	uint64_t from = oldest_announced(c);
+	if (p->state != PEER_READY || (c->is_external && !c->external.has_version))
+		return;
+	if (!p->announced.is_on_branch && p->announced.next > from)
+		from = p->announced.next;
+	for (uint64_t v = from; v <= newest; v++) {
+		if (c->is_external && !coord_is_installed(c, v))
+			continue;
+		const bool pin = v != p->announced.pinned_version &&
+				 (e->is_under_way ? v == e->pinned_version
+						  : v > 0 && v == e->next_version);
+		if (pin)
+			p->announced.pinned_version = v;
+		coord_announce_version(c, p, v, pin);
+	}
+	p->announced.next = newest + 1;
+	p->announced.is_on_branch = false;
+}
+
+/* ---- updates that all shards have made --------------------------------------------- */
+
+/* NAN: the loss of a task is not known. */
+static double
+loss_or_nan(uint64_t loss, bool is_unknown)
+{
+	return is_unknown ? (double)NAN : fal_loss_is((int64_t)loss);
 }
 
 /* Sums up the losses and samples of the rounds that make the update. */
 static void
-sum_up(const struct fal_coord *c, struct fal_news *n)
+sum_update(const struct fal_coord *c, struct coord_pending_line *line)
 {
 	uint64_t loss = 0;
-	bool unknown = false;
-	n->samples = 0;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
-		loss += c->merged[i].loss;
-		unknown |= c->merged[i].unknown;
-		n->samples += c->merged[i].samples;
+	bool is_unknown = false;
+	line->samples = 0;
+	for (uint32_t i = line->first; i < line->first + line->rounds; i++) {
+		loss += c->rounds.collected[i].loss;
+		is_unknown |= c->rounds.collected[i].loss_is_unknown;
+		line->samples += c->rounds.collected[i].samples;
 	}
-	n->loss = n->samples > 0 ? loss_of(loss, unknown) / (double)n->samples
-				 : (double)NAN;
+	line->loss = line->samples > 0
+			     ? loss_or_nan(loss, is_unknown) / (double)line->samples
+			     : (double)NAN;
 }
 
-/* The count of versions that shards keep when this one is the newest.  A version that is
- * not published yet may have to be held.  Another shard may still lack tasks of a round
- * that one shard has stepped. */
-static uint32_t
-kept_with(const struct fal_coord *c, uint64_t version)
-{
-	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
-	uint64_t n = version - c->published;
-	if (c->conf.shards > 1 && n < read)
-		n = read;
-	return n > c->keeps ? (uint32_t)n : c->keeps;
-}
-
-/* Names the worker or group whose round alone makes the update, for a momentum of its
- * own; 0: there is none. */
-static uint32_t
-pusher_of(struct fal_coord *c, const struct fal_news *n)
-{
-	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
-	struct fal_round_info r;
-	if (!n->graded || !fal_rule_traits(rule).alone || rule->quorum > 0 ||
-	    !fal_optim_by_pusher(&c->conf.optim) ||
-	    !fal_sched_round(c->sched, c->merged[n->first].round, &r))
-		return 0;
-	if (r.owner != 0)
-		c->known[r.owner - 1].momentum = true;
-	return r.owner != 0 ? r.owner : r.group;
-}
-
-/* Adds to the order the part of a clock that the gradients are, and their pusher. */
-static void
-say_part(struct fal_coord *c, const struct fal_news *n, struct fal_shard_order *o)
-{
-	const double samples = (double)n->samples;
-	if (!n->graded || !(o->divisor > 0))
-		return;
-	o->slot = pusher_of(c, n);
-	if (samples != o->divisor)
-		o->part = (struct fal_optim_part){ samples / o->divisor, n->act.in };
-	o->divisor = samples;
-}
-
-static void
-order_step(struct fal_coord *c, const struct fal_act *a)
-{
-	/* All shards use the same float as the rate; the law needs no more than that. */
-	struct fal_news n = { .act = *a,
-			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
-			      .graded = c->graded };
-	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
-				     .lr = n.lr,
-				     .divisor = a->divisor,
-				     .weight = a->weight,
-				     .momentum = a->momentum,
-				     .clipped = n.graded && a->divisor > 0 &&
-						c->conf.optim.clip > 0,
-				     .mark = c->mark && coord_markable(c) };
-	n.marked = o.mark;
-	c->mark &= !o.mark;
-	c->graded = false;
-	c->untold = a->ahead;
-	c->oldest_told = c->oldest;
-	if (c->version - c->oldest + 1 >= c->keeps)
-		c->oldest = c->version + 2 - c->keeps;
-	n.version = ++c->version;
-	o.versions = kept_with(c, n.version);
-	o.version = n.version;
-	o.below = c->oldest;
-	n.first = c->told;
-	if (c->pushes == 0)
-		bring_forward(c, 0);
-	n.rounds = c->pushed;
-	n.push = c->push;
-	n.pushes = c->pushes;
-	c->push = NULL;
-	c->pushes = c->pushed = 0;
-	c->push_cap = 0;
-	sum_up(c, &n);
-	say_part(c, &n, &o);
-	c->told += n.rounds;
-	if (!a->ahead)
-		c->status.loss = n.loss;
-	n.over = a->over;
-	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)
-		c->due = n.version;
-	/* Is nothing to come behind the version?  Where clocks are over in their order
-	 * each is the end of one, whoever has run ahead; else it may be. */
-	const bool last = c->loose ? fal_sched_front(c->sched) >= c->clocks
-				   : a->clock + 1 >= c->clocks;
-	/* A version that the job may leave has a hash. */
-	o.hash = n.version % c->conf.hashes == 0 || n.marked || n.version == c->due ||
-		 last;
-	add_news(c, &n);
-	coord_order(c, &o);
-}
-
-/* The round of a contribution to an update that was ordered ahead is over. */
-static void
-made(struct fal_coord *c, double now, uint64_t round)
+/* Are all claims of the update's rounds in?  Until then losses are missing. */
+static bool
+update_is_reported(const struct fal_coord *c, const struct coord_pending_line *line)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, round, &r) || !r.armed)
-		return;
-	gather_end(c, round);
-	fal_sched_made(c->sched, now, round);
+	for (uint32_t i = line->first; i < line->first + line->rounds; i++)
+		if (fal_sched_round(c->sched, c->rounds.collected[i].round, &r) &&
+		    r.armed && !r.passed)
+			return false;
+	return true;
 }
 
-/* As it turned out: other claims may have taken the place of those that were there when
- * it was ordered. */
+/* Publishes the update: all shards have made the version, and all claims are in. */
 static void
-sum_up_again(struct fal_coord *c, struct fal_news *n)
+publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 {
+	struct coord_evaluation *e = &c->evaluation;
+	const uint64_t version = line->version;
+	const uint32_t end = line->first + line->rounds;
 	struct fal_round_info r;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
-		struct fal_collected *m = &c->merged[i];
+	/* The order may have been an early one; since then other claims may have replaced
+	 * the claims that were in. */
+	for (uint32_t i = line->first; i < end; i++) {
+		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
-			m->unknown = !fal_ledger_loss_known(r.ledger);
+			m->loss_is_unknown = !fal_ledger_loss_known(r.ledger);
 		}
-		if (!m->own)
-			coord_health_count(c, m->clock, loss_of(m->loss, m->unknown),
-					   m->samples);
+		if (!m->is_own)
+			coord_health_add_loss(c, m->clock,
+					      loss_or_nan(m->loss, m->loss_is_unknown),
+					      m->samples);
 	}
-	sum_up(c, n);
-	c->status.loss = n->loss;
-}
-
-/* All shards have stepped, and what that was made of is reported. */
-static void
-publish(struct fal_coord *c, double now, struct fal_news *n)
-{
-	const uint64_t version = n->version;
-	const uint32_t first = n->first, rounds = n->rounds;
-	sum_up_again(c, n);
-	c->published = version;
+	sum_update(c, line);
+	c->status.loss = line->loss;
+	c->versions.published = version;
 	fal_sched_published(c->sched, now, version);
-	for (uint32_t i = first; i < first + rounds; i++)
-		made(c, now, c->merged[i].round);
-	/* The clocks that were ordered ahead are over now, and with them the clocks that
-	 * another policy has left. */
-	const uint64_t over = n->act.ahead ? fal_sched_over(c->sched) : n->over;
-	c->stepped = over;
-	coord_health(c, version, over, first + rounds);
-	if (c->why == NULL && c->conf.test_samples > 0 && !c->evaluating &&
-	    n->over >= c->next_eval && !(c->judged && c->kept_clock == over))
-		coord_begin_eval(c, now, version, over);
-	if (n->marked)
-		coord_remember(c, version, over);
-}
-
-/* Is all that it is made of reported?  Else losses are still to come. */
-static bool
-is_reported(const struct fal_coord *c, const struct fal_news *n)
-{
-	struct fal_round_info r;
-	bool all = true;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
-		all &= !fal_sched_round(c->sched, c->merged[i].round, &r) || !r.armed ||
-		       r.passed;
-	return all;
+	for (uint32_t i = line->first; i < end; i++) {
+		const uint64_t round = c->rounds.collected[i].round;
+		if (!fal_sched_round(c->sched, round, &r) || !r.armed)
+			continue;
+		acks_remove(c, round);
+		fal_sched_made(c->sched, now, round);
+	}
+	/* The clocks of an early order are over now, and so are the clocks that an
+	 * earlier policy has left open. */
+	const uint64_t clocks_over =
+		line->act.ahead ? fal_sched_over(c->sched) : line->clocks_over;
+	c->versions.published_clocks = clocks_over;
+	coord_health_update(c, version, clocks_over, end);
+	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
+	    line->clocks_over >= e->next_clock &&
+	    !(e->pinned_is_evaluated && e->pinned_clocks == clocks_over))
+		coord_evaluate_version(c, now, version, clocks_over);
+	if (line->has_snapshot)
+		coord_snapshot_begin(c, version, clocks_over);
 }
 
 static void
-publish_all(struct fal_coord *c, double now)
+publish_updates(struct fal_coord *c, double now)
 {
-	for (uint32_t i = 0; i < c->newses && c->err == 0; i++) {
-		struct fal_news *n = &c->news[i];
-		if (n->act.kind != FAL_ACT_STEP || n->version <= c->published ||
-		    !have_all(c, n->said))
+	for (uint32_t i = 0; i < c->rounds.n_pending && c->err == 0; i++) {
+		struct coord_pending_line *line = &c->rounds.pending[i];
+		if (line->act.kind != FAL_ACT_STEP ||
+		    line->version <= c->versions.published ||
+		    !all_shards_in(c, line->acks))
 			continue;
-		if (!is_reported(c, n))
+		if (!update_is_reported(c, line))
 			return;
-		publish(c, now, n);
+		publish_update(c, now, line);
 	}
 }
 
-_Static_assert(FAL_KEPT_MAX >= FAL_SLACK_MAX + 8, "shards keep what any slack needs");
+/* ---- trace lines ------------------------------------------------------------------- */
 
-void
-coord_keep_versions(struct fal_coord *c, uint32_t versions)
-{
-	struct fal_shard_order o = { .kind = FAL_ORDER_KEEP };
-	c->keeps = versions;
-	o.versions = kept_with(c, c->version);
-	if (c->version - c->oldest + 1 > versions)
-		c->oldest = c->version + 1 - versions;
-	coord_order(c, &o);
-}
-
-/* A version's bit in p->again; 0: it has none. */
-static uint64_t
-again_bit(const struct fal_peer *p, uint64_t version)
-{
-	const uint64_t back = p->oldest - version - 1;
-	return version < p->oldest && back < 64 ? UINT64_C(1) << back : 0;
-}
-
-/* Several may be filled in turn: each is told once, if it has a bit, and none is
- * forgotten for another one as long as the worker has an open round on it. */
 static void
-send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
+pending_add(struct fal_coord *c, const struct coord_pending_line *line)
 {
-	const bool on_line = fal_branch_of(p->oldest) != 0 || fal_branch_of(version) != 0;
-	const uint64_t bit = again_bit(p, version);
-	struct fal_coord_model m = { .version = version,
-				     .oldest = version,
-				     .from = version };
-	if (on_line || version >= p->oldest || (p->again & bit) != 0)
-		return;
-	uint64_t stay = p->again & (bit - 1); /* newer ones; without a bit: all */
-	m.names = name_versions(c, p);
-	for (uint32_t i = 0; i < m.names; i++) {
-		const uint64_t named = p->again & again_bit(p, c->named[i]);
-		stay |= named;
-		m.oldest = named != 0 && c->named[i] < m.oldest ? c->named[i] : m.oldest;
+	struct coord_rounds *rounds = &c->rounds;
+	FAL_XGROW(rounds->pending, rounds->pending_cap, (size_t)rounds->n_pending + 1);
+	rounds->pending[rounds->n_pending++] = *line;
+}
+
+/* The pending line of a round (FAL_ACT_END) or a version (FAL_ACT_STEP), or NULL. */
+static struct coord_pending_line *
+pending_find(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
+{
+	for (uint32_t i = 0; i < c->rounds.n_pending; i++) {
+		struct coord_pending_line *line = &c->rounds.pending[i];
+		if (line->act.kind == kind &&
+		    (kind == FAL_ACT_END ? line->act.round : line->version) == number)
+			return line;
 	}
-	p->again = stay | bit;
-	tell_version(c, p, &m);
+	return NULL;
 }
 
 static void
-send_to(struct fal_coord *c, struct fal_peer *p)
+pending_free(struct coord_pending_line *line)
 {
-	const uint64_t newest = c->version - c->untold;
-	uint64_t from = oldest_told(c);
-	if (!p->ready || (c->brought && !c->newer))
-		return;
-	if (!p->on_line && p->next_version > from)
-		from = p->next_version;
-	for (uint64_t v = from; v <= newest; v++) {
-		if (c->brought && !coord_given(c, v))
-			continue;
-		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
-								 : v > 0 && v == c->due);
-		p->kept = keep ? v : p->kept;
-		coord_send_version(c, p, v, keep);
-	}
-	p->next_version = newest + 1;
-	p->on_line = false;
+	free(line->sum);
+	free(line->leaves); /* where not all shards have sent some */
+	free(line->branch);
 }
 
-/* Adds up what the round's ledger says. */
+/* Adds up the counts in the round's ledger. */
 static void
-count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
+add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
 	struct fal_coord_tasks *s = &c->status.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
@@ -513,512 +372,712 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
-/* Names the worker whose values were so large that blocks are left as they were. */
+/* Reports the worker whose values were so large that blocks are left as they were. */
 static void
-tell_unstepped(struct fal_coord *c, const struct fal_news *n, uint64_t clock, bool change)
+report_unstepped(struct fal_coord *c, const struct coord_pending_line *line,
+		 uint64_t clock, bool change)
 {
-	if (n->unstepped == 0 || c->ops.unstepped == NULL)
+	if (line->unstepped == 0 || c->ops.unstepped == NULL)
 		return;
-	const struct fal_known_worker *w = coord_known(c, n->by);
-	const struct fal_coord_unstepped is = { .clock = clock,
-						.blocks = n->unstepped,
-						.name = w->name,
-						.key = c->key[w->key - 1].is.name,
-						.change = change };
-	c->ops.unstepped(coord_call(c), &is);
-	coord_called(c);
+	const struct coord_known_worker *w = coord_worker(c, line->unstepped_by);
+	const struct fal_coord_unstepped report = {
+		.clock = clock,
+		.blocks = line->unstepped,
+		.name = w->name,
+		.key = coord_key(c, w->key)->record.name,
+		.change = change
+	};
+	COORD_CALL(c, unstepped, &report);
 }
 
+/* Writes the round's `ledger` line, and forgets the round. */
 static void
-tell_end(struct fal_coord *c, double now, const struct fal_news *n)
+trace_round(struct fal_coord *c, double now, const struct coord_pending_line *line)
 {
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, n->act.round, &r))
-		return;
 	static const char *const bases[] = { "version", "local", "rebase" };
-	const enum fal_trace_end end = n->act.fate == FAL_FATE_DROP ? FAL_END_DROPPED
-				       : n->act.fate == FAL_FATE_ABANDON
-					       ? FAL_END_ABANDONED
-				       : n->act.fate == FAL_FATE_GIVE ? FAL_END_GIVEN
-								      : FAL_END_APPLIED;
-	const bool applied = end == FAL_END_APPLIED, line = n->act.fate == FAL_FATE_LINE;
-	const bool steps = applied && r.delta && r.steps > 0;
+	const struct fal_act *a = &line->act;
+	struct coord_rounds *rounds = &c->rounds;
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return;
+	const enum fal_trace_end end = a->fate == FAL_FATE_DROP      ? FAL_END_DROPPED
+				       : a->fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
+				       : a->fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
+								     : FAL_END_APPLIED;
+	const bool applied = end == FAL_END_APPLIED;
+	const bool on_branch = a->fate == FAL_FATE_LINE;
+	const bool has_steps = applied && r.delta && r.steps > 0;
 	const bool is_late = r.late != FAL_NONE;
-	const bool revised = applied && n->act.fate == FAL_FATE_REVISE;
+	const bool revised = applied && a->fate == FAL_FATE_REVISE;
 	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
-					    revised ? n->act.count : 0 };
+					    revised ? a->count : 0 };
 	struct fal_ev_ledger e = {
 		.round = r.round,
 		.clock = r.clock,
 		.first = r.first,
 		.samples = r.samples,
-		/* A task of another coordinator's is alone in its round. */
-		.version = c->brought && is_late ? r.after : r.taken,
-		.late = is_late && !c->brought ? r.late : FAL_TRACE_ABSENT,
+		/* A task of another coordinator is alone in its round. */
+		.version = c->is_external && is_late ? r.after : r.taken,
+		.late = is_late && !c->is_external ? r.late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
 		.kind = r.delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
 		.owner = r.owner,
 		.group = r.group,
 		.local = r.local,
 		.end = end,
-		.why = applied || end == FAL_END_GIVEN ? NULL : n->act.why,
-		.weight = applied && r.delta ? n->act.weight : (double)NAN,
-		.among = applied ? n->act.among : 0,
-		.divisor = line ? n->act.divisor : 0,
-		.steps = steps ? r.steps : 0,
-		.base = steps ? bases[r.base] : NULL,
-		.since = steps && r.base == FAL_START_REBASE ? r.since : FAL_TRACE_ABSENT,
-		.lr = applied && (r.delta || line)
+		.why = applied || end == FAL_END_GIVEN ? NULL : a->why,
+		.weight = applied && r.delta ? a->weight : (double)NAN,
+		.among = applied ? a->among : 0,
+		.divisor = on_branch ? a->divisor : 0,
+		.steps = has_steps ? r.steps : 0,
+		.base = has_steps ? bases[r.base] : NULL,
+		.since = has_steps && r.base == FAL_START_REBASE ? r.since
+								 : FAL_TRACE_ABSENT,
+		.lr = applied && (r.delta || on_branch)
 			      ? (double)(float)fal_schedule_lr(&c->conf.schedule, r.clock)
 			      : 0,
 		.stale = applied ? &stale : NULL,
-		.unstepped = applied ? n->unstepped : 0,
-		.slot = revised && stale.rank > 0 ? n->act.slot : FAL_TRACE_ABSENT,
+		.unstepped = applied ? line->unstepped : 0,
+		.slot = revised && stale.rank > 0 ? a->slot : FAL_TRACE_ABSENT,
 	};
-	const struct fal_line_ledger of = { .hashed = c->conf.task_hashes,
-					    .on = c->on,
-					    .ons = c->ons,
-					    .sums = c->conf.audit_sums,
-					    .seed = fal_ticket_seed(&c->conf.tickets,
-								    r.round),
-					    .added = n->added,
-					    .sum = n->sum,
-					    .n_sums = n->sums };
-	fal_line_ledger(&c->line, fal_coord_seconds(c, now), &of, r.ledger, &e);
-	coord_trace(c);
-	tell_unstepped(c, n, r.clock, r.delta);
-	count(c, r.ledger, n->act.fate);
-	if (n->act.fate != FAL_FATE_ABANDON)
-		coord_health_skip(c, r.clock, r.ledger->skipped);
-	if (n->act.fate == FAL_FATE_GIVE) {
-		c->ops.given(coord_call(c), r.round);
-		coord_called(c);
+	const struct fal_line_ledger facts = { .hashed = c->conf.task_hashes,
+					       .on = rounds->granted,
+					       .ons = rounds->n_granted,
+					       .sums = c->conf.audit_sums,
+					       .seed = fal_ticket_seed(&c->conf.tickets,
+								       r.round),
+					       .added = line->sum_added,
+					       .sum = line->sum,
+					       .n_sums = line->sums };
+	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &facts, r.ledger, &e);
+	coord_write_line(c);
+	report_unstepped(c, line, r.clock, r.delta);
+	add_task_counts(c, r.ledger, a->fate);
+	if (a->fate != FAL_FATE_ABANDON)
+		coord_health_add_skipped(c, r.clock, r.ledger->skipped);
+	if (a->fate == FAL_FATE_GIVE) {
+		COORD_CALL(c, given, r.round);
 	}
 	size_t kept = 0;
-	for (size_t i = 0; i < c->ons; i++)
-		if (c->on[i].round != r.round)
-			c->on[kept++] = c->on[i];
-	c->ons = kept;
+	for (size_t i = 0; i < rounds->n_granted; i++)
+		if (rounds->granted[i].round != r.round)
+			rounds->granted[kept++] = rounds->granted[i];
+	rounds->n_granted = kept;
 	fal_sched_forget_round(c->sched, r.round);
 }
 
 static void
-tell_step(struct fal_coord *c, double now, const struct fal_news *n)
+trace_update(struct fal_coord *c, double now, const struct coord_pending_line *line)
 {
-	uint64_t *rounds = fal_xcalloc(n->rounds, sizeof(*rounds));
-	struct fal_ev_update line = {
-		.version = n->version,
-		.clock = n->act.clock,
-		.rounds = { rounds, n->rounds },
-		.groups = n->act.among,
-		.divisor = n->graded ? n->act.divisor : 0,
-		.samples = (uint32_t)n->samples,
-		.loss = n->loss,
-		.lr = (double)n->lr,
-		.norm = n->norm,
-		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
-		.unstepped = n->unstepped,
+	const struct fal_act *a = &line->act;
+	uint64_t *rounds = fal_xcalloc(line->rounds, sizeof(*rounds));
+	struct fal_ev_update e = {
+		.version = line->version,
+		.clock = a->clock,
+		.rounds = { rounds, line->rounds },
+		.groups = a->among,
+		.divisor = line->has_gradients ? a->divisor : 0,
+		.samples = (uint32_t)line->samples,
+		.loss = line->loss,
+		.lr = (double)line->lr,
+		.norm = line->norm,
+		.epoch = a->clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
+		.unstepped = line->unstepped,
 	};
-	const struct fal_line_update of = {
-		.push = n->push,
-		.pushes = n->pushes,
-		.outer = n->act.weight,
-		.momentum = n->act.momentum,
-		.hash = n->hashed ? n->hash : NULL,
-		.exponents = n->exponents,
+	const struct fal_line_update facts = {
+		.push = line->branch,
+		.pushes = line->n_branches,
+		.outer = a->weight,
+		.momentum = a->momentum,
+		.hash = line->has_hash ? line->hash : NULL,
+		.exponents = line->exponents,
 	};
-	for (uint32_t i = 0; i < n->rounds; i++)
-		rounds[i] = c->merged[n->first + i].round;
-	fal_line_update(&c->line, fal_coord_seconds(c, now), &of, &line);
+	for (uint32_t i = 0; i < line->rounds; i++)
+		rounds[i] = c->rounds.collected[line->first + i].round;
+	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &facts, &e);
 	free(rounds);
-	coord_trace(c);
-	tell_unstepped(c, n, n->act.clock, false);
-	c->waits.version = n->version;
-	if (n->act.clock >= c->waits.over)
-		c->waits.over = n->act.clock + 1;
+	coord_write_line(c);
+	report_unstepped(c, line, a->clock, false);
+	c->placement.lines.version = line->version;
+	if (a->clock >= c->placement.lines.clocks_over)
+		c->placement.lines.clocks_over = a->clock + 1;
 }
 
-/* Have all shards said so, and is what was ordered ahead over?  Until then claims come
- * that its line is to have. */
+/* Have all shards reported, and is a round of an early order over?  Before the round is
+ * over, claims arrive that belong into the round's line. */
 static bool
-is_told(const struct fal_coord *c, const struct fal_news *n)
+line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
 	struct fal_round_info r;
-	return have_all(c, n->said) &&
-	       (n->act.kind != FAL_ACT_END ||
-		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
+	return all_shards_in(c, line->acks) &&
+	       (line->act.kind != FAL_ACT_END ||
+		!fal_sched_round(c->sched, line->act.round, &r) || !r.armed);
 }
 
+/* Writes the pending lines that are complete, in their order. */
 static void
-tell_news(struct fal_coord *c, double now)
+write_pending_lines(struct fal_coord *c, double now)
 {
-	uint32_t n = 0, told = 0;
-	for (; n < c->newses && is_told(c, &c->news[n]) && c->err == 0; n++) {
-		const struct fal_news *news = &c->news[n];
-		if (news->act.kind == FAL_ACT_END)
-			tell_end(c, now, news);
+	struct coord_rounds *rounds = &c->rounds;
+	uint32_t n = 0, written = 0; /* lines; rounds of updates among them */
+	for (; n < rounds->n_pending && line_is_complete(c, &rounds->pending[n]) &&
+	       c->err == 0;
+	     n++) {
+		struct coord_pending_line *line = &rounds->pending[n];
+		if (line->act.kind == FAL_ACT_END)
+			trace_round(c, now, line);
 		else
-			tell_step(c, now, news);
-		coord_tell_shards(c, now, false);
-		coord_measure(c, now);
-		if (news->marked)
-			coord_marked(c, now);
-		free(news->sum);
-		free(news->leaves); /* where not all had some */
-		free(news->push);
-		told += news->rounds;
+			trace_update(c, now, line);
+		coord_trace_shards(c, now, false);
+		coord_measure_clock(c, now);
+		if (line->has_snapshot)
+			coord_snapshot_end(c, now);
+		written += line->rounds;
+		pending_free(line);
 	}
-	c->newses -= n;
+	rounds->n_pending -= n;
 	if (n > 0)
-		memmove(c->news, c->news + n, c->newses * sizeof(*c->news));
-	/* Told rounds go; the rounds collected for the next update stay. */
-	c->mergeds -= told;
-	c->told -= told;
-	if (told > 0)
-		memmove(c->merged, c->merged + told, c->mergeds * sizeof(*c->merged));
-	for (uint32_t i = 0; i < c->newses; i++)
-		c->news[i].first -= c->news[i].act.kind == FAL_ACT_STEP ? told : 0;
-}
-
-/* ---- what shards say ------------------------------------------------------------- */
-
-static struct fal_news *
-news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
-{
-	for (uint32_t i = 0; i < c->newses; i++) {
-		struct fal_news *n = &c->news[i];
-		if (n->act.kind == kind &&
-		    (kind == FAL_ACT_END ? n->act.round : n->version) == number)
-			return n;
-	}
-	return NULL;
-}
-
-/* Collects the squares by whose sum all shards clip; the shards wait for this sum.  The
- * shards say the squares of one order after the other. */
-static void
-on_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
-{
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
-	if (c->squares == NULL)
-		c->squares = fal_xcalloc(blocks, sizeof(*c->squares));
-	memcpy(c->squares + say->first, say->squares, say->blocks * sizeof(*c->squares));
-	c->squared |= UINT64_C(1) << shard;
-	if (!have_all(c, c->squared))
-		return;
-	c->squared = 0;
-	/* In the order of blocks: so the sum is the same however they are placed. */
-	for (uint32_t b = 0; b < blocks; b++)
-		o.squares += c->squares[b];
-	struct fal_news *n = news_of(c, FAL_ACT_STEP, say->version);
-	if (n != NULL)
-		n->norm = sqrt(o.squares);
-	coord_order(c, &o);
+		memmove(rounds->pending, rounds->pending + n,
+			rounds->n_pending * sizeof(*rounds->pending));
+	/* The rounds collected for later updates stay. */
+	rounds->n_collected -= written;
+	rounds->n_in_updates -= written;
+	if (written > 0)
+		memmove(rounds->collected, rounds->collected + written,
+			rounds->n_collected * sizeof(*rounds->collected));
+	for (uint32_t i = 0; i < rounds->n_pending; i++)
+		if (rounds->pending[i].act.kind == FAL_ACT_STEP)
+			rounds->pending[i].first -= written;
 }
 
 void
-coord_commit_free(struct fal_coord *c)
+coord_rounds_free(struct fal_coord *c)
 {
-	while (c->gathers > 0)
-		gather_end(c, c->gather[0].round);
-	free(c->gather);
-	free(c->squares);
-	free(c->on);
+	struct coord_rounds *rounds = &c->rounds;
+	while (rounds->n_acks > 0)
+		acks_remove(c, rounds->acks[0].round);
+	free(rounds->acks);
+	for (uint32_t i = 0; i < rounds->n_pending; i++)
+		pending_free(&rounds->pending[i]);
+	free(rounds->pending);
+	free(rounds->collected);
+	free(rounds->branch);
+	free(rounds->granted);
+	free(rounds->squares);
 }
 
-/* The contribution, and its place in the ledger, for which there is room then; NULL:
- * there is none. */
+/* ---- reports of shards ------------------------------------------------------------- */
+
+/* Collects the squares of a gradient.  All shards wait for the sum of the squares, by
+ * which they clip.  A shard reports the squares of one order at a time. */
+static void
+on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
+	if (rounds->squares == NULL)
+		rounds->squares = fal_xcalloc(blocks, sizeof(*rounds->squares));
+	memcpy(rounds->squares + say->first, say->squares,
+	       say->blocks * sizeof(*rounds->squares));
+	rounds->squares_from |= UINT64_C(1) << shard;
+	if (!all_shards_in(c, rounds->squares_from))
+		return;
+	rounds->squares_from = 0;
+	/* In the order of blocks: so the sum does not depend on the map. */
+	for (uint32_t b = 0; b < blocks; b++)
+		o.squares += rounds->squares[b];
+	struct coord_pending_line *line = pending_find(c, FAL_ACT_STEP, say->version);
+	if (line != NULL)
+		line->norm = sqrt(o.squares);
+	coord_command_shards(c, &o);
+}
+
+/* The contribution that the report is about, and the shards' reports on it; NULL: there
+ * is none. */
 static const struct fal_contrib *
-place_in(const struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uint32_t *at)
+find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
+		  struct fal_cid id, struct coord_contribution_acks **out)
 {
 	struct fal_round_info r;
-	if (g == NULL || !fal_sched_round(c->sched, g->round, &r))
+	if (acks == NULL || !fal_sched_round(c->sched, acks->round, &r))
 		return NULL;
-	*at = fal_ledger_find(r.ledger, id);
-	if (*at == FAL_NONE)
+	const uint32_t place = fal_ledger_find(r.ledger, id), n = r.ledger->contribs;
+	if (place == FAL_NONE)
 		return NULL;
-	const uint32_t n = r.ledger->contribs;
-	FAL_XGROW(g->partly, g->partly_cap, n);
-	while (g->places < n)
-		g->partly[g->places++] = (struct fal_partly){ 0 };
-	return &r.ledger->contrib[*at];
+	FAL_XGROW(acks->contribution, acks->contribution_cap, n);
+	while (acks->n_contributions < n)
+		acks->contribution[acks->n_contributions++] =
+			(struct coord_contribution_acks){ 0 };
+	*out = &acks->contribution[place];
+	return &r.ledger->contrib[place];
 }
 
-/* A shard that has ended a round no longer reports contributions complete. */
+/* A shard that has ended a round no longer reports contributions whole. */
 static void
-on_arrived(struct fal_coord *c, double now, uint32_t shard,
-	   const struct fal_shard_say *say)
+on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
+		 const struct fal_shard_say *say)
 {
-	struct fal_gather *g = gather_of(c, say->round);
-	uint32_t at;
-	if (place_in(c, g, say->id, &at) == NULL)
+	struct coord_round_acks *acks = acks_find(c, say->round);
+	struct coord_contribution_acks *reports;
+	if (find_contribution(c, acks, say->id, &reports) == NULL)
 		return;
-	uint64_t *whole = &g->partly[at].whole;
-	*whole |= (uint64_t)say->whole << shard;
-	const bool all = say->whole && have_all(c, *whole | g->over);
-	if (all)
-		*whole = 0;
-	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
+	reports->whole |= (uint64_t)say->whole << shard;
+	const bool is_whole =
+		say->whole && all_shards_in(c, reports->whole | acks->ended);
+	if (is_whole)
+		reports->whole = 0;
+	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, is_whole);
 }
 
 static void
-on_fenced(struct fal_coord *c, double now, uint32_t shard,
-	  const struct fal_shard_say *say)
+on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
+		const struct fal_shard_say *say)
 {
-	struct fal_gather *g = gather_of(c, say->round);
-	uint32_t at;
-	const struct fal_contrib *is = place_in(c, g, say->id, &at);
-	/* None was told to, or all have said so. */
-	if (is == NULL || is->state != FAL_CONTRIB_FENCED || is->everywhere)
+	struct coord_contribution_acks *reports;
+	const struct fal_contrib *contrib =
+		find_contribution(c, acks_find(c, say->round), say->id, &reports);
+	/* No fence was ordered, or all shards have reported. */
+	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
+	    contrib->everywhere)
 		return;
-	g->partly[at].fenced |= UINT64_C(1) << shard;
-	if (have_all(c, g->partly[at].fenced))
+	reports->fenced |= UINT64_C(1) << shard;
+	if (all_shards_in(c, reports->fenced))
 		fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
- * charges its key where no honest worker makes such records. */
+ * charges the worker's key if no honest worker makes such records. */
 static void
-on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
+on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
-	const struct fal_peer *p = coord_find(c, coord_session_of(c, say->id.worker));
-	if (p == NULL || !p->ready)
+	const struct coord_peer *p = coord_peer_of_worker(c, say->id.worker);
+	if (p == NULL || p->state != PEER_READY)
 		return;
 	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)
-		coord_charge_key(c, p);
-	coord_refuse(c, now, p->id, say->odd);
+		coord_key(c, p->key)->record.charges++;
+	coord_end_session(c, now, p->id, FAL_MSG_REFUSE, say->odd);
 }
 
-/* A worker's own steps follow each other: is one before it still waited for? */
-static bool
-is_behind(const struct fal_coord *c, const struct fal_round_info *r)
-{
-	struct fal_round_info is;
-	for (size_t i = 0; i < c->gathers && c->gather[i].round < r->round; i++)
-		if (r->delta && fal_sched_round(c->sched, c->gather[i].round, &is) &&
-		    is.delta && is.owner == r->owner)
-			return true;
-	return false;
-}
-
-/* The round is complete, if all shards have their part of it, or have done with it. */
+/* Enters the shard into `set`, one of the two sets in `acks`: the shard has its whole
+ * part of the round, or has ended the round. */
 static void
-complete(struct fal_coord *c, double now, const struct fal_gather *g)
+acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint64_t *set,
+	   uint32_t shard)
 {
-	struct fal_round_info r;
-	if (c->why != NULL || !have_all(c, g->complete | g->over) ||
-	    !fal_sched_round(c->sched, g->round, &r))
-		return;
-	/* An order that is on its way ends it. */
-	if (!r.armed && !is_behind(c, &r))
-		fal_sched_complete(c->sched, now, r.round);
+	const uint64_t before = acks->complete | acks->ended;
+	*set |= UINT64_C(1) << shard;
+	if ((acks->complete | acks->ended) != before)
+		complete_round(c, now, acks);
 }
 
-static void
-complete_behind(struct fal_coord *c, double now)
+/* Enters the shard's report into the pending line.  NULL: there is no such line, or the
+ * shard has reported before.  A failure in the report ends the job. */
+static struct coord_pending_line *
+pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
+	      uint32_t shard, const struct fal_shard_say *say)
 {
-	struct fal_round_info is;
-	for (size_t i = 0; i < c->gathers; i++)
-		if (fal_sched_round(c->sched, c->gather[i].round, &is) && is.delta)
-			complete(c, now, &c->gather[i]);
-}
-
-/* The shard has its part of the round, or has done with it. */
-static void
-has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
-	uint32_t shard)
-{
-	const uint64_t was = g->complete | g->over;
-	*said |= UINT64_C(1) << shard;
-	if ((g->complete | g->over) != was)
-		complete(c, now, g);
-}
-
-/* The news that the shard reports done for the first time; or NULL.  A report of why the
- * job cannot go on ends the job. */
-static struct fal_news *
-news_done_by(struct fal_coord *c, enum fal_act_kind kind, uint64_t number, uint32_t shard,
-	     const struct fal_shard_say *say)
-{
-	struct fal_news *n = news_of(c, kind, number);
-	if (say->odd != NULL) { /* the say's words do not last */
-		snprintf(c->odd, sizeof(c->odd), "%s", say->odd);
-		c->why = c->odd;
+	struct coord_pending_line *line = pending_find(c, kind, number);
+	if (say->odd != NULL) { /* borrowed: the text does not last */
+		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", say->odd);
+		c->failure = c->shard_failure;
 	}
-	if (n == NULL || (n->said >> shard & 1) != 0)
+	if (line == NULL || (line->acks >> shard & 1) != 0)
 		return NULL;
-	n->said |= UINT64_C(1) << shard;
-	if (say->beyond > 0 && (n->unstepped == 0 || say->most > n->most)) {
-		n->by = say->id.worker;
-		n->most = say->most;
+	line->acks |= UINT64_C(1) << shard;
+	if (say->beyond > 0 &&
+	    (line->unstepped == 0 || say->most > line->unstepped_exponent)) {
+		line->unstepped_by = say->id.worker;
+		line->unstepped_exponent = say->most;
 	}
-	n->unstepped += say->beyond;
-	return n;
+	line->unstepped += say->beyond;
+	return line;
 }
 
-/* Adds the checksums of what each contribution has brought to a shard. */
+/* Adds the checksums of the contributions' values at a shard. */
 static void
-add_sums(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
+add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
+	      const struct fal_shard_say *say)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, say->round, &r))
 		return;
-	FAL_XGROW(n->sum, n->sum_cap, r.ledger->contribs);
-	while (n->sums < r.ledger->contribs)
-		n->sum[n->sums++] = 0;
+	FAL_XGROW(line->sum, line->sum_cap, r.ledger->contribs);
+	while (line->sums < r.ledger->contribs)
+		line->sum[line->sums++] = 0;
 	for (uint32_t i = 0; i < say->broughts; i++) {
-		const uint32_t at = fal_ledger_find(r.ledger, say->brought[i].id);
-		if (at != FAL_NONE)
-			n->sum[at] += say->brought[i].sum;
+		const uint32_t place = fal_ledger_find(r.ledger, say->brought[i].id);
+		if (place != FAL_NONE)
+			line->sum[place] += say->brought[i].sum;
 	}
-	n->added += say->added;
+	line->sum_added += say->added;
 }
 
 static void
-on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
+on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
+	       const struct fal_shard_say *say)
 {
-	struct fal_news *n = news_done_by(c, FAL_ACT_END, say->round, shard, say);
-	struct fal_gather *g = gather_of(c, say->round);
-	if (n == NULL)
+	struct coord_pending_line *line =
+		pending_enter(c, FAL_ACT_END, say->round, shard, say);
+	struct coord_round_acks *acks = acks_find(c, say->round);
+	if (line == NULL)
 		return;
 	if (c->conf.audit_sums)
-		add_sums(c, n, say);
+		add_checksums(c, line, say);
 	if (say->rank > 0) {
-		n->act.weight = 1.0 / say->rank;
-		n->act.count = say->rank;
+		line->act.weight = 1.0 / say->rank;
+		line->act.count = say->rank;
 	}
-	if (g != NULL)
-		has_all(c, now, g, &g->over, shard);
+	if (acks != NULL)
+		acks_enter(c, now, acks, &acks->ended, shard);
 }
 
-/* The leaves and exponents of a shard's blocks; with those of all, the hashes of the
- * version. */
+/* Adds the leaves and exponents of a shard's blocks.  When all shards have reported,
+ * makes the hashes of the version. */
 static void
-on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
-{
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	if (n->leaves == NULL)
-		n->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
-	int8_t *exps = (int8_t *)(n->leaves + (size_t)blocks * FAL_HASH_BYTES);
-	memcpy(exps + say->first, say->exps, say->blocks);
-	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
-	       (size_t)say->blocks * FAL_HASH_BYTES);
-	if (!have_all(c, n->said))
-		return;
-	fal_leaf_root(n->leaves, blocks, n->hash);
-	fal_leaf_exponents(exps, blocks, n->exponents);
-	n->hashed = true;
-	free(n->leaves);
-	n->leaves = NULL;
-}
-
-static void
-on_stepped(struct fal_coord *c, double now, uint32_t shard,
+add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
 	   const struct fal_shard_say *say)
 {
-	struct fal_news *n = news_done_by(c, FAL_ACT_STEP, say->version, shard, say);
-	if (n == NULL)
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	if (line->leaves == NULL)
+		line->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
+	int8_t *exps = (int8_t *)(line->leaves + (size_t)blocks * FAL_HASH_BYTES);
+	memcpy(exps + say->first, say->exps, say->blocks);
+	memcpy(line->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
+	       (size_t)say->blocks * FAL_HASH_BYTES);
+	if (!all_shards_in(c, line->acks))
 		return;
-	if (say->leaves != NULL)
-		on_leaves(c, n, say);
-	if (!have_all(c, n->said))
-		return;
-	const uint32_t first = n->first, rounds = n->rounds;
-	for (uint32_t i = first; i < first + rounds; i++)
-		fal_sched_stepped(c->sched, now, c->merged[i].round);
-	publish_all(c, now);
+	fal_leaf_root(line->leaves, blocks, line->hash);
+	fal_leaf_exponents(exps, blocks, line->exponents);
+	line->has_hash = true;
+	free(line->leaves);
+	line->leaves = NULL;
 }
 
 static void
-hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
+on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
+		 const struct fal_shard_say *say)
 {
-	struct fal_gather *g = NULL;
-	/* The coordinator asks a shard without blocks only whether it can have some. */
-	if ((fal_map_busy(&c->map) >> shard & 1) == 0 && say->kind != FAL_SAY_MIGRATED &&
-	    say->kind != FAL_SAY_REFUSED)
+	struct coord_pending_line *line =
+		pending_enter(c, FAL_ACT_STEP, say->version, shard, say);
+	if (line == NULL)
 		return;
-	if (say->beyond > 0 && (say->id.worker - 1 >= c->workers ||
-				coord_known(c, say->id.worker)->key == 0)) {
-		c->why = "a shard speaks of work that nobody has done";
+	if (say->leaves != NULL)
+		add_leaves(c, line, say);
+	if (!all_shards_in(c, line->acks))
+		return;
+	const uint32_t first = line->first, end = first + line->rounds;
+	for (uint32_t i = first; i < end; i++)
+		fal_sched_stepped(c->sched, now, c->rounds.collected[i].round);
+	publish_updates(c, now);
+}
+
+static void
+on_shard_report(struct fal_coord *c, double now, uint32_t shard,
+		const struct fal_shard_say *say)
+{
+	struct coord_round_acks *acks = NULL;
+	/* The coordinator asks a shard without blocks only whether it can have some. */
+	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
+	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
+		return;
+	if (say->beyond > 0 && (say->id.worker - 1 >= c->sessions.workers ||
+				coord_worker(c, say->id.worker)->key == 0)) {
+		c->failure = "a shard speaks of work that nobody has done";
 		return;
 	}
 	switch (say->kind) {
 	case FAL_SAY_ARRIVED:
-		on_arrived(c, now, shard, say);
+		on_shard_arrived(c, now, shard, say);
 		break;
 	case FAL_SAY_COMPLETE:
-		g = gather_of(c, say->round);
-		if (g != NULL)
-			has_all(c, now, g, &g->complete, shard);
+		acks = acks_find(c, say->round);
+		if (acks != NULL)
+			acks_enter(c, now, acks, &acks->complete, shard);
 		break;
 	case FAL_SAY_FENCED:
-		on_fenced(c, now, shard, say);
+		on_shard_fenced(c, now, shard, say);
 		break;
 	case FAL_SAY_REFUSED:
-		on_refused(c, now, say);
+		on_shard_refused(c, now, say);
 		break;
 	case FAL_SAY_SQUARES:
-		on_squares(c, shard, say);
+		on_shard_squares(c, shard, say);
 		break;
 	case FAL_SAY_ENDED:
-		on_ended(c, now, shard, say);
+		on_shard_ended(c, now, shard, say);
 		break;
 	case FAL_SAY_STEPPED:
-		on_stepped(c, now, shard, say);
+		on_shard_stepped(c, now, shard, say);
 		break;
 	case FAL_SAY_MIGRATED:
-		coord_migrated(c, now, shard, say);
+		coord_on_migrated(c, now, shard, say);
 		break;
 	}
 }
 
 static void
-hear_all(struct fal_coord *c, double now)
+take_shard_reports(struct fal_coord *c, double now)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	while (c->err == 0) {
-		coord_call(c);
-		const bool any = c->ops.shards.next(c->ops.shards.arg, &shard, &say);
-		coord_called(c);
-		if (!any)
+		coord_begin_callback(c);
+		const bool has_report =
+			c->ops.shards.next(c->ops.shards.arg, &shard, &say);
+		coord_end_callback(c);
+		if (!has_report)
 			return;
-		hear(c, now, shard, &say);
+		on_shard_report(c, now, shard, &say);
 	}
 }
 
-/* ---- what the scheduler decides is carried out ------------------------------------- */
+/* ---- actions of the scheduler ------------------------------------------------------ */
 
 static void
-grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+act_open_round(struct fal_coord *c, const struct fal_act *a)
 {
+	struct coord_rounds *rounds = &c->rounds;
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
+					   .round = r.round,
+					   .facts = round_facts(&r) };
+	const size_t place = acks_index(c, r.round);
+	FAL_XGROW(rounds->acks, rounds->acks_cap, rounds->n_acks + 1);
+	memmove(rounds->acks + place + 1, rounds->acks + place,
+		(rounds->n_acks++ - place) * sizeof(*rounds->acks));
+	rounds->acks[place] = (struct coord_round_acks){ .round = r.round };
+	coord_command_shards(c, &o);
+}
+
+/* Collects the round's gradients, or its change of weights, for the next update.  A clock
+ * may be over before the shards step the rounds that a worker or a group owns in this
+ * clock. */
+static void
+collect_round(struct fal_coord *c, const struct fal_act *a,
+	      const struct fal_round_info *r)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const struct coord_collected collected = {
+		.round = a->round,
+		.branch = a->fate == FAL_FATE_LINE ? r->group : 0,
+		.loss = (uint64_t)fal_ledger_loss(r->ledger),
+		.samples = r->samples,
+		.loss_is_unknown = !fal_ledger_loss_known(r->ledger),
+		.clock = r->clock,
+		.is_own = r->owner != 0 || r->group != 0
+	};
+	if (collected.is_own)
+		coord_health_add_loss(c, r->clock,
+				      loss_or_nan(collected.loss,
+						  collected.loss_is_unknown),
+				      r->samples);
+	rounds->has_gradients |= a->fate == FAL_FATE_MERGE;
+	FAL_XGROW(rounds->collected, rounds->collected_cap,
+		  (size_t)rounds->n_collected + 1);
+	rounds->collected[rounds->n_collected++] = collected;
+}
+
+static void
+act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	static const enum fal_end ends[] = {
+		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
+		[FAL_FATE_LINE] = FAL_END_LINE,   [FAL_FATE_REVISE] = FAL_END_REVISE,
+		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
+		[FAL_FATE_GIVE] = FAL_END_GIVE,
+	};
+	struct fal_round_info r;
+	if (fal_sched_round(c->sched, a->round, &r)) {
+		const struct fal_shard_order o = {
+			.kind = FAL_ORDER_END,
+			.round = a->round,
+			.end = ends[a->fate],
+			.version = a->version,
+			.weight = a->weight,
+			.slot = a->slot,
+			.below = a->below,
+			.divisor = a->divisor,
+			.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
+			.ahead = a->ahead,
+			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
+		};
+		if (!a->ahead)
+			acks_remove(c, a->round);
+		if (a->fate < FAL_FATE_DROP)
+			collect_round(c, a, &r);
+		pending_add(c, &(struct coord_pending_line){ .act = *a });
+		coord_command_shards(c, &o);
+	}
+	/* Local steps that have waited for this round may be complete. */
+	for (size_t i = 0; i < c->rounds.n_acks && !a->ahead; i++)
+		if (fal_sched_round(c->sched, c->rounds.acks[i].round, &r) && r.delta)
+			complete_round(c, now, &c->rounds.acks[i]);
+}
+
+/* Moves the collected rounds of the branch (0: of none), in their order, to the front of
+ * the rounds for the next update, behind the rounds of branches that are merged already.
+ */
+static void
+collect_branch(struct fal_coord *c, uint32_t branch)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	for (uint32_t i = rounds->n_in_updates + rounds->n_branch_rounds;
+	     i < rounds->n_collected; i++) {
+		const uint32_t place = rounds->n_in_updates + rounds->n_branch_rounds;
+		struct coord_collected m = rounds->collected[i];
+		struct coord_collected *to = rounds->collected + place;
+		if (m.branch != branch)
+			continue;
+		memmove(to + 1, to, (i - place) * sizeof(m));
+		*to = m;
+		rounds->n_branch_rounds++;
+	}
+}
+
+static void
+act_merge_branch(struct fal_coord *c, const struct fal_act *a)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
+					   .line = a->line,
+					   .weight = a->weight };
+	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
+	rounds->branch[rounds->n_branches++] =
+		(struct fal_line_push){ a->line, a->weight, a->among };
+	collect_branch(c, a->line);
+	coord_command_shards(c, &o);
+}
+
+/* The worker or group whose round alone makes the update, for a momentum of its own; 0:
+ * there is none. */
+static uint32_t
+find_pusher(struct fal_coord *c, const struct coord_pending_line *line)
+{
+	const struct fal_rule *rule = &fal_sched_policy(c->sched)->rule;
+	struct fal_round_info r;
+	if (!fal_rule_traits(rule).alone || rule->quorum > 0 ||
+	    !fal_optim_by_pusher(&c->conf.optim) ||
+	    !fal_sched_round(c->sched, c->rounds.collected[line->first].round, &r))
+		return 0;
+	if (r.owner != 0)
+		coord_worker(c, r.owner)->momentum = true;
+	return r.owner != 0 ? r.owner : r.group;
+}
+
+/* Takes the collected rounds and branches into the update. */
+static void
+take_collected(struct fal_coord *c, struct coord_pending_line *line)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	if (rounds->n_branches == 0)
+		collect_branch(c, 0);
+	line->has_gradients = rounds->has_gradients;
+	line->first = rounds->n_in_updates;
+	line->rounds = rounds->n_branch_rounds;
+	line->branch = rounds->branch;
+	line->n_branches = rounds->n_branches;
+	rounds->n_in_updates += rounds->n_branch_rounds;
+	rounds->has_gradients = false;
+	rounds->branch = NULL;
+	rounds->n_branches = rounds->n_branch_rounds = 0;
+	rounds->branch_cap = 0;
+	sum_update(c, line);
+}
+
+static void
+act_step(struct fal_coord *c, const struct fal_act *a)
+{
+	struct coord_versions *v = &c->versions;
+	struct coord_evaluation *e = &c->evaluation;
+	/* All shards must use the same float as the rate. */
+	struct coord_pending_line line = {
+		.act = *a,
+		.version = v->newest + 1,
+		.lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
+		.clocks_over = a->over,
+		.has_snapshot = c->snapshot.is_wanted && coord_can_snapshot(c)
+	};
+	take_collected(c, &line);
+	c->snapshot.is_wanted &= !line.has_snapshot;
+	v->newest_is_withheld = a->ahead;
+	v->oldest_announced = v->oldest;
+	if (v->newest - v->oldest + 1 >= v->retained)
+		v->oldest = v->newest + 2 - v->retained;
+	v->newest = line.version;
+	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
+				     .version = line.version,
+				     .versions = coord_versions_to_retain(c, v->newest),
+				     .below = v->oldest,
+				     .lr = line.lr,
+				     .divisor = a->divisor,
+				     .weight = a->weight,
+				     .momentum = a->momentum,
+				     .mark = line.has_snapshot };
+	if (line.has_gradients && a->divisor > 0) {
+		const double samples = (double)line.samples;
+		o.clipped = c->conf.optim.clip > 0;
+		o.slot = find_pusher(c, &line);
+		if (samples != a->divisor) /* the gradients are a part of a clock */
+			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
+		o.divisor = samples;
+	}
+	if (!a->ahead)
+		c->status.loss = line.loss;
+	if (c->conf.test_samples > 0 && line.clocks_over >= e->next_clock &&
+	    e->next_version <= v->published)
+		e->next_version = line.version;
+	/* Is the version the last one?  If clocks end in order, each version ends one
+	 * clock, whichever worker has run ahead; else more versions may follow. */
+	const bool is_last = c->control.clocks_end_out_of_order
+				     ? fal_sched_front(c->sched) >= c->clocks
+				     : a->clock + 1 >= c->clocks;
+	/* Each version that the job may leave has a hash. */
+	o.hash = line.version % c->conf.hashes == 0 || line.has_snapshot ||
+		 line.version == e->next_version || is_last;
+	pending_add(c, &line);
+	coord_command_shards(c, &o);
+}
+
+/* Sends a grant of tasks; with `cid`, of tasks that are granted as claimed, and then the
+ * contribution's ticket. */
+static void
+act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
+{
+	struct coord_rounds *rounds = &c->rounds;
+	const uint32_t to = p != NULL ? p->id : 0;
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	struct fal_round_info r;
 	struct fal_ticket t;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
-	m.grant.round = a->round;
-	m.grant.clock = r.clock;
 	/* The helper of a mixed round computes on the version that the helper has. */
-	struct fal_peer *p = coord_find(c, to);
-	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
-			  : r.mixed && p != NULL   ? p->next_version - 1
-			  : a->late                ? r.after
-						   : r.version;
-	m.grant.exponents = r.mixed ? m.grant.version : r.version;
+	const uint64_t version = a->kind == FAL_ACT_CHECK ? a->version
+				 : r.mixed && p != NULL   ? p->announced.next - 1
+				 : a->late                ? r.after
+							  : r.version;
+	const uint64_t exponents = r.mixed ? version : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed) {
-		FAL_XGROW(c->on, c->on_cap, c->ons + 1);
-		c->on[c->ons++] = (struct fal_granted_on){ .round = a->round,
-							   .version = m.grant.version,
-							   .worker = a->worker,
-							   .first = a->first,
-							   .count = a->count };
+		FAL_XGROW(rounds->granted, rounds->granted_cap, rounds->n_granted + 1);
+		rounds->granted[rounds->n_granted++] =
+			(struct fal_granted_on){ .round = a->round,
+						 .version = version,
+						 .worker = a->worker,
+						 .first = a->first,
+						 .count = a->count };
 	}
 	if (p != NULL)
-		send_again(c, p, m.grant.exponents);
-	if (p != NULL && m.grant.version != m.grant.exponents)
-		send_again(c, p, m.grant.version);
+		repeat_version(c, p, exponents);
+	if (p != NULL && version != exponents)
+		repeat_version(c, p, version);
+	const bool has_ticket =
+		a->cid.seq != 0 && coord_make_ticket(c, a->round, a->cid, &t);
+	m.grant.round = a->round;
+	m.grant.clock = r.clock;
+	m.grant.version = version;
+	m.grant.exponents = exponents;
 	m.grant.first = a->first;
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;
@@ -1030,91 +1089,82 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
-	m.grant.of = a->cid.seq != 0 && coord_ticket(c, a->round, a->cid, &t) ? t.tasks
-									      : r.tasks;
+	m.grant.of = has_ticket ? t.tasks : r.tasks;
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	/* A contribution that is granted as claimed gets its ticket.  Where the ticket
-	 * does not count any more, a fence or the round's end is on its way. */
-	struct fal_msg with = { .type = FAL_MSG_TICKET };
-	if (a->cid.seq == 0 || a->more || !coord_ticket(c, a->round, a->cid, &t))
+	/* If the ticket does not count any more, a fence or the end of the round is under
+	 * way. */
+	struct fal_msg ticket = { .type = FAL_MSG_TICKET };
+	if (!has_ticket || a->more)
 		return;
-	fal_ticket_put(&c->conf.tickets, to, &t, &with.ticket);
-	coord_send(c, to, &with);
+	fal_ticket_put(&c->conf.tickets, to, &t, &ticket.ticket);
+	coord_send(c, to, &ticket);
 }
 
-/* Asks where the worker's time went; its `clock` line follows when it has answered. */
+/* Asks the worker for the use of its time; the `clock` line waits for the answer. */
 static void
-account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_account(struct fal_coord *c, double now, struct coord_peer *p,
+	    const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
-	struct fal_peer *p = coord_find(c, to);
-	if (p == NULL || !p->ready)
+	if (p == NULL || p->state != PEER_READY)
 		return;
-	if (p->oweds == FAL_OWED_MAX) /* the worker answers none of them */
-		coord_owed(c, now, p, FAL_OWED_MAX - 1);
-	struct fal_owed *o = &p->owed[p->oweds];
-	*o = (struct fal_owed){ .round = a->round,
-				.clock = a->clock,
-				.own = a->own,
-				.rx = p->rx,
-				.tx = p->tx,
-				.work = a->work };
-	if (fal_sched_info(c->sched, a->worker, &o->info))
-		p->oweds++;
+	if (p->lines.n_pending == CLOCK_LINES_MAX) /* the worker does not answer */
+		coord_write_clock_lines(c, now, p, CLOCK_LINES_MAX - 1);
+	struct coord_clock_line *line = &p->lines.pending[p->lines.n_pending];
+	*line = (struct coord_clock_line){ .round = a->round,
+					   .clock = a->clock,
+					   .own = a->own,
+					   .rx = p->rx,
+					   .tx = p->tx,
+					   .work = a->work };
+	if (fal_sched_info(c->sched, a->worker, &line->info))
+		p->lines.n_pending++;
 	m.account.mark = a->round;
-	coord_send(c, to, &m);
+	coord_send(c, p->id, &m);
 }
 
-/* The worker is a suspect, or back; or workers of its key get no work.  The trace does
- * not say that a key gets no work: the trace has the suspects, and for how long they are
- * suspects. */
+/* The worker becomes a suspect, or stops being one; or workers of its key get no work.
+ * The trace does not say which key gets no work: the `suspect` and `back` lines suffice.
+ */
 static void
-trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+act_report_suspect(struct fal_coord *c, double now, const struct coord_peer *p,
+		   const struct fal_act *a)
 {
 	struct fal_coord_late late = { .why = a->why,
 				       .owes = a->owes,
 				       .seconds = a->seconds };
-	const struct fal_peer *p = coord_find(c, to);
-	if (p == NULL || !p->ready)
+	if (p == NULL || p->state != PEER_READY)
 		return;
-	if (a->kind == FAL_ACT_BARRED) {
-		late.key = c->key[p->key - 1].is.name;
-	} else {
-		const double t = fal_coord_seconds(c, now);
-		if (a->owes != NULL)
-			fal_trace_put(&c->line, t, FAL_EV_SUSPECT,
-				      &(struct fal_ev_suspect){ p->name, p->worker,
-								a->owes, a->why,
-								a->seconds });
-		else
-			fal_trace_put(&c->line, t, FAL_EV_BACK,
-				      &(struct fal_ev_back){ p->name, p->worker, a->why,
-							     a->seconds });
-		coord_trace(c);
-	}
-	if (c->ops.late == NULL)
-		return;
-	c->ops.late(coord_call(c), p->id, p->name, &late);
-	coord_called(c);
+	if (a->kind == FAL_ACT_BARRED)
+		late.key = coord_key(c, p->key)->record.name;
+	else if (a->owes != NULL)
+		coord_trace_event(c, now, FAL_EV_SUSPECT,
+				  &(struct fal_ev_suspect){ p->name, p->worker, a->owes,
+							    a->why, a->seconds });
+	else
+		coord_trace_event(c, now, FAL_EV_BACK,
+				  &(struct fal_ev_back){ p->name, p->worker, a->why,
+							 a->seconds });
+	COORD_CALL(c, late, p->id, p->name, &late);
 }
 
 static void
-trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
+act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
 				fal_grid_before(g, a->clock, a->first);
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_NONFINITE,
-		  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
-					      coord_known(c, a->worker)->name, a->worker,
-					      sample });
+	coord_trace_event(c, now, FAL_EV_NONFINITE,
+			  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
+						      coord_worker(c, a->worker)->name,
+						      a->worker, sample });
 }
 
-/* The shards count a task that brings nothing. */
+/* Has the shards count a task without a result. */
 static void
-skip(struct fal_coord *c, const struct fal_act *a)
+act_skip(struct fal_coord *c, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
@@ -1126,164 +1176,147 @@ skip(struct fal_coord *c, const struct fal_act *a)
 	const struct fal_coord_claimed none = { .round = a->round,
 						.task = a->first,
 						.nonfinite = true };
-	if (c->brought)
-		coord_tell_claimed(c, &none);
-	coord_order(c, &o);
-}
-
-/* Shards and worker hear that nothing more of a contribution counts. */
-static void
-fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
-					   .round = a->round,
-					   .id = a->cid,
-					   .fills = a->fills };
-	struct fal_msg m = { .type = FAL_MSG_FENCE };
-	m.fence.round = a->round;
-	m.fence.seq = a->cid.seq;
-	coord_order(c, &o);
-	coord_send(c, to, &m);
-}
-
-static void
-revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	struct fal_msg m = { .type = FAL_MSG_REVOKE };
-	m.revoke.round = a->round;
-	m.revoke.first = a->first;
-	m.revoke.count = a->count;
-	m.revoke.check = a->kind == FAL_ACT_UNCHECK;
-	coord_send(c, to, &m);
-}
-
-static void
-evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
-{
-	struct fal_msg m = { .type = FAL_MSG_EVAL };
-	m.eval.version = c->kept_version;
-	m.eval.first = a->first;
-	m.eval.count = a->count;
-	coord_send(c, to, &m);
-}
-
-/* The worker, or with 0 all of them, is told of what it may compute on. */
-static void
-tell_versions(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
-{
-	struct fal_peer *p = coord_find(c, to);
-	if (a->version != 0 && p != NULL && p->ready) { /* the newest one of a line */
-		p->on_line = true;
-		coord_send_version(c, p, a->version, false);
+	if (c->is_external) {
+		COORD_CALL(c, claimed, &none);
 	}
-	if (a->version != 0)
-		return;
-	if (p != NULL)
-		send_to(c, p);
-	if (a->worker != 0)
-		return;
-	c->untold = false;
-	for (uint32_t i = 0; i < c->peers; i++)
-		send_to(c, &c->peer[i]);
-	publish_all(c, now);
+	coord_command_shards(c, &o);
+}
+
+/* Announces the newest version of a branch to the worker; or all versions, to the worker
+ * or, with worker 0, to all workers. */
+static void
+act_announce(struct fal_coord *c, double now, struct coord_peer *p,
+	     const struct fal_act *a)
+{
+	if (a->version != 0) {
+		if (p == NULL || p->state != PEER_READY)
+			return;
+		p->announced.is_on_branch = true;
+		coord_announce_version(c, p, a->version, false);
+	} else if (a->worker != 0) {
+		if (p != NULL)
+			announce_versions(c, p);
+	} else {
+		c->versions.newest_is_withheld = false;
+		for (uint32_t i = 0; i < c->sessions.peers; i++)
+			announce_versions(c, &c->sessions.peer[i]);
+		publish_updates(c, now);
+	}
 }
 
 static void
-apply(struct fal_coord *c, double now, const struct fal_act *a)
+run_action(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	const uint32_t to = coord_session_of(c, a->worker);
-	struct fal_msg lanes = { .type = FAL_MSG_LANES, .lanes.lanes = a->count };
-	const struct fal_shard_order line = { .kind = FAL_ORDER_LINE,
-					      .version = a->version };
+	struct coord_peer *p = coord_peer_of_worker(c, a->worker);
+	const uint32_t to = p != NULL ? p->id : 0;
+	struct fal_msg m = { 0 };
 	switch (a->kind) {
 	case FAL_ACT_LINE:
-		coord_order(c, &line);
+		coord_command_shards(c,
+				     &(struct fal_shard_order){ .kind = FAL_ORDER_LINE,
+								.version = a->version });
 		break;
 	case FAL_ACT_OPEN:
-		open_round(c, a);
+		act_open_round(c, a);
 		break;
 	case FAL_ACT_END:
-		end_round(c, a);
-		if (!a->ahead)
-			complete_behind(c, now);
+		act_end_round(c, now, a);
 		break;
 	case FAL_ACT_PUSH:
-		push_line(c, a);
+		act_merge_branch(c, a);
 		break;
 	case FAL_ACT_STEP:
-		order_step(c, a);
+		act_step(c, a);
 		break;
 	case FAL_ACT_MODEL:
-		tell_versions(c, now, to, a);
+		act_announce(c, now, p, a);
 		break;
 	case FAL_ACT_ACCOUNT:
-		account(c, now, to, a);
+		act_account(c, now, p, a);
 		break;
 	case FAL_ACT_GRANT:
 	case FAL_ACT_CHECK:
-		grant(c, to, a);
+		act_grant(c, p, a);
 		break;
 	case FAL_ACT_REVOKE:
 	case FAL_ACT_UNCHECK:
-		revoke(c, to, a);
+		m.type = FAL_MSG_REVOKE;
+		m.revoke.round = a->round;
+		m.revoke.first = a->first;
+		m.revoke.count = a->count;
+		m.revoke.check = a->kind == FAL_ACT_UNCHECK;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_LANES:
-		coord_send(c, to, &lanes);
+		m.type = FAL_MSG_LANES;
+		m.lanes.lanes = a->count;
+		coord_send(c, to, &m);
 		break;
-	case FAL_ACT_FENCE:
-		fence(c, to, a);
+	case FAL_ACT_FENCE: /* nothing more of a contribution counts */
+		coord_command_shards(c,
+				     &(struct fal_shard_order){ .kind = FAL_ORDER_FENCE,
+								.round = a->round,
+								.id = a->cid,
+								.fills = a->fills });
+		m.type = FAL_MSG_FENCE;
+		m.fence.round = a->round;
+		m.fence.seq = a->cid.seq;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_EVAL:
-		evaluate(c, to, a);
+		m.type = FAL_MSG_EVAL;
+		m.eval.version = c->evaluation.pinned_version;
+		m.eval.first = a->first;
+		m.eval.count = a->count;
+		coord_send(c, to, &m);
 		break;
 	case FAL_ACT_PING:
-		coord_ping(c, now, to);
+		coord_send_ping(c, now, to);
 		break;
 	case FAL_ACT_CHARGE:
-		coord_charged(c, now, a->worker, a->why);
+		coord_charge_worker(c, now, a->worker, a->why);
 		break;
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 	case FAL_ACT_BARRED:
-		trace_late(c, now, to, a);
+		act_report_suspect(c, now, p, a);
 		break;
 	case FAL_ACT_EVICT:
-		coord_refuse(c, now, to, a->why);
+		coord_end_session(c, now, to, FAL_MSG_REFUSE, a->why);
 		break;
 	case FAL_ACT_NONFINITE:
-		trace_nonfinite(c, now, a);
+		act_trace_nonfinite(c, now, a);
 		break;
 	case FAL_ACT_STOP:
-		c->why = "a gradient is not finite, on two runs";
+		c->failure = "a gradient is not finite, on two runs";
 		break;
 	case FAL_ACT_SKIP:
-		skip(c, a);
+		act_skip(c, a);
 		break;
 	}
-}
-
-/* Has the shards forget the momentum of workers that left and have no update to come.
- * During a move a shard's state does not change, so the caller waits. */
-static void
-forget_leavers(struct fal_coord *c)
-{
-	for (uint32_t i = 0; i < c->leavers; i++)
-		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET,
-							  .slot = c->leaver[i] });
-	c->leavers = 0;
 }
 
 void
-coord_drain(struct fal_coord *c, double now)
+coord_run_actions(struct fal_coord *c, double now)
 {
+	struct coord_sessions *s = &c->sessions;
 	struct fal_act a;
-	hear_all(c, now);
+	take_shard_reports(c, now);
 	while (c->err == 0 && fal_sched_next(c->sched, &a)) {
-		apply(c, now, &a);
-		hear_all(c, now);
+		run_action(c, now, &a);
+		take_shard_reports(c, now);
 	}
-	if (c->err == 0 && !c->move.begun)
-		forget_leavers(c);
+	if (c->err < 0)
+		return;
+	/* The shards forget the momentum of workers that left and have no update to come;
+	 * during a move a shard's state does not change. */
+	if (c->placement.move.state != MOVE_RUNNING) {
+		for (uint32_t i = 0; i < s->leavers; i++)
+			coord_command_shards(c, &(struct fal_shard_order){
+							.kind = FAL_ORDER_FORGET,
+							.slot = s->leaver[i] });
+		s->leavers = 0;
+	}
 	if (c->err == 0)
-		tell_news(c, now);
+		write_pending_lines(c, now);
 }

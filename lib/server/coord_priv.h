@@ -1,19 +1,20 @@
-/* The coordinator's state, shared by its own files only:
+/* The coordinator's state, private to the coordinator's files.  Each file calls only
+ * files below it in this list:
  *
- *	coordinator.c      the job's beginning, clocks and end; what is sent
- *	sessions.c         workers: whose they are, what they say, whose numerics
- *	                   and data count; trainers that fail
- *	commit.c           rounds, updates and versions, as the scheduler decides
- *	                   and shards say; the trace's lines on them
- *	eval.c             what workers say of the test set and of each other's
- *	                   claims; does the model learn
- *	placement.c        what workers waited for of each shard; blocks that move
- *	policy.c           what controllers ask for
- *	checkpoint.c       what is left of it, and how it goes on from that
- *	external_rounds.c  work and versions of another coordinator's
+ *	external_rounds.c  work and versions of another coordinator
+ *	coordinator.c      all other events: the job's beginning and end, sessions'
+ *	                   messages, controllers' requests, time
+ *	policy.c           policies, and the boundaries at which they change
+ *	commit.c           the scheduler's actions and the shards' reports: rounds,
+ *updates, versions, and the trace lines of rounds and updates checkpoint.c       the
+ *state that a snapshot keeps, and the restart from a snapshot eval.c evaluations; whether
+ *the model learns; verified claims sessions.c         keys, workers, their numerics and
+ *data; trainers that fail placement.c        the map from blocks to shards: waits,
+ *balance, moves coord_base.c       tables, trace lines, messages, commands to shards
  *
- * What cannot fail but by a shard that is of no use, or by a mistake of ours, is judged
- * in one place: c->err, the first such error, ends the job (coord_expect).
+ * A call that fails only because a shard is broken or this program has a mistake is not
+ * handled where it fails: c->err, the first such error, ends the job
+ * (coord_record_error).
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_SERVER_COORD_PRIV_H
@@ -29,493 +30,633 @@
 
 #include <assert.h>
 
-enum { FAL_OWED_MAX = 4, HEALTH_LOSSES = 8 };
+enum { CLOCK_LINES_MAX = 4, HEALTH_LOSSES = 8, TEST_RESULTS_MAX = 3 };
 
-/* What workers said of the shards. */
-struct fal_rows {
-	struct fal_row {
-		uint32_t worker;
-		struct fal_shard_wait of[FAL_SHARDS_MAX];
-	} *row;
-	size_t n, cap;
+/* ---- sessions --------------------------------------------------------------------- */
+
+/* A key that has opened a session. */
+struct coord_known_key {
+	struct fal_past_key record;
+	uint32_t place;              /* in the keyring */
+	uint8_t data[FAL_DATA_HASH]; /* the last hash of the key's sessions (sessions.c)
+				      */
+	bool failed; /* a trainer of the key's workers has, since a task counted */
 };
 
-/* A `clock` line that waits for the worker to say where its time went. */
-struct fal_owed {
+/* A worker, present or not. */
+struct coord_known_worker {
+	uint32_t key;
+	uint32_t session; /* 0: the session is over */
+	uint8_t fingerprint[FAL_FINGERPRINT];
+	char name[FAL_MSG_NAME];
+	bool momentum; /* the shards have a momentum of the worker's own */
+};
+
+/* A `clock` line that waits until the worker reports how the worker spent the time. */
+struct coord_clock_line {
 	uint64_t round, clock;
-	bool own; /* the round is its own */
+	bool own; /* the round is the worker's own */
 	uint64_t rx, tx;
 	struct fal_worker_info info;
 	struct fal_work work;
 };
 
-/* A key that has opened a session. */
-struct fal_known_key {
-	struct fal_past_key is;      /* charges: for what its sessions have sent, ever */
-	uint32_t place;              /* in the keyring */
-	uint8_t data[FAL_DATA_HASH]; /* the hash said last, see sessions.c */
-	bool failed; /* a trainer of its workers has, since a task counted */
-};
-
-/* A session of a worker, as the coordinator knows it. */
-struct fal_peer {
+/* A session of a worker. */
+struct coord_peer {
 	uint32_t id;     /* of the session */
-	uint32_t key;    /* from 1: what keys are known, in the order of their coming */
-	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
+	uint32_t key;    /* number of the key, from 1, in the order of first sessions */
+	uint32_t worker; /* number in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
-	char build[FAL_MSG_NAME];       /* of its program, as it says */
-	uint8_t instance[FAL_INSTANCE]; /* of its process */
-	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
-	bool group;                     /* it is a group server */
-	bool parted; /* in order: it was asked to leave, or is sent away */
+	char build[FAL_MSG_NAME];       /* version of the worker's program, by HELLO */
+	uint8_t instance[FAL_INSTANCE]; /* of the worker's process */
+	enum coord_peer_state {
+		PEER_OPENED,
+		PEER_GREETED, /* has sent HELLO */
+		PEER_READY,   /* has sent READY */
+		PEER_LEFT     /* has sent LEAVE, or the job is over */
+	} state;
+	bool is_group_server;
+	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
+	bool has_other_numerics; /* than the leading numerics */
 	uint32_t lanes_min, lanes_max, cores;
-	bool odd; /* its fingerprint is another one than counts */
 	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint8_t data[FAL_DATA_HASH]; /* that it has said in READY */
-	/* Its probe: of a task, and of `large` samples as one; 0: none. */
-	uint64_t task_ns, large_ns;
-	uint32_t large;
-	double rtt;          /* of its handshake */
-	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
-	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
-	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
-	uint32_t oweds;
-	uint64_t answered;         /* rounds before this one, or skipped */
-	uint64_t told_rx, told_tx; /* in `clock` lines so far */
-	double since, joined;      /* when it said HELLO, and READY */
-	double spent;          /* seconds of its `clock` lines since the first one, … */
-	bool accounted;        /* … which there was */
-	uint32_t versions;     /* VERSION messages to it */
-	uint64_t next_version; /* the first one that it was not sent */
-	uint64_t oldest;       /* told to forget those before, … */
-	uint64_t again;        /* … but for these: oldest - 1 is bit 0, and so on */
-	bool on_line;  /* was sent a version of a line since: it may have none of these */
-	uint64_t kept; /* version that it was told to keep for evaluation; UINT64_MAX:
-			  none */
+	uint8_t data[FAL_DATA_HASH]; /* by READY */
+	double rtt;                  /* of the handshake; 0: unknown */
+	uint64_t ping_clock; /* from this clock on, the next claim causes a PING, too */
+	uint64_t rx, tx;     /* bytes of the session, in the worker's directions */
+	struct {
+		uint64_t task_ns;  /* of a task; 0: no probe */
+		uint64_t large_ns; /* of `large` samples as one task; 0: none */
+		uint32_t large;
+	} probe;
+	struct {                                                  /* `clock` lines */
+		struct coord_clock_line pending[CLOCK_LINES_MAX]; /* oldest first */
+		uint32_t n_pending;
+		uint64_t next_round; /* WORKED has answered for the rounds before */
+		uint64_t rx, tx;     /* bytes in the lines so far */
+		double greeted_at, joined_at; /* times of HELLO and READY */
+		double reported_s; /* seconds in the lines since the first one */
+		bool has_first;    /* the first line is written */
+	} lines;
+	struct {                   /* versions announced to the worker */
+		uint32_t n;        /* VERSION messages */
+		uint64_t next;     /* the first version that was not announced */
+		uint64_t oldest;   /* the worker was told to forget older versions, */
+		uint64_t repeated; /* but for these: bit i is version oldest - 1 - i */
+		bool is_on_branch; /* the last one was of a branch; the worker may have
+				    * forgotten all others */
+		uint64_t pinned_version; /* to keep for evaluation; UINT64_MAX: none */
+	} announced;
 };
 
-/* What controllers have asked for, and is not there yet. */
-struct fal_control {
-	bool waits; /* `next` waits for its boundary */
-	struct fal_policy next;
-	uint64_t ticket;
-	char by[FAL_MSG_NAME];       /* who wants it */
-	char holds_by[FAL_MSG_NAME]; /* who wanted what holds */
-	struct fal_policy_again {    /* fal_coord_again, in order */
-		struct fal_policy policy;
+struct coord_sessions {
+	struct coord_peer *peer; /* sorted by id */
+	uint32_t peers;
+	size_t peer_cap;
+	struct coord_known_key *key; /* by number - 1 */
+	uint32_t keys;
+	size_t key_cap;
+	struct coord_known_worker *worker; /* all that ever joined, by number - 1 */
+	uint32_t workers;
+	size_t worker_cap;
+	uint32_t n_ready;
+	/* Workers that left; the shards still have their momentum. */
+	uint32_t *leaver;
+	uint32_t leavers;
+	size_t leaver_cap;
+	bool has_ended; /* a ready worker's session has, since coord_advance began */
+	/* Speeds of workers that were here before a restart and are not back. */
+	struct fal_past_speed *former_speed;
+	uint32_t n_former_speeds;
+	size_t former_speed_cap;
+	struct { /* the last worker whose local steps diverged; key 0: none */
+		uint32_t key;
 		uint64_t clock;
-		char by[FAL_MSG_NAME];
-	} *again;
-	size_t agains, again_cap;
-	bool held; /* by fal_coord_hold */
-	bool stopping, stopped;
+	} diverged;
+	struct {
+		uint32_t keys; /* fal_coord_trainer_wait */
+		double wait_s;
+		/* The last trainer that failed since a task counted; "": none. */
+		char why[FAL_MSG_WHY + FAL_MSG_NAME + 24];
+		double failed_at;
+	} trainer;
 };
 
-/* A worker, and what is remembered of it when its session is over. */
-struct fal_known_worker {
-	uint32_t key;
-	uint32_t session; /* or 0: it is over */
-	uint8_t fingerprint[FAL_FINGERPRINT];
-	char name[FAL_MSG_NAME];
-	bool momentum; /* the shards have one of its own */
+/* ---- versions, rounds and updates ------------------------------------------------- */
+
+struct coord_versions {
+	uint64_t newest;           /* the newest that the shards are told to make */
+	uint64_t published;        /* the newest that all shards have made */
+	uint64_t published_clocks; /* clocks that were over with `published` */
+	uint64_t oldest;           /* of the `retained` newest */
+	uint32_t retained;         /* so many newest versions workers may compute on */
+	/* The newest version was ordered early, while tasks of its rounds are under way,
+	 * and is not announced yet.  Until then workers have versions from
+	 * `oldest_announced` on. */
+	bool newest_is_withheld;
+	uint64_t oldest_announced;
+	uint64_t *needed; /* scratch: versions that a worker has open rounds on */
+	size_t needed_cap;
+};
+
+/* The shards' reports on an open round.  A set of shards is a mask of bits. */
+struct coord_round_acks {
+	uint64_t round;    /* first: the list is sorted by round */
+	uint64_t complete; /* shards that have their whole part of the round */
+	uint64_t ended;    /* shards that have ended the round, as ordered early */
+	/* By place in the ledger: shards that have the whole contribution, or have fenced
+	 * the contribution. */
+	struct coord_contribution_acks {
+		uint64_t whole, fenced;
+	} *contribution;
+	size_t contribution_cap;
+	uint32_t n_contributions;
 };
 
 /* A round that was collected for an update. */
-struct fal_collected {
+struct coord_collected {
 	uint64_t round;
-	uint32_t line;          /* the line that the round stepped; 0: none */
-	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
-	bool unknown;           /* the loss of one */
+	uint32_t branch;        /* group whose branch the round stepped; 0: none */
+	uint64_t loss, samples; /* of the round's tasks; loss modulo 2^64 */
+	bool loss_is_unknown;   /* of a task */
 	uint64_t clock;
-	bool own; /* of one worker or group, counted when it ended (eval.c) */
+	bool is_own; /* a worker's or group's; its loss was counted when the round ended
+		      */
+};
+
+/* A `ledger` or `update` line that waits until all shards have reported. */
+struct coord_pending_line {
+	struct fal_act act; /* END or STEP */
+	uint64_t acks;      /* shards that have reported */
+	/* Blocks that were not stepped, or that a change of weights is left out of; the
+	 * worker with the largest value, about 2^unstepped_exponent. */
+	uint32_t unstepped, unstepped_by;
+	int8_t unstepped_exponent;
+	/* END: checksums of the sum, and of what each contribution has added, by place in
+	 * the ledger. */
+	uint64_t sum_added, *sum;
+	size_t sums, sum_cap;
+	/* STEP: */
+	uint64_t version;       /* made by the step */
+	uint32_t first, rounds; /* the update's rounds, in rounds.collected */
+	uint64_t samples;
+	double loss; /* mean */
+	float lr;
+	struct fal_line_push *branch; /* branches that are merged */
+	uint32_t n_branches;
+	double norm;          /* of the mean gradient; 0: gradients are not clipped */
+	uint64_t clocks_over; /* with the version */
+	bool has_gradients;
+	bool has_snapshot;
+	/* Leaves and, behind them, exponents of the blocks of shards that have reported;
+	 * NULL: the version is not hashed, or is hashed by now. */
+	uint8_t *leaves;
+	bool has_hash;
+	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
+};
+
+struct coord_rounds {
+	struct coord_round_acks *acks; /* of open rounds, sorted */
+	size_t n_acks, acks_cap;
+	struct coord_pending_line *pending; /* in the order of the trace */
+	uint32_t n_pending;
+	size_t pending_cap;
+	/* Rounds of updates whose lines are pending (the first n_in_updates), then rounds
+	 * for the next update. */
+	struct coord_collected *collected;
+	uint32_t n_collected, n_in_updates;
+	size_t collected_cap;
+	bool has_gradients; /* the next update collects some */
+	/* Branches that the next update merges; their rounds come first among the rounds
+	 * for the next update. */
+	struct fal_line_push *branch;
+	uint32_t n_branches, n_branch_rounds;
+	size_t branch_cap;
+	/* The versions on which tasks of open rounds with several versions were granted.
+	 */
+	struct fal_granted_on *granted;
+	size_t n_granted, granted_cap;
+	double *squares;       /* by block, of a gradient that may be clipped */
+	uint64_t squares_from; /* shards whose squares are in */
+};
+
+/* ---- evaluation and health -------------------------------------------------------- */
+
+struct coord_evaluation {
+	bool is_under_way;
+	/* The pinned version: under evaluation, and later the version that a failed job
+	 * leaves; and the clocks that were over with the version; 0: none. */
+	uint64_t pinned_version, pinned_clocks;
+	bool pinned_is_evaluated;
+	uint64_t next_clock;   /* the next evaluation is due when this clock is reached */
+	uint64_t next_version; /* … with this version; 0: not ordered yet */
+	uint32_t tasks;
+	bool has_drawn; /* the tasks that are run twice */
+	struct coord_test_task {
+		struct coord_test_result {
+			uint32_t worker, key, right;
+			int64_t loss;
+			uint8_t fingerprint[FAL_FINGERPRINT];
+		} result[TEST_RESULTS_MAX]; /* the first one counts */
+		uint32_t results;
+		bool was_repeated; /* or would have been, with another key here */
+	} *task;
+	size_t task_cap;
+};
+
+struct coord_health {
+	double start;               /* mean loss of guessing, or at the first update */
+	uint64_t clocks_over;       /* clocks that are over by the newest update */
+	double loss[HEALTH_LOSSES]; /* of the last epochs, by epoch modulo the size */
+	uint64_t first;             /* epoch with a loss */
+	/* Epochs that have begun and are not over, ascending: no more than the clocks
+	 * that the scheduler has open reach into. */
+	struct coord_health_epoch {
+		uint64_t epoch; /* from 1 */
+		double loss;    /* Σ of tasks that are in the model, or will be */
+		uint64_t samples, skipped; /* … of samples, of skipped tasks */
+		struct coord_health_key {  /* claims, by number of the key - 1 */
+			double loss[2];    /* [0]: not known: at the bound; [1]: known */
+			uint64_t samples[2];
+		} *key;
+		size_t keys, key_cap;
+	} *epoch;
+	double *scratch;
+	size_t epochs, epoch_cap, scratch_cap;
+};
+
+/* ---- placement, policy, other parts ----------------------------------------------- */
+
+/* The workers' waits for shards. */
+struct coord_wait_rows {
+	struct coord_wait_row {
+		uint32_t worker;
+		struct fal_shard_wait waits[FAL_SHARDS_MAX]; /* by shard */
+	} *row;
+	size_t n, cap;
+};
+
+struct coord_placement {
+	struct fal_map map; /* that holds */
+	struct coord_move {
+		enum coord_move_state {
+			MOVE_NONE,
+			MOVE_PENDING, /* waits for a boundary */
+			MOVE_RUNNING  /* the shards were told */
+		} state;
+		double started_at; /* when the shards were told */
+		uint64_t ready;    /* shards that are ready for next_map */
+		struct fal_map next_map;
+		uint32_t epoch; /* of the last move, also of an aborted one */
+		char wanted_by[FAL_MSG_NAME]; /* name of the key */
+	} move;
+	struct coord_balance {
+		bool is_on;
+		struct coord_wait_rows rows; /* since the last measurement */
+		uint64_t clocks_over;        /* at the last measurement */
+		double measured_at;          /* NAN: there was no measurement */
+		bool is_stale; /* the next rows are of the map before a move */
+		bool is_due;   /* a clock was measured: */
+		double seconds;
+		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
+		struct fal_psld *psld;
+		uint64_t set;                   /* shards of `psld` */
+		uint32_t order[FAL_SHARDS_MAX]; /* shard by psld's number */
+		uint32_t shards;
+	} balance;
+	struct coord_shard_lines {
+		struct coord_wait_rows rows;     /* since the last `shard` lines */
+		uint64_t first_clock;            /* behind the last `shard` lines */
+		uint64_t clocks_over;            /* by the newest update */
+		uint64_t version;                /* of that update */
+		struct fal_coord_served *served; /* by shard, at the last lines */
+		double *scratch;
+		size_t scratch_cap;
+	} lines;
+};
+
+/* Requests of controllers that are not carried out yet. */
+struct coord_policy_control {
+	bool has_pending; /* `pending` waits for its boundary */
+	struct fal_policy pending;
+	uint64_t ticket;
+	char pending_by[FAL_MSG_NAME];  /* name of the key that wants `pending` */
+	char set_by[FAL_MSG_NAME];      /* name of the key that set the policy in force */
+	struct coord_scheduled_policy { /* fal_coord_again, in order */
+		struct fal_policy policy;
+		uint64_t clock;
+		char set_by[FAL_MSG_NAME]; /* name of the key */
+	} *scheduled;
+	size_t n_scheduled, scheduled_cap;
+	bool is_paused; /* fal_coord_hold */
+	enum coord_stop_state {
+		STOP_NONE,
+		STOP_ASKED,  /* fal_coord_stop */
+		STOP_REACHED /* the rounds under way are over */
+	} stop;
+	bool clocks_end_out_of_order; /* some policy of the job does not share rounds */
+};
+
+struct coord_snapshot {
+	bool is_wanted; /* of the next version with which that is possible */
+	bool is_being_made;
+	struct fal_coord_past state; /* that is being made */
+};
+
+/* Versions of another coordinator (external_rounds.c). */
+struct coord_external {
+	bool has_version;
+	uint64_t *installed; /* versions that the shards retain, ascending */
+	size_t n_installed, installed_cap;
 };
 
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
-	bool calling; /* one of these */
-	int err;      /* the error that ends the job, or 0 */
-	double start;
-	double traced; /* the time of the newest trace line, from start */
+	bool is_in_callback;  /* one of ops is running */
+	int err;              /* the error that ends the job, or 0 */
+	double start;         /* time 0 of the trace */
+	double newest_line_s; /* time of the newest trace line, from start */
 	struct fal_sched *sched;
-	/* The newest; the newest that all shards have made; the oldest of the `keeps`
-	 * newest, which workers may have to compute on. */
-	uint64_t version, published, oldest;
-	/* The newest was ordered while its tasks were at work, and nobody is told of it
-	 * yet; the oldest one before that. */
-	bool untold;
-	uint64_t oldest_told;
-	uint32_t keeps;
-	uint64_t clocks; /* of the whole job */
-	bool began;      /* enough workers were here once */
-	bool brought;    /* conf.above was there, */
-	bool newer;      /* and a version has come: */
-	uint64_t *given; /* those that are kept, in order */
-	size_t givens, given_cap;
-	bool finished;
-	const char *why;       /* why the job stopped, or NULL */
-	char odd[FAL_MSG_WHY]; /* the same, as a shard said it */
-
-	struct fal_peer *peer; /* in order of their numbers */
-	uint32_t peers;
-	size_t peer_cap;
-	struct fal_known_key *key; /* by number from 1, at number - 1 */
-	uint32_t keys;
-	size_t key_cap;
-	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
-	size_t known_cap;
-	uint32_t workers; /* ids given so far */
-	/* Workers that left, whose momentum the shards still have. */
-	uint32_t *leaver;
-	uint32_t leavers;
-	size_t leaver_cap;
-	uint32_t ready; /* workers ready now */
-
-	bool evaluating;
-	uint64_t stepped; /* clocks that were over with `published` */
-	/* The version under evaluation, and later what a failed job leaves; clocks that
-	 * were over by then, 0: none. */
-	uint64_t kept_version, kept_clock;
-	struct fal_health {    /* eval.c */
-		double start;  /* mean loss of guessing, or at the first update */
-		uint64_t over; /* the most clocks that an update was told to end */
-		double loss[HEALTH_LOSSES]; /* of the last ones, by epoch, round and round
-					     */
-		uint64_t first;             /* epoch that is known, and those since */
-		/* Those that have begun and are not over, ascending: as many as clocks
-		 * that the scheduler has open reach into. */
-		struct fal_health_epoch {
-			uint64_t epoch; /* from 1 */
-			double loss;    /* Σ of what is in the model, or will be */
-			uint64_t samples, skipped; /* … of tasks */
-			struct fal_health_key {    /* claims, by number of the key - 1 */
-				double loss[2];    /* not known: at the bound; known */
-				uint64_t samples[2];
-			} *key;
-			size_t keys, key_cap;
-		} *epoch;
-		double *scratch;
-		size_t epochs, epoch_cap, scratch_cap;
-	} health;
-	bool judged;        /* kept_version is one that was evaluated */
-	bool loose;         /* rounds have not been shared: clocks end in any order */
-	uint64_t next_eval; /* clock at which the next one is due, */
-	uint64_t due;       /* and with which version, once that is ordered; 0: not yet */
-	struct fal_evaluation {
-		uint32_t tasks;
-		bool drawn; /* which of them are run twice */
-		struct fal_count {
-			struct fal_word {
-				uint32_t worker, key, right;
-				int64_t loss;
-				uint8_t fingerprint[FAL_FINGERPRINT];
-			} word[3]; /* the first one counts */
-			uint32_t words;
-			bool asked; /* was to be run once more */
-		} *count;           /* by test task */
-		size_t cap;
-	} eval;
 	struct fal_rng rng;
-
-	/* What is to be written to the trace when the actions are carried out. */
-	struct fal_news {
-		struct fal_act act; /* END or STEP */
-		/* END: checksums of the sum, and by place in the ledger of what each
-		 * contribution has added */
-		uint64_t added, *sum;
-		size_t sums, sum_cap;
-		/* STEP: the new version; its rounds, in c->merged; mean loss */
-		uint64_t version, samples;
-		uint32_t first, rounds;
-		double loss;
-		float lr;
-		struct fal_line_push *push; /* STEP: of lines */
-		uint32_t pushes;
-		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
-		uint64_t over; /* STEP: clocks that are over with it */
-		bool graded;   /* STEP: gradients were collected */
-		bool marked;   /* STEP: the version is */
-		/* blocks that were not stepped, or that a change of weights is left out
-		 * of; the worker with the largest value, about 2^most */
-		uint32_t unstepped, by;
-		int8_t most;
-		uint64_t said; /* shards that have done it, as bits */
-		/* STEP: of all blocks, as far as shards have said; NULL: the version is
-		 * not hashed, or it was: */
-		uint8_t *leaves; /* and behind them, exponents */
-		bool hashed;
-		uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
-	} *news;
-	uint32_t newses;
-	size_t news_cap;
-	/* Rounds of updates not told yet, and of the next ones. */
-	struct fal_collected *merged;
-	uint32_t mergeds, told; /* the first `told` are of updates that are news */
-	size_t merged_cap;
-	bool graded; /* some of these are gradients */
-	/* Of the lines that are pushed for the next update, and their rounds, which
-	 * stand first among what is not told. */
-	struct fal_line_push *push;
-	uint32_t pushes, pushed;
-	size_t push_cap;
-
-	struct { /* whose own steps failed last; key 0: nobody's */
-		uint32_t key;
-		uint64_t clock;
-	} diverged;
-	uint32_t work_keys;
-	struct { /* the last trainer that failed since a task counted; why "": none */
-		char why[FAL_MSG_WHY + FAL_MSG_NAME + 24];
-		double since, wait_s;
-	} trainer;
-
-	/* The shards' reports on open rounds (commit.c), by round. */
-	struct fal_gather {
-		uint64_t round; /* first: they stand in its order */
-		/* Shards, as bits, that have all of their part; that have ended it, as
-		 * was ordered ahead. */
-		uint64_t complete, over;
-		/* By place in the ledger: shards, as bits, that have called it whole, or
-		 * fenced, until all have. */
-		struct fal_partly {
-			uint64_t whole, fenced;
-		} *partly;
-		size_t partly_cap;
-		uint32_t places;
-	} *gather;
-	size_t gathers, gather_cap;
-	struct fal_waits {
-		struct fal_rows rows; /* since the last `shard` lines */
-		uint64_t told;        /* the first clock behind those; */
-		uint64_t over;        /* behind the newest of updates by now, */
-		uint64_t version;     /* that the last of them made */
-		struct fal_coord_served *served; /* by shard, as it was told */
-		double *scratch;
-		size_t scratch_cap;
-	} waits;
-	struct fal_balance { /* placement.c */
-		bool on;
-		struct fal_rows rows; /* since the last clock */
-		uint64_t over;        /* clocks, when that was; */
-		double at;            /* when; NAN: none was seen yet */
-		bool stale;           /* what comes next is of the map of before a move */
-		bool due;             /* a clock was measured: */
-		double seconds;
-		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
-		struct fal_psld *psld;
-		uint64_t who;                   /* as bits: it knows of these, */
-		uint32_t order[FAL_SHARDS_MAX]; /* which are these of its own */
-		uint32_t shards;
-	} balance;
-	double *squares;  /* by block, of a gradient that may be clipped */
-	uint64_t squared; /* as bits: shards that have said theirs */
-	/* On which versions the tasks of open rounds that may have several were granted.
-	 */
-	struct fal_granted_on *on;
-	size_t ons, on_cap;
-	struct fal_control control;
-	struct fal_map map; /* that holds */
-	struct fal_move {
-		bool waits;    /* for a boundary; */
-		bool begun;    /* the shards were told, */
-		double since;  /* since when: */
-		uint64_t said; /* those that have all of what they will have, as bits */
-		struct fal_map to;
-		uint32_t epoch;        /* of the last one, be it that it never was */
-		char by[FAL_MSG_NAME]; /* who wants it */
-	} move;
-	/* The next version is to be marked; `past` is being made, of this one. */
-	bool mark, marking;
-	struct fal_coord_past past;
-	/* Of workers that were there before a restart, and are not back. */
-	struct fal_past_speed *speed;
-	uint32_t speeds;
-	size_t speed_cap;
+	uint64_t clocks;  /* of the whole job */
+	bool has_begun;   /* min_workers were here once */
+	bool is_external; /* conf.above was there */
+	bool is_finished;
+	const char *failure;             /* why the job stopped, or NULL */
+	char shard_failure[FAL_MSG_WHY]; /* the same, where a shard reported the failure
+					  */
+	struct coord_sessions sessions;
+	struct coord_versions versions;
+	struct coord_rounds rounds;
+	struct coord_evaluation evaluation;
+	struct coord_health health;
+	struct coord_placement placement;
+	struct coord_policy_control control;
+	struct coord_snapshot snapshot;
+	struct coord_external external;
 	struct fal_coord_status status;
-	struct fal_buf line; /* scratch */
-	uint64_t *named;     /* scratch: versions that a session has to compute on */
-	size_t named_cap;
+	struct fal_buf trace_line; /* scratch */
 };
 
-/* Its owner calls: not out of one of the ops. */
+/* Asserts that no callback calls back; at the start of each public function. */
 static inline void
 coord_enter(const struct fal_coord *c)
 {
-	assert(!c->calling);
+	assert(!c->is_in_callback);
 }
 
-/* The coordinator calls one of its ops with this argument; the op has returned. */
+/* Marks the start of a callback; returns the callback's argument. */
 static inline void *
-coord_call(struct fal_coord *c)
+coord_begin_callback(struct fal_coord *c)
 {
-	assert(!c->calling);
-	c->calling = true;
+	assert(!c->is_in_callback);
+	c->is_in_callback = true;
 	return c->ops.arg;
 }
 
 static inline void
-coord_called(struct fal_coord *c)
+coord_end_callback(struct fal_coord *c)
 {
-	c->calling = false;
+	c->is_in_callback = false;
 }
 
-/* ---- coordinator.c ---- */
+/* Calls one of ops with these arguments, unless the op is NULL. */
+#define COORD_CALL(c, op, ...)                                             \
+	do {                                                               \
+		if ((c)->ops.op != NULL) {                                 \
+			(c)->ops.op(coord_begin_callback(c), __VA_ARGS__); \
+			coord_end_callback(c);                             \
+		}                                                          \
+	} while (0)
 
-/* A call that cannot fail has failed: the job ends, and the shards get no more orders. */
-void coord_expect(struct fal_coord *c, int err);
-/* To all shards, in order. */
-void coord_order(struct fal_coord *c, const struct fal_shard_order *o);
-/* Ends a session for cause; 0 stands for one that is gone. */
-void coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Ends a session that is to try again. */
-void coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Hands the line in c->line to the trace. */
-void coord_trace(struct fal_coord *c);
-/* The line of this event and time, of its struct, goes to the trace. */
-void coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *line);
-/* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
-uint32_t coord_place(const struct fal_coord *c, uint32_t id);
-struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);
-/* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
-uint32_t coord_session_of(const struct fal_coord *c, uint32_t id);
-/* To a session; 0 stands for one that is gone. */
+/* The session behind `p` (NULL: the first session) with a state from `state` to
+ * PEER_READY; NULL: there is none. */
+static inline struct coord_peer *
+coord_next_peer(const struct fal_coord *c, const struct coord_peer *p,
+		enum coord_peer_state state)
+{
+	uint32_t i = p == NULL ? 0 : (uint32_t)(p - c->sessions.peer) + 1;
+	for (; i < c->sessions.peers; i++)
+		if (c->sessions.peer[i].state >= state &&
+		    c->sessions.peer[i].state <= PEER_READY)
+			return &c->sessions.peer[i];
+	return NULL;
+}
+
+/* The key of this number. */
+static inline struct coord_known_key *
+coord_key(const struct fal_coord *c, uint32_t number)
+{
+	assert(number > 0 && number <= c->sessions.keys);
+	return &c->sessions.key[number - 1];
+}
+
+/* The worker of this number, present or not. */
+static inline struct coord_known_worker *
+coord_worker(const struct fal_coord *c, uint32_t number)
+{
+	assert(number > 0 && number <= c->sessions.workers);
+	return &c->sessions.worker[number - 1];
+}
+
+/* No round begins any more. */
+static inline bool
+coord_is_over(const struct fal_coord *c)
+{
+	return c->is_finished || c->failure != NULL || c->control.stop != STOP_NONE;
+}
+
+/* ---- coord_base.c ---- */
+
+/* The index in sessions.peer of session `id`, or the index at which to insert it. */
+uint32_t coord_peer_index(const struct fal_coord *c, uint32_t id);
+/* The session, or NULL. */
+struct coord_peer *coord_find_peer(const struct fal_coord *c, uint32_t id);
+/* The session of the worker; NULL: the session is over. */
+struct coord_peer *coord_peer_of_worker(const struct fal_coord *c, uint32_t worker);
+/* Is the version of another coordinator, and do the shards retain the version? */
+bool coord_is_installed(const struct fal_coord *c, uint64_t version);
+/* The speed of the worker's lanes, by the worker's probe, with full tasks. */
+struct fal_bound_lanes coord_probed_lanes(const struct fal_coord *c,
+					  const struct coord_peer *p);
+
+/* Writes c->trace_line to the trace. */
+void coord_write_line(struct fal_coord *c);
+/* Writes the event, a struct fal_ev_*, to the trace. */
+void coord_trace_event(struct fal_coord *c, double now, enum fal_event ev,
+		       const void *event);
+/* Sends a message to a session.  Session 0 is one that is over: nothing is sent. */
 void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
 /* Asks for a sign of life; the answer gives the round trip time, too. */
-void coord_ping(struct fal_coord *c, double now, uint32_t peer);
-/* Evaluates, lets clocks begin, sees the end, whatever has happened.  Returns c->err. */
-int coord_advance(struct fal_coord *c, double now);
-/* The version is to be evaluated, `over` clocks being over with it. */
-void coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);
-/* The lanes of a worker, as its probe found them with full tasks. */
-struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
-
-/* ---- commit.c ---- */
-
-/* Carries out what the scheduler decided. */
-void coord_drain(struct fal_coord *c, double now);
-/* The ticket of an open round's contribution as it stands; false: there is none. */
-bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
-		  struct fal_ticket *out);
-/* So many of the newest versions are kept from now on. */
-void coord_keep_versions(struct fal_coord *c, uint32_t versions);
-void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
-			bool keep);
-void coord_commit_free(struct fal_coord *c);
-
-/* ---- sessions.c ---- */
-
-/* The worker that has this id, or had this id. */
-const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
-/* The session's key is charged for what it has sent. */
-void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
-/* The worker did what counts against its key, though its session may be over; twice, and
- * all sessions of the key end. */
-void coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why);
-/* The session has said HELLO, and not yet LEAVE. */
-bool coord_is_here(const struct fal_peer *p);
-/* Not that of a worker whose bits are never the same twice. */
-bool coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* Whether the peer does not stand by for its numerics, among those who are ready now. */
-bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);
-/* The data that count, in digits; "": nobody has said any. */
-void coord_data_remember(const struct fal_coord *c,
-			 char out[static 2 * FAL_DATA_HASH + 1]);
-/* When trainers end the job, as no worker is here and each key's have failed; infinity:
- * not so. */
-double coord_trainer_until(const struct fal_coord *c);
-/* Tells a session that there is nothing to do any more. */
-void coord_send_done(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without
- * its own figures: it says nothing of these any more. */
-void coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left);
-
-/* ---- eval.c ---- */
-
-void coord_eval_begin(struct fal_coord *c, double now);
-int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
-		    const struct fal_msg *m, struct fal_diag *diag);
-/* Keeps the version, `over` clocks being over with it. */
-void coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
-/* Counts so many samples of the clock, which are in the model, or will be, and their Σ
- * loss. */
-void coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
-			uint64_t samples);
-/* An update was made, by which so many clocks are over, and what was collected from
- * `later` on is for others.  Ends the job where it has diverged. */
-void coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later);
-/* What is counted of the epoch under way: 0, where that is nothing. */
-struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
-/* A claim of a worker of this key counts: Σ loss of so many samples of the clock, as it
- * travels. */
-void coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
-			uint32_t samples);
-/* Counts so many tasks of the clock as skipped. */
-void coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
-/* Goes on with the epochs of c->status, and what the loss was at first. */
-void coord_health_become(struct fal_coord *c, double start);
-void coord_health_free(struct fal_coord *c);
-/* Workers of one number compute the same bits; 0: those of no other. */
-uint32_t coord_numerics_of(const struct fal_coord *c,
-			   const uint8_t fp[static FAL_FINGERPRINT]);
-/* A claim of the round has come: is another key to compute it once more? */
-bool coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round);
-/* A CHECKED: the result is compared with the claim's. */
-void coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
-			  const struct fal_msg *m);
+void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
+/* Takes the result of a call that cannot fail but by a mistake.  An error ends the job,
+ * and the shards get no more commands. */
+void coord_record_error(struct fal_coord *c, int err);
+/* Sends a command to all shards; shards carry commands out in order. */
+void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
+/* The count of versions that shards retain when this one is the newest: a version that is
+ * not published yet may have to be pinned, and a shard may still lack tasks of a round
+ * that another shard has stepped. */
+uint32_t coord_versions_to_retain(const struct fal_coord *c, uint64_t version);
+/* Has the shards retain so many of the newest versions from now on. */
+void coord_retain_versions(struct fal_coord *c, uint32_t versions);
+/* Would the policy change the rule in force? */
+bool coord_changes_rule(const struct fal_coord *c, const struct fal_policy *p);
+/* Tells the scheduler whether rounds may begin. */
+void coord_hold_rounds(struct fal_coord *c, double now);
 
 /* ---- placement.c ---- */
 
-/* Takes in a worker's word on the shards.  FAL_EFORMAT, FAL_ELIMIT: the word cannot be
- * true. */
-int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
-/* An update was told; the job is at its end: `shard` lines, if they are due. */
-void coord_tell_shards(struct fal_coord *c, double now, bool last);
-void coord_waits_free(struct fal_coord *c);
-/* An update was told: is a clock over, and what of it? */
-void coord_measure(struct fal_coord *c, double now);
-/* Begins what waits for a boundary, if there is one now. */
-void coord_move_advance(struct fal_coord *c, double now, bool quiet);
-/* A shard has all of what it will have. */
-void coord_migrated(struct fal_coord *c, double now, uint32_t shard,
-		    const struct fal_shard_say *say);
-/* The session learns which shard has which blocks. */
-void coord_send_blocks(struct fal_coord *c, uint32_t peer);
+void coord_placement_free(struct fal_coord *c);
+/* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: the waits
+ * cannot be true. */
+int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
+/* Writes `shard` lines if they are due: after each `ledger` or `update` line, and at the
+ * job's end (`last`). */
+void coord_trace_shards(struct fal_coord *c, double now, bool at_end);
+/* Measures a clock for fal_coord_balance if the newest line has ended one. */
+void coord_measure_clock(struct fal_coord *c, double now);
+/* Begins a pending move if nothing is under way (`is_quiet`); drops the move if the job
+ * is over. */
+void coord_move_advance(struct fal_coord *c, double now, bool is_quiet);
+/* Ends the move, which was not carried out, with this error. */
+void coord_move_end(struct fal_coord *c, double now, int err);
+/* Takes a shard's report that the shard is ready for the next map, or cannot be. */
+void coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
+		       const struct fal_shard_say *say);
+/* Sends the map that holds to the session. */
+void coord_send_block_map(struct fal_coord *c, uint32_t peer);
+
+/* ---- sessions.c ---- */
+
+/* Takes the session's HELLO, …  These return an error for which the session must be
+ * closed, with `diag`. */
+int coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+/* May end this session, and others. */
+int coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
+		      const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
+		    const struct fal_msg *m, struct fal_diag *diag);
+int coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag);
+/* Writes pending `clock` lines of the worker, all but the last `left`, without figures of
+ * the worker. */
+void coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
+			     uint32_t left);
+/* Sends DONE or, of a failed job, REFUSE. */
+void coord_send_end(struct fal_coord *c, uint32_t peer);
+/* Sends `last`, which is FAL_MSG_REFUSE or, where the worker may try again,
+ * FAL_MSG_LATER, and ends the session.  Does nothing for a session that is over. */
+void coord_end_session(struct fal_coord *c, double now, uint32_t peer,
+		       enum fal_msg_type last, const char *why);
+/* Removes a session that is over; its worker, if ready, leaves. */
+void coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p,
+		       const char *why);
+/* Charges the worker's key, though the worker's session may be over.  The second charge
+ * ends all sessions of the key, as long as another key has a worker. */
+void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
+			 const char *why);
+/* Does the worker compute the same bits each time? */
+bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
+/* False: the worker stands by for its numerics, among the workers that are ready now. */
+bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p);
+/* The hash of the leading data of trainers, in digits; "": no trainer has sent one. */
+void coord_leading_data_hex(const struct fal_coord *c,
+			    char out[static 2 * FAL_DATA_HASH + 1]);
+/* When failed trainers end the job, as no worker is here; infinity: not at all. */
+double coord_trainer_deadline(const struct fal_coord *c);
+
+/* ---- eval.c ---- */
+
+/* Pins the version, with which `clocks_over` clocks are over, and evaluates the version.
+ */
+void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
+			    uint64_t clocks_over);
+/* Evaluates the pinned version, from the first task on. */
+void coord_start_evaluation(struct fal_coord *c, double now);
+/* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
+int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
+		       const struct fal_msg *m, struct fal_diag *diag);
+/* Has the shards keep the version, with which `clocks_over` clocks are over, until the
+ * next call. */
+void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
+/* Adds Σ loss of samples of the clock; their tasks are in the model, or will be. */
+void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
+			   uint64_t samples);
+/* Adds tasks of the clock that were skipped. */
+void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks);
+/* Adds a claim that counts, of a worker of this key: Σ loss of samples of the clock, as
+ * in CLAIM. */
+void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
+			    int64_t loss, uint32_t samples);
+/* Takes an update, with which `clocks_over` clocks are over; rounds.collected from
+ * `first_later` on is for later updates.  Ends the job if the job has diverged. */
+void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
+			 uint32_t first_later);
+/* The counts of the epoch under way; all 0 if there are none. */
+struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
+/* Continues with the epochs of c->status; `start` is the mean loss at first. */
+void coord_health_restore(struct fal_coord *c, double start);
+void coord_health_free(struct fal_coord *c);
+/* Is another key to compute this claim of the round once more? */
+bool coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p,
+			   uint64_t round);
+/* Takes a CHECKED: compares the result with the claim's. */
+void coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
+			  const struct fal_msg *m);
+
+/* ---- checkpoint.c ---- */
+
+/* May the next version have a snapshot? */
+bool coord_can_snapshot(const struct fal_coord *c);
+/* Notes the state of the job at this version, of which the shards keep an image; `over`
+ * clocks are over with the version. */
+void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
+/* Completes the state when the trace has all lines of the version, and hands the state to
+ * ops.marked. */
+void coord_snapshot_end(struct fal_coord *c, double now);
+/* Continues from the state.  FAL_EFORMAT: the state's data hash is none. */
+int coord_restore(struct fal_coord *c, const struct fal_coord_past *p);
+/* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
+ * the job begins again at version 0. */
+void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
+
+/* ---- commit.c ---- */
+
+/* Takes the shards' reports, carries out the scheduler's actions, and writes the trace
+ * lines that are complete, until there is nothing to do. */
+void coord_run_actions(struct fal_coord *c, double now);
+/* The ticket of an open round's contribution as it stands; false: there is none. */
+bool coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+		       struct fal_ticket *out);
+/* Tells the worker of the version, which the worker pins (`pin`) or does not. */
+void coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
+			    bool pin);
+void coord_rounds_free(struct fal_coord *c);
 
 /* ---- policy.c ---- */
 
 /* Carries out what waits for a boundary, if there is one now; after each event. */
-void coord_control_advance(struct fal_coord *c, double now);
-void coord_control_free(struct fal_coord *c);
-/* Is there a reason that no round may begin? */
-bool coord_holds(const struct fal_coord *c);
-/* No clock from this one on may begin yet. */
-uint64_t coord_control_until(const struct fal_coord *c);
-/* Writes the `policy` line of what holds from this clock on, set by `by`. */
+void coord_policy_advance(struct fal_coord *c, double now);
+void coord_policy_free(struct fal_coord *c);
+/* Has the journal keep the policy, if there is a journal (design.md, I16). */
+int coord_journal_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+			 const char *by);
+/* Puts the policy, which the journal has, in force. */
+void coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+			const char *by);
+/* Writes the `policy` line of the policy in force, from this clock on, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by);
 
-/* ---- checkpoint.c ---- */
+/* ---- coordinator.c ---- */
 
-/* May a version be marked?  Rounds are shared. */
-bool coord_markable(const struct fal_coord *c);
-/* The version was made, which is to be marked: what it was is kept; it is told. */
-void coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
-void coord_marked(struct fal_coord *c, double now);
-/* Goes on from what was.  FAL_EFORMAT: its data have no such hash. */
-int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
-/* What is known of a worker that comes from before a restart; the next of its name and
- * key is another one. */
-struct fal_history coord_speed_of(struct fal_coord *c, const struct fal_peer *p);
-/* Writes that it does; past NULL: from version 0. */
-void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
-
-/* ---- external_rounds.c ---- */
-
-/* The job is over: nobody wants any more the rounds that were brought and are not over.
- * Errors of these rounds are of no interest any more. */
-void coord_let_go(struct fal_coord *c, double now);
-/* Was the version given, and is kept? */
-bool coord_given(const struct fal_coord *c, uint64_t version);
-void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);
+/* Does all that an event has made possible: begins clocks and evaluations, changes
+ * policies, sees the end.  Returns c->err. */
+int coord_advance(struct fal_coord *c, double now);
 
 #endif

@@ -1,127 +1,20 @@
-/* The coordinator: a job's beginning, its clocks and its end; what the scheduler decides
- * becomes messages and orders. */
+/* The coordinator's events: a job's beginning and end, messages of sessions, requests of
+ * controllers, and time.  After each event, coord_advance does what the event has made
+ * possible. */
 #include "server/coord_priv.h"
 
 #include "base/build.h"
+#include "base/loss.h"
 #include "base/mem.h"
-#include "base/sorted.h"
 #include "crypto/secret.h"
-#include "sched/bound.h"
-#include "sched/policy.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* ---- what is sent ---------------------------------------------------------------- */
-
-void
-coord_trace(struct fal_coord *c)
-{
-	if (c->line.err != 0)
-		return;
-	c->ops.trace(coord_call(c), (const char *)c->line.p, c->line.n);
-	coord_called(c);
-}
-
-void
-coord_put(struct fal_coord *c, double t, enum fal_event ev, const void *line)
-{
-	fal_trace_put(&c->line, t, ev, line);
-	coord_trace(c);
-}
-
-uint32_t
-coord_place(const struct fal_coord *c, uint32_t id)
-{
-	return (uint32_t)fal_sorted_place(c->peer, c->peers, sizeof(*c->peer), id);
-}
-
-struct fal_peer *
-coord_find(const struct fal_coord *c, uint32_t id)
-{
-	uint32_t at = coord_place(c, id);
-	return at < c->peers && c->peer[at].id == id ? &c->peer[at] : NULL;
-}
-
-uint32_t
-coord_session_of(const struct fal_coord *c, uint32_t id)
-{
-	return id > 0 && id <= c->workers ? c->known[id - 1].session : 0;
-}
-
-void
-coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
-{
-	struct fal_buf out = { 0 };
-	if (peer == 0)
-		return;
-	m->incarnation = c->conf.tickets.incarnation;
-	fal_msg_put(&out, m);
-	c->ops.send(coord_call(c), peer, &out);
-	coord_called(c);
-	fal_buf_free(&out);
-}
-
-void
-coord_expect(struct fal_coord *c, int err)
-{
-	c->err = c->err == 0 && err < 0 ? err : c->err;
-}
-
-void
-coord_order(struct fal_coord *c, const struct fal_shard_order *o)
-{
-	if (c->err < 0)
-		return;
-	coord_call(c);
-	const int err = c->ops.shards.order(c->ops.shards.arg, o);
-	coord_called(c);
-	coord_expect(c, err);
-}
-
-static void
-send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type,
-	  const char *why)
-{
-	struct fal_msg m = { .type = (uint16_t)type };
-	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	if (peer == 0)
-		return;
-	struct fal_peer *p = coord_find(c, peer);
-	if (p != NULL)
-		p->parted = true;
-	coord_send(c, peer, &m);
-	(void)fal_coord_gone(c, now, peer, why);
-	c->ops.close(coord_call(c), peer, why);
-	coord_called(c);
-}
-
-void
-coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
-{
-	send_away(c, now, peer, FAL_MSG_REFUSE, why);
-}
-
-void
-coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why)
-{
-	send_away(c, now, peer, FAL_MSG_LATER, why);
-}
-
-void
-coord_ping(struct fal_coord *c, double now, uint32_t peer)
-{
-	struct fal_msg m = { .type = FAL_MSG_PING };
-	m.ping.stamp = (uint64_t)((now - c->start) * 1e9);
-	coord_send(c, peer, &m);
-}
-
-/* ---- the job --------------------------------------------------------------------- */
-
-/* An evaluation must be over so many clocks after its version (design.md, I17). */
-enum { EVAL_CLOCKS = 5 };
+/* ---- beginning -------------------------------------------------------------------- */
 
 static void
 trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
@@ -130,7 +23,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 	const struct fal_grid *g = &conf->grid;
 	const struct fal_optim *o = &conf->optim;
 	const struct fal_line_above *above = conf->above;
-	const bool fast = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	const bool has_momentum = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	struct fal_buf rule = { 0 };
 	char seed[24]; /* a string: JSON readers lose integers above 2^53 */
 	snprintf(seed, sizeof(seed), "%" PRIu64, conf->seed);
@@ -162,8 +55,8 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.numerics = numerics[conf->numerics],
 		.nonfinite = c->conf.skips,
 		.optimizer = fal_optim_name(o->kind),
-		.momentum = fast ? (double)o->momentum : 0,
-		.momentum_per = fast && o->one_momentum,
+		.momentum = has_momentum ? (double)o->momentum : 0,
+		.momentum_per = has_momentum && o->one_momentum,
 		.beta1 = o->kind == FAL_ADAMW ? o->beta1 : (double)NAN,
 		.incarnation = conf->tickets.incarnation,
 		.above = above != NULL ? above->address : NULL,
@@ -171,9 +64,9 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 		.key_fingerprint = above != NULL ? above->key_fingerprint : NULL,
 		.version = fal_build(),
 	};
-	fal_trace_put(&c->line, 0, FAL_EV_JOB, &line);
-	c->line.err = rule.err < 0 ? rule.err : c->line.err;
-	coord_trace(c);
+	fal_trace_put(&c->trace_line, 0, FAL_EV_JOB, &line);
+	c->trace_line.err = rule.err < 0 ? rule.err : c->trace_line.err;
+	coord_write_line(c);
 	fal_buf_free(&rule);
 }
 
@@ -181,35 +74,34 @@ int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      double now, struct fal_coord **out)
 {
+	const struct fal_coord_past *past = conf->past;
 	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
-	c->conf.above = NULL;
-	c->brought = conf->above != NULL;
-	c->conf.skips |= c->brought; /* what that means, the level above says */
+	c->is_external = conf->above != NULL;
+	c->conf.skips |=
+		c->is_external; /* the coordinator above decides what a skip means */
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
 	if (conf->map != NULL)
-		c->map = *conf->map;
+		c->placement.map = *conf->map;
 	else
-		fal_map_even(&c->map, fal_blocks(conf->params), c->conf.shards);
-	c->conf.map = NULL;
-	c->loose = !fal_rule_traits(&conf->policy->rule).shared;
+		fal_map_even(&c->placement.map, fal_blocks(conf->params), c->conf.shards);
+	c->control.clocks_end_out_of_order = !fal_rule_traits(&conf->policy->rule).shared;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;
-	c->traced = conf->before.t;
+	c->newest_line_s = conf->before.t;
 	c->status.accuracy = -1;
 	c->status.loss = (double)NAN;
 	c->clocks = fal_grid_clocks(&conf->grid);
-	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
-			       ? conf->eval_every
-			       : c->clocks;
-	const struct fal_coord_past *past = conf->past;
+	c->evaluation.next_clock = conf->eval_every > 0 && conf->eval_every < c->clocks
+					   ? conf->eval_every
+					   : c->clocks;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
-					.ahead = conf->above == NULL,
-					.brought = conf->above != NULL,
+					.ahead = !c->is_external,
+					.brought = c->is_external,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
 					/* forward only: about a third of a step */
@@ -219,38 +111,32 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		sched.from = (struct fal_sched_from){ past->clock, past->version,
 						      past->first, past->round };
 	c->sched = fal_sched_new(&sched);
-	int err = past != NULL ? coord_become(c, past) : FAL_OK;
-	if (err == FAL_OK)
-		coord_keep_versions(c, fal_sched_versions(c->sched));
-	if (err < 0 || c->err < 0) {
-		err = err < 0 ? err : c->err;
+	int err = past != NULL ? coord_restore(c, past) : FAL_OK;
+	if (err == FAL_OK) {
+		coord_retain_versions(c, fal_sched_versions(c->sched));
+		err = c->err;
+	}
+	if (err < 0) {
 		fal_coord_free(c);
 		return err;
 	}
-	if (past != NULL)
-		c->waits.told = c->waits.over = c->balance.over = past->clock;
-	c->balance.on = conf->psld;
-	c->balance.at = (double)NAN;
+	c->placement.balance.is_on = conf->psld;
+	c->placement.balance.measured_at = (double)NAN;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);
 	if (conf->place != NULL) {
-		fal_line_place(&c->line, c->traced, conf->place);
-		coord_trace(c);
+		fal_line_place(&c->trace_line, c->newest_line_s, conf->place);
+		coord_write_line(c);
 	}
 	coord_trace_policy(c, now, fal_coord_front(c), conf->policy_by);
+	/* Borrowed for this call only. */
+	c->conf.above = NULL;
+	c->conf.map = NULL;
 	c->conf.past = NULL;
 	c->conf.place = NULL;
 	*out = c;
 	return FAL_OK;
-}
-
-void
-fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
-{
-	coord_enter(c);
-	c->work_keys = keys;
-	c->trainer.wait_s = seconds;
 }
 
 void
@@ -260,115 +146,115 @@ fal_coord_free(struct fal_coord *c)
 		return;
 	coord_enter(c);
 	fal_secret_wipe(&c->conf.tickets, sizeof(c->conf.tickets));
-	coord_control_free(c);
+	coord_policy_free(c);
 	coord_health_free(c);
 	fal_sched_free(c->sched);
-	coord_commit_free(c);
-	coord_waits_free(c);
-	free(c->peer);
-	free(c->known);
-	free(c->leaver);
-	free(c->key);
-	free(c->eval.count);
-	for (uint32_t i = 0; i < c->newses; i++) {
-		free(c->news[i].leaves);
-		free(c->news[i].push);
-		free(c->news[i].sum);
-	}
-	free(c->news);
-	free(c->merged);
-	free(c->push);
-	fal_coord_past_free(&c->past);
-	free(c->speed);
-	fal_buf_free(&c->line);
-	free(c->named);
-	free(c->given);
+	coord_rounds_free(c);
+	coord_placement_free(c);
+	free(c->sessions.peer);
+	free(c->sessions.worker);
+	free(c->sessions.leaver);
+	free(c->sessions.key);
+	free(c->sessions.former_speed);
+	free(c->evaluation.task);
+	fal_coord_past_free(&c->snapshot.state);
+	fal_buf_free(&c->trace_line);
+	free(c->versions.needed);
+	free(c->external.installed);
 	free(c);
 }
 
-void
-coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over)
-{
-	coord_keep(c, version, over);
-	c->evaluating = c->judged = true;
-	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	c->next_eval = over / every * every + every;
-	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
-	coord_eval_begin(c, now);
-}
+/* ---- what follows from an event --------------------------------------------------- */
 
-/* Everybody gets the version under evaluation who did not get it as the newest one. */
+/* An evaluation must be over so many clocks after its version (design.md, I17). */
+enum { EVAL_CLOCKS = 5 };
+
+/* Announces the version under evaluation to each worker that has not heard of the version
+ * as the newest one. */
 static void
-send_kept(struct fal_coord *c)
+announce_pinned_version(struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->peers && c->evaluating; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->kept == c->kept_version)
+	const uint64_t pinned = c->evaluation.pinned_version;
+	struct coord_peer *p = NULL;
+	while (c->evaluation.is_under_way &&
+	       (p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (p->announced.pinned_version == pinned)
 			continue;
-		p->kept = c->kept_version;
-		if (!p->on_line && p->next_version <= c->kept_version)
-			p->next_version = c->kept_version + 1;
-		coord_send_version(c, p, c->kept_version, true);
+		p->announced.pinned_version = pinned;
+		if (!p->announced.is_on_branch && p->announced.next <= pinned)
+			p->announced.next = pinned + 1;
+		coord_announce_version(c, p, pinned, true);
 	}
 }
 
-/* The clocks that may begin: none before enough workers are here; then all, but for the
- * next evaluation, which must be over EVAL_CLOCKS after its version, and before the
- * version of the one after it. */
+/* The first clock that may not begin.  Before enough workers are here no clock may begin.
+ * Then all clocks may, but an evaluation must be over EVAL_CLOCKS after its version, and
+ * before the version of the next evaluation; and a scheduled policy must hold before its
+ * clock begins. */
 static uint64_t
-allowed(const struct fal_coord *c)
+clock_limit(const struct fal_coord *c)
 {
-	uint64_t from = c->evaluating ? c->kept_clock : c->next_eval;
-	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	const uint64_t until = coord_control_until(c);
-	if (!c->began)
+	const struct coord_evaluation *e = &c->evaluation;
+	const struct coord_policy_control *k = &c->control;
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	uint64_t limit = c->clocks;
+	if (!c->has_begun)
 		return 0;
-	if (c->conf.test_samples == 0)
-		return c->clocks < until ? c->clocks : until;
-	from += every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
-	return from < until ? from : until;
+	if (c->conf.test_samples > 0)
+		limit = (e->is_under_way ? e->pinned_clocks : e->next_clock) +
+			(every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
+	if (k->n_scheduled > 0 && k->scheduled[0].clock < limit)
+		limit = k->scheduled[0].clock;
+	return limit;
+}
+
+/* Runs all steps of coord_advance once. */
+static void
+advance_once(struct fal_coord *c, double now)
+{
+	const struct coord_evaluation *e = &c->evaluation;
+	coord_run_actions(c, now);
+	if (c->err < 0)
+		return;
+	coord_policy_advance(c, now);
+	if (c->placement.move.state == MOVE_RUNNING) { /* shards may answer at once */
+		coord_run_actions(c, now);
+		coord_policy_advance(c, now);
+	}
+	if (now >= coord_trainer_deadline(c))
+		c->failure = c->sessions.trainer.why;
+	if (c->err < 0 || c->is_finished || c->failure != NULL ||
+	    c->placement.move.state == MOVE_RUNNING)
+		return;
+	if (c->is_external) {
+		announce_pinned_version(c);
+		return;
+	}
+	const bool is_done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
+	/* The last version is always evaluated.  Clocks may also have ended out of order,
+	 * so that no update has reached next_clock itself. */
+	const bool is_due = is_done || fal_sched_over(c->sched) >= e->next_clock;
+	if (is_due && c->conf.test_samples > 0 && !e->is_under_way &&
+	    !c->versions.newest_is_withheld &&
+	    !(e->pinned_is_evaluated && e->pinned_version == c->versions.newest)) {
+		coord_evaluate_version(c, now, c->versions.newest,
+				       fal_sched_over(c->sched));
+		coord_run_actions(c, now);
+	}
+	fal_sched_allow(c->sched, now, clock_limit(c));
+	coord_run_actions(c, now);
+	announce_pinned_version(c);
+	c->is_finished = is_done && !e->is_under_way;
 }
 
 int
 coord_advance(struct fal_coord *c, double now)
 {
-	coord_drain(c, now);
-	if (c->err < 0)
-		return c->err;
-	coord_control_advance(c, now);
-	if (c->move.begun) { /* shards may have answered at once */
-		coord_drain(c, now);
-		coord_control_advance(c, now);
-	}
-	if (now >= coord_trainer_until(c))
-		c->why = c->trainer.why;
-	if (c->err < 0 || c->finished || c->why != NULL || c->move.begun)
-		return c->err;
-	if (c->brought) {
-		send_kept(c);
-		return c->err;
-	}
-	bool done = fal_sched_done(c->sched) && c->newses == 0;
-	/* The last version; or clocks that were over in another order than theirs. */
-	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
-	if (due && c->conf.test_samples > 0 && !c->evaluating && !c->untold &&
-	    !(c->judged && c->kept_version == c->version)) {
-		coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
-		coord_drain(c, now);
-	}
-	fal_sched_allow(c->sched, now, allowed(c));
-	coord_drain(c, now);
-	send_kept(c);
-	c->finished = done && !c->evaluating;
+	do {
+		c->sessions.has_ended = false;
+		advance_once(c, now);
+	} while (c->sessions.has_ended && c->err == 0);
 	return c->err;
-}
-
-double
-fal_coord_seconds(struct fal_coord *c, double now)
-{
-	coord_enter(c);
-	c->traced = fmax(c->traced, now - c->start);
-	return c->traced;
 }
 
 int
@@ -390,7 +276,396 @@ double
 fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fmin(fal_sched_wake(c->sched), coord_trainer_until(c));
+	return fmin(fal_sched_wake(c->sched), coord_trainer_deadline(c));
+}
+
+/* ---- messages --------------------------------------------------------------------- */
+
+/* Clocks between measurements of a worker's round trip. */
+enum { PING_EVERY = 16 };
+
+/* The worker has closed a contribution: the worker gets the ticket or, if nothing of the
+ * contribution counts any more, a FENCE. */
+static int
+on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_t seq,
+	struct fal_diag *diag)
+{
+	const struct fal_cid id = { p->worker, seq };
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	struct fal_ticket t;
+	int sealed = fal_sched_seal(c->sched, round, id);
+	if (sealed < 0)
+		return fal_diag_set(diag, sealed,
+				    "closes contribution %u of round %" PRIu64 " twice",
+				    seq, round);
+	m.fence.round = round;
+	m.fence.seq = seq;
+	if (sealed == 1 && coord_make_ticket(c, round, id, &t)) {
+		m.type = FAL_MSG_TICKET;
+		fal_ticket_put(&c->conf.tickets, p->id, &t, &m.ticket);
+	}
+	coord_send(c, p->id, &m);
+	return FAL_OK;
+}
+
+/* Was the worker granted the task, if at all, on other versions than the claim's? */
+static bool
+claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
+		     const struct fal_claim_in *in)
+{
+	const uint64_t version = in->task < r->late ? r->version : r->after;
+	bool is_other = !r->mixed && in->version != version;
+	for (size_t i = 0; i < c->rounds.n_granted && r->mixed; i++) {
+		const struct fal_granted_on *g = &c->rounds.granted[i];
+		if (g->round != r->round || g->worker != in->worker ||
+		    in->task - g->first >= g->count)
+			continue;
+		if (g->version == in->version)
+			return false;
+		is_other = true;
+	}
+	return is_other;
+}
+
+/* Counts the first claim of a task: adds the claim's loss, and forgets failures of
+ * trainers, as a trainer works. */
+static void
+count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_msg *m)
+{
+	const struct fal_coord_claimed claimed = { .round = m->claim.round,
+						   .task_ns = m->claim.task_ns,
+						   .task = m->claim.task,
+						   .loss = m->claim.loss,
+						   .hash = m->claim.hash };
+	struct fal_round_info r;
+	if (c->sessions.trainer.why[0] != '\0') {
+		c->sessions.trainer.why[0] = '\0';
+		for (uint32_t i = 0; i < c->sessions.keys; i++)
+			c->sessions.key[i].failed = false;
+	}
+	if (c->is_external) {
+		COORD_CALL(c, claimed, &claimed);
+	} else if (fal_sched_round(c->sched, m->claim.round, &r)) {
+		coord_health_add_claim(c, r.clock, p->key, m->claim.loss,
+				       fal_grid_range_samples(&c->conf.grid, r.clock,
+							      m->claim.task, 1));
+	}
+}
+
+static int
+on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	struct fal_claim_in in = { .worker = p->worker,
+				   .round = m->claim.round,
+				   .task = m->claim.task,
+				   .seq = m->claim.seq,
+				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
+				   .task_s = (double)m->claim.task_ns * 1e-9,
+				   .loss = m->claim.loss,
+				   .version = m->claim.version,
+				   .nonfinite = m->claim.nonfinite != 0 };
+	if (c->conf.task_hashes)
+		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
+	if (!fal_loss_fits(in.loss, c->conf.grid.task))
+		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
+				    fal_loss_is(in.loss));
+	struct fal_round_info r;
+	if (fal_sched_round(c->sched, in.round, &r) && claims_other_version(c, &r, &in))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "computes round %" PRIu64 " on version %" PRIu64,
+				    in.round, in.version);
+	in.verify = !in.nonfinite && coord_verify_is_drawn(c, p, in.round);
+	int won = fal_sched_claim(c->sched, now, &in);
+	if (won < 0)
+		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
+				    in.task, in.round, fal_strerror(won));
+	if (won == 1 && !in.nonfinite)
+		count_claim(c, p, m);
+	int err = FAL_OK;
+	/* The worker waits for no verdict on a task that was granted as claimed. */
+	if (!in.nonfinite && in.seq < FAL_PRECLAIMED) {
+		struct fal_msg v = { .type = FAL_MSG_VERDICT };
+		v.verdict.round = in.round;
+		v.verdict.task = in.task;
+		v.verdict.seq = in.seq;
+		v.verdict.won = won == 1;
+		/* The verdict goes out first: when a FENCE arrives, the worker must have
+		 * all verdicts. */
+		coord_send(c, p->id, &v);
+		if (m->claim.last != 0)
+			err = on_seal(c, p, in.round, in.seq, diag);
+	}
+	const uint64_t clock = fal_sched_over(c->sched);
+	if (err == FAL_OK && clock >= p->ping_clock) {
+		/* Often while the round trip is not known well, then now and again. */
+		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
+		coord_send_ping(c, now, p->id);
+	}
+	return err;
+}
+
+int
+fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
+	      struct fal_diag *diag)
+{
+	coord_enter(c);
+	if (m->incarnation != c->conf.tickets.incarnation && m->type != FAL_MSG_HELLO)
+		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
+				    m->incarnation);
+	struct coord_peer *p = coord_find_peer(c, peer);
+	int err = FAL_OK;
+	if (m->type == FAL_MSG_HELLO) {
+		c->sessions.has_ended = false;
+		err = coord_on_hello(c, now, p, m, diag);
+		/* An older session of the same process may have ended. */
+		if (c->sessions.has_ended)
+			(void)coord_advance(c, now);
+		return err;
+	}
+	if (p != NULL && p->state == PEER_LEFT)
+		return FAL_OK;
+	const bool is_early = m->type == FAL_MSG_READY || m->type == FAL_MSG_LEAVE;
+	if (p == NULL || p->state == PEER_OPENED)
+		return fal_diag_set(diag, FAL_ESTATE, "%s before HELLO",
+				    fal_msg_name(m->type));
+	if (p->state == PEER_GREETED && !is_early)
+		return fal_diag_set(diag, FAL_ESTATE, "%s before READY",
+				    fal_msg_name(m->type));
+	if (p->worker != 0)
+		fal_sched_heard(c->sched, now, p->worker);
+	switch (m->type) {
+	case FAL_MSG_READY:
+		err = coord_on_ready(c, now, p, m, diag);
+		break;
+	case FAL_MSG_CLAIM:
+		err = on_claim(c, now, p, m, diag);
+		break;
+	case FAL_MSG_PUSH:
+		/* The shards report what becomes of the push. */
+		coord_begin_callback(c);
+		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+		coord_end_callback(c);
+		if (err == FAL_ELIMIT || err == FAL_EINVAL)
+			coord_key(c, p->key)->record.charges++;
+		if (err < 0)
+			(void)coord_advance(c, now);
+		break;
+	case FAL_MSG_SEAL:
+		err = on_seal(c, p, m->seal.round, m->seal.seq, diag);
+		break;
+	case FAL_MSG_WORKED:
+		err = coord_on_worked(c, now, p, m, diag);
+		break;
+	case FAL_MSG_EVALUATED:
+		err = coord_on_evaluated(c, now, p, m, diag);
+		break;
+	case FAL_MSG_CHECKED:
+		coord_verify_compare(c, now, p, m);
+		break;
+	case FAL_MSG_LEAVE:
+		err = coord_on_leave(c, now, p, m, diag);
+		break;
+	case FAL_MSG_PONG:
+		fal_sched_pong(c->sched, now, p->worker,
+			       fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0),
+			       m->pong.steps);
+		break;
+	case FAL_MSG_CAPACITY:
+		err = coord_on_capacity(c, now, p, m, diag);
+		break;
+	default:
+		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
+				    fal_msg_name(m->type));
+	}
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	coord_enter(c);
+	struct coord_peer *p = coord_find_peer(c, peer);
+	const bool was_ready = p != NULL && p->state == PEER_READY;
+	if (p != NULL)
+		coord_remove_peer(c, now, p, why);
+	return was_ready ? coord_advance(c, now) : c->err;
+}
+
+/* ---- requests of controllers ------------------------------------------------------ */
+
+/* After a request: carries the request out, if that is possible now. */
+static int
+advance_request(struct fal_coord *c, double now)
+{
+	coord_policy_advance(c, now);
+	return coord_advance(c, now);
+}
+
+/* Traces a request after which rounds may begin, or may not, and tells the scheduler. */
+static void
+hold_rounds(struct fal_coord *c, double now, const char *why, const char *by)
+{
+	coord_trace_event(c, now, FAL_EV_HOLD, &(struct fal_ev_hold){ why, by });
+	coord_hold_rounds(c, now);
+}
+
+int
+fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		 const char *by, uint64_t ticket, struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (coord_is_over(c))
+		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (c->is_external)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of a group server is its --scheme");
+	if (k->n_scheduled > 0)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of before, by '%s', is to hold again "
+				    "first, from clock %" PRIu64 " on",
+				    k->scheduled[0].set_by, k->scheduled[0].clock);
+	if (k->has_pending)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "a change by '%s' waits for its boundary",
+				    k->pending_by);
+	k->pending = fal_policy_copy(p);
+	k->has_pending = true;
+	k->ticket = ticket;
+	snprintf(k->pending_by, sizeof(k->pending_by), "%s", by);
+	if (coord_changes_rule(c, p))
+		hold_rounds(c, now, "policy", k->pending_by);
+	return advance_request(c, now);
+}
+
+const struct fal_policy *
+fal_coord_policy_next(const struct fal_coord *c, const char **by)
+{
+	coord_enter(c);
+	*by = c->control.pending_by;
+	return c->control.has_pending ? &c->control.pending : NULL;
+}
+
+int
+fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (coord_is_over(c) || c->placement.move.state == MOVE_RUNNING ||
+	    !k->has_pending || !coord_changes_rule(c, &k->pending) ||
+	    coord_changes_rule(c, b->p) || !fal_rule_eq(&k->pending.rule, &b->next->rule))
+		return FAL_ESTATE;
+	b->clock = fal_coord_front(c);
+	b->kept = coord_journal_policy(c, b->p, b->clock, b->by);
+	if (b->kept < 0)
+		return FAL_OK;
+	fal_policy_free(&k->pending);
+	k->pending = fal_policy_copy(b->next);
+	coord_apply_policy(c, now, b->p, b->by);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
+{
+	coord_enter(c);
+	struct coord_policy_control *k = &c->control;
+	if (!k->has_pending || k->ticket != ticket)
+		return FAL_OK;
+	k->has_pending = false;
+	fal_policy_free(&k->pending);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
+{
+	coord_enter(c);
+	if (hold == c->control.is_paused)
+		return FAL_OK;
+	c->control.is_paused = hold;
+	hold_rounds(c, now, hold ? "paused" : "resumed", by);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
+	const struct coord_peer *p = NULL;
+	bool is_known = false;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
+		if (strcmp(p->name, name) == 0) {
+			coord_send(c, p->id, &m);
+			is_known = true;
+		}
+	if (!is_known)
+		return fal_diag_set(diag, FAL_ENOENT, "'%s' is no worker of this job",
+				    name);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_stop(struct fal_coord *c, double now, const char *by)
+{
+	coord_enter(c);
+	if (coord_is_over(c))
+		return FAL_OK;
+	c->control.stop = STOP_ASKED;
+	hold_rounds(c, now, "stopped", by);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const char *by,
+	       struct fal_diag *diag)
+{
+	coord_enter(c);
+	struct coord_move *m = &c->placement.move;
+	const struct fal_map *map = &c->placement.map;
+	if (coord_is_over(c))
+		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (m->state != MOVE_NONE)
+		return fal_diag_set(diag, FAL_ESTATE, "a move by '%s' is under way",
+				    m->wanted_by);
+	if (!fal_map_covers(to, fal_blocks(c->conf.params)) || to->shards < map->shards)
+		return fal_diag_set(diag, FAL_EINVAL, "no map after the one that holds");
+	m->state = MOVE_PENDING;
+	m->next_map = *to;
+	m->epoch = (m->epoch > map->epoch ? m->epoch : map->epoch) + 1;
+	m->next_map.epoch = m->epoch;
+	snprintf(m->wanted_by, sizeof(m->wanted_by), "%s", by);
+	coord_hold_rounds(c, now);
+	return advance_request(c, now);
+}
+
+int
+fal_coord_move_abort(struct fal_coord *c, double now)
+{
+	coord_enter(c);
+	if (c->placement.move.state == MOVE_NONE)
+		return c->err;
+	coord_move_end(c, now, FAL_ESTATE);
+	return coord_advance(c, now);
+}
+
+/* ---- status and end --------------------------------------------------------------- */
+
+const struct fal_policy *
+fal_coord_policy_now(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return fal_sched_policy(c->sched);
+}
+
+uint64_t
+fal_coord_front(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return fal_sched_front(c->sched);
 }
 
 struct fal_coord_status
@@ -400,32 +675,35 @@ fal_coord_status(const struct fal_coord *c)
 	struct fal_coord_status s = c->status;
 	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
-	s.version = c->published;
-	s.workers = c->ready;
-	s.done = c->finished;
-	s.failed = c->why != NULL;
-	s.why = c->why;
-	s.held = c->control.held;
-	s.stopping = c->control.stopping;
-	s.stopped = c->control.stopped;
-	s.agains = c->control.agains;
+	s.version = c->versions.published;
+	s.workers = c->sessions.n_ready;
+	s.done = c->is_finished;
+	s.failed = c->failure != NULL;
+	s.why = c->failure;
+	s.held = c->control.is_paused;
+	s.stopping = c->control.stop != STOP_NONE;
+	s.stopped = c->control.stop == STOP_REACHED;
+	s.agains = c->control.n_scheduled;
 	return s;
 }
 
-struct fal_bound_lanes
-coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
+bool
+fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
-	const struct fal_grid *g = &c->conf.grid;
-	const double task_s = (double)p->task_ns * 1e-9;
-	const double fixed =
-		fal_bound_fixed(g->task, task_s, p->large, (double)p->large_ns * 1e-9);
-	/* The probe tried as many samples as a task may have; a clock may have fewer. */
-	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
-	return (struct fal_bound_lanes){
-		.task_s = task_s * part,
-		.lanes = p->lanes_max < p->cores ? p->lanes_max : p->cores,
-		.fixed = fixed / part,
-	};
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->versions.published,
+					c->versions.published_clocks, false };
+	return c->versions.published != 0;
+}
+
+bool
+fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
+{
+	coord_enter(c);
+	*out = (struct fal_coord_left){ c->evaluation.pinned_version,
+					c->evaluation.pinned_clocks,
+					c->failure == c->sessions.trainer.why };
+	return c->evaluation.pinned_clocks != 0;
 }
 
 void
@@ -433,19 +711,17 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
 	coord_enter(c);
 	struct fal_coord_sizes sizes = { 0 };
-	struct fal_bound_lanes *v = fal_xcalloc(c->peers, sizeof(*v));
-	size_t n = 0;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->task_ns == 0)
+	const struct coord_peer *p = NULL;
+	struct fal_bound_lanes *v = fal_xcalloc(c->sessions.peers, sizeof(*v));
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (p->probe.task_ns == 0)
 			continue;
-		v[n] = coord_lanes(c, p);
-		sizes.lanes += v[n++].lanes;
-		sizes.workers++;
+		v[sizes.workers] = coord_probed_lanes(c, p);
+		sizes.lanes += v[sizes.workers++].lanes;
 	}
 	const double tasks = fal_grid_size(&c->conf.grid, 0);
 	const struct fal_bound_tail tail = fal_bound_tail_of(&c->conf.grid, 0);
-	fal_bound_sizes(v, n, tasks, &tail, &sizes.whole, &sizes.small);
+	fal_bound_sizes(v, sizes.workers, tasks, &tail, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;
 }
@@ -455,39 +731,42 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 		 const char *why)
 {
 	const double t = fal_coord_seconds(c, now);
+	uint64_t round;
 	coord_enter(c);
-	c->why = why != NULL ? why : c->why;
-	if (c->brought && c->why == NULL)
-		coord_let_go(c, now);
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (coord_is_here(&c->peer[i]))
-			coord_owed(c, now, &c->peer[i], 0);
-	coord_tell_shards(c, now, true);
-	const bool judged = !c->brought && c->status.accuracy >= 0;
-	if (c->why != NULL)
-		fal_trace_put(&c->line, t, FAL_EV_FAILED,
-			      &(struct fal_ev_failed){ c->published, result->seconds,
-						       c->why });
+	c->failure = why != NULL ? why : c->failure;
+	if (c->is_external && c->failure == NULL) {
+		/* The coordinator above wants no open round any more, and errors of such
+		 * rounds do not matter any more. */
+		while (fal_sched_brought(c->sched, &round))
+			fal_sched_unwanted(c->sched, now, round);
+		coord_run_actions(c, now);
+	}
+	struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
+		coord_write_clock_lines(c, now, p, 0);
+	coord_trace_shards(c, now, true);
+	const bool is_evaluated = !c->is_external && c->status.accuracy >= 0;
+	if (c->failure != NULL)
+		coord_trace_event(c, now, FAL_EV_FAILED,
+				  &(struct fal_ev_failed){ c->versions.published,
+							   result->seconds, c->failure });
 	else
-		fal_trace_put(
-			&c->line, t, FAL_EV_DONE,
-			&(struct fal_ev_done){
-				.version = c->published,
-				.sha256 = result->sha256,
-				.hash = result->sha256 != NULL ? result->hash : NULL,
-				.journal = result->journal[0] != '\0' ? result->journal
-								      : NULL,
-				.seconds = t,
-				.trained = result->seconds,
-				.accuracy = judged ? c->status.accuracy : (double)NAN });
+		coord_trace_event(c, now, FAL_EV_DONE,
+				  &(struct fal_ev_done){
+					  .version = c->versions.published,
+					  .sha256 = result->sha256,
+					  .hash = result->sha256 != NULL ? result->hash
+									 : NULL,
+					  .journal = result->journal[0] != '\0'
+							     ? result->journal
+							     : NULL,
+					  .seconds = t,
+					  .trained = result->seconds,
+					  .accuracy = is_evaluated ? c->status.accuracy
+								   : (double)NAN });
 	/* The trace has the end before any session hears of the end. */
-	coord_trace(c);
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (!coord_is_here(p))
-			continue;
-		coord_send_done(c, p->id);
-		p->ready = false;
-		p->left = true;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL) {
+		coord_send_end(c, p->id);
+		p->state = PEER_LEFT;
 	}
 }

@@ -1,10 +1,13 @@
-/* Evaluations: what one key says of the test set, another one confirms.
+/* Evaluations, the job's health, and verified claims: results of one key that another key
+ * confirms.
  *
- * When all test tasks are counted, the coordinator draws a part of them, which is run
- * once more by other keys: nobody can know before which it will be.  Two counts that
- * differ are decided by a third key, or, where there is none, by the one that stands
- * first in the keyring; what was refuted of a key is run again by others in all that
- * nobody has confirmed.  Equal fingerprints count the same; others nearly. */
+ * When all test tasks are counted, the coordinator draws a part of them, which other keys
+ * run once more: nobody can know before which tasks these will be.  If two results
+ * differ, a third key decides, or, where there is none, the key that stands first in the
+ * keyring. All results of the refuted key that nobody has confirmed are then run again by
+ * others. Workers with equal fingerprints get equal results; other workers get nearly
+ * equal ones.
+ */
 #include "server/coord_priv.h"
 
 #include "base/loss.h"
@@ -12,215 +15,239 @@
 #include "base/parse.h"
 #include "base/text.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- evaluation -------------------------------------------------------------------- */
+
 enum {
-	PART = 8, /* one in so many tasks is run twice */
-	NEAR = 16 /* other fingerprints: one in so many samples may come out otherwise */
+	REPEAT_ONE_IN = 8, /* of so many tasks, one is run twice */
+	DIFFER_ONE_IN = 16 /* of so many samples, one may differ between fingerprints */
 };
 
-/* How many samples test task `task` has; 0: there is no such task. */
+/* The count of samples of the test task; 0: there is no such task. */
 static uint32_t
-samples_of(const struct fal_coord *c, uint32_t task)
+test_task_samples(const struct fal_coord *c, uint32_t task)
 {
-	const uint32_t most = c->conf.grid.task;
-	uint64_t first = (uint64_t)task * most, all = c->conf.test_samples;
+	const uint32_t full = c->conf.grid.task;
+	const uint64_t first = (uint64_t)task * full, all = c->conf.test_samples;
 	if (first >= all)
 		return 0;
-	return all - first < most ? (uint32_t)(all - first) : most;
+	return all - first < full ? (uint32_t)(all - first) : full;
 }
 
 void
-coord_eval_begin(struct fal_coord *c, double now)
+coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
+		       uint64_t clocks_over)
 {
-	struct fal_evaluation *e = &c->eval;
-	const uint32_t task = c->conf.grid.task;
-	e->tasks = (c->conf.test_samples + task - 1) / task;
-	e->drawn = false;
-	FAL_XGROW(e->count, e->cap, e->tasks);
-	memset(e->count, 0, e->tasks * sizeof(*e->count));
-	coord_expect(c, fal_sched_eval(c->sched, now, e->tasks));
+	struct coord_evaluation *e = &c->evaluation;
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	coord_pin_version(c, version, clocks_over);
+	e->is_under_way = e->pinned_is_evaluated = true;
+	e->next_clock = clocks_over / every * every + every;
+	e->next_clock = e->next_clock < c->clocks ? e->next_clock : c->clocks;
+	coord_start_evaluation(c, now);
 }
 
-/* Do they say the same? */
+void
+coord_start_evaluation(struct fal_coord *c, double now)
+{
+	struct coord_evaluation *e = &c->evaluation;
+	const uint32_t full = c->conf.grid.task;
+	e->tasks = (c->conf.test_samples + full - 1) / full;
+	e->has_drawn = false;
+	FAL_XGROW(e->task, e->task_cap, e->tasks);
+	memset(e->task, 0, e->tasks * sizeof(*e->task));
+	coord_record_error(c, fal_sched_eval(c->sched, now, e->tasks));
+}
+
 static bool
-agree(const struct fal_word *a, const struct fal_word *b, uint32_t samples)
+results_agree(const struct coord_test_result *a, const struct coord_test_result *b,
+	      uint32_t samples)
 {
 	if (memcmp(a->fingerprint, b->fingerprint, FAL_FINGERPRINT) == 0)
 		return a->right == b->right && a->loss == b->loss;
 	const double loss = fabs((double)a->loss - (double)b->loss);
 	const uint32_t right =
 		a->right > b->right ? a->right - b->right : b->right - a->right;
-	return right <= 1 + samples / NEAR &&
-	       loss <= fmax(fabs((double)a->loss), fabs((double)b->loss)) / NEAR +
+	return right <= 1 + samples / DIFFER_ONE_IN &&
+	       loss <= fmax(fabs((double)a->loss), fabs((double)b->loss)) /
+				       DIFFER_ONE_IN +
 			       ldexp(samples, FAL_LOSS_BITS - 10);
 }
 
-/* The word that counts comes first. */
+/* Puts the result that counts first. */
 static void
-prefer(struct fal_count *of, uint32_t at)
+prefer_result(struct coord_test_task *t, uint32_t i)
 {
-	const struct fal_word word = of->word[at];
-	of->word[at] = of->word[0];
-	of->word[0] = word;
+	const struct coord_test_result r = t->result[i];
+	t->result[i] = t->result[0];
+	t->result[0] = r;
 }
 
+/* Has another key run the task once more; false: there is none. */
 static bool
-ask_again(struct fal_coord *c, double now, uint32_t task)
+repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 {
-	c->eval.count[task].asked = true;
+	c->evaluation.task[task].was_repeated = true;
 	if (!fal_sched_eval_can_repeat(c->sched, task))
 		return false;
 	fal_sched_eval_again(c->sched, now, task);
 	return true;
 }
 
-/* Test tasks that no other key has confirmed are evaluated again. */
+/* Has only this key a result of the task? */
+static bool
+is_unconfirmed(const struct fal_coord *c, uint32_t task, uint32_t key)
+{
+	const struct coord_test_task *t = &c->evaluation.task[task];
+	return t->results == 1 && t->result[0].key == key;
+}
+
 static void
 repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 {
-	for (uint32_t t = 0; t < c->eval.tasks; t++) {
-		const struct fal_count *of = &c->eval.count[t];
-		if (of->words == 1 && of->word[0].key == key)
-			(void)ask_again(c, now, t);
-	}
+	for (uint32_t task = 0; task < c->evaluation.tasks; task++)
+		if (is_unconfirmed(c, task, key))
+			(void)repeat_test_task(c, now, task);
 }
 
-/* Two words differ, and there is no third. */
+/* No two results agree: the result of the key that stands first in the keyring counts. */
 static void
-first_in_keyring(struct fal_coord *c, double now, struct fal_count *of)
+prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *t)
 {
 	uint32_t best = 0;
-	for (uint32_t i = 1; i < of->words; i++)
-		if (c->key[of->word[i].key - 1].place <
-		    c->key[of->word[best].key - 1].place)
+	for (uint32_t i = 1; i < t->results; i++)
+		if (coord_key(c, t->result[i].key)->place <
+		    coord_key(c, t->result[best].key)->place)
 			best = i;
-	prefer(of, best);
-	for (uint32_t i = 1; i < of->words; i++)
-		if (of->word[i].key != of->word[0].key)
-			repeat_unconfirmed(c, now, of->word[i].key);
+	prefer_result(t, best);
+	for (uint32_t i = 1; i < t->results; i++)
+		if (t->result[i].key != t->result[0].key)
+			repeat_unconfirmed(c, now, t->result[i].key);
 }
 
-/* There is more than one word on the task. */
+/* Compares the results of the task, two or three. */
 static void
-judge(struct fal_coord *c, double now, uint32_t task)
+compare_results(struct fal_coord *c, double now, uint32_t task)
 {
-	struct fal_count *of = &c->eval.count[task];
-	const uint32_t n = samples_of(c, task);
-	struct fal_word *w = of->word;
-	if (of->words == 2) {
-		if (!agree(&w[0], &w[1], n) && !ask_again(c, now, task))
-			first_in_keyring(c, now, of);
+	struct coord_test_task *t = &c->evaluation.task[task];
+	const uint32_t n = test_task_samples(c, task);
+	struct coord_test_result *r = t->result;
+	if (t->results == 2) {
+		if (!results_agree(&r[0], &r[1], n) && !repeat_test_task(c, now, task))
+			prefer_first_key(c, now, t);
 		return;
 	}
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct fal_word liar = w[1 - i];
-		/* Of one key two are one, unless there is no other. */
-		const bool two = w[i].key != w[2].key || w[i].key == liar.key;
-		if (two && agree(&w[i], &w[2], n)) {
-			prefer(of, i);
+		const struct coord_test_result liar = r[1 - i];
+		/* Two results of one key count as one, unless all three are of that key.
+		 */
+		const bool are_two = r[i].key != r[2].key || r[i].key == liar.key;
+		if (are_two && results_agree(&r[i], &r[2], n)) {
+			prefer_result(t, i);
 			repeat_unconfirmed(c, now, liar.key);
 			fal_sched_charge(c->sched, liar.worker,
 					 "it evaluated otherwise than others");
 			return;
 		}
 	}
-	first_in_keyring(c, now, of);
+	prefer_first_key(c, now, t);
 }
 
-/* A part of what the key alone has said is run once more. */
+/* Draws a part of the key's unconfirmed tasks, which are run once more. */
 static void
-draw_of(struct fal_coord *c, double now, uint32_t key)
+draw_repeats(struct fal_coord *c, double now, uint32_t key)
 {
-	struct fal_evaluation *e = &c->eval;
 	uint32_t left = 0;
-	for (uint32_t t = 0; t < e->tasks; t++)
-		left += e->count[t].words == 1 && e->count[t].word[0].key == key;
-	uint32_t want = (left + PART - 1) / PART;
-	for (uint32_t t = 0; t < e->tasks && want > 0; t++) {
-		if (e->count[t].words != 1 || e->count[t].word[0].key != key)
-			continue;
-		if (fal_rng_below(&c->rng, left--) >= want)
-			continue;
-		want--;
-		(void)ask_again(c, now, t);
-	}
+	for (uint32_t task = 0; task < c->evaluation.tasks; task++)
+		left += is_unconfirmed(c, task, key);
+	uint32_t wanted = (left + REPEAT_ONE_IN - 1) / REPEAT_ONE_IN;
+	for (uint32_t task = 0; task < c->evaluation.tasks && wanted > 0; task++)
+		if (is_unconfirmed(c, task, key) &&
+		    fal_rng_below(&c->rng, left--) < wanted) {
+			wanted--;
+			(void)repeat_test_task(c, now, task);
+		}
 }
 
+/* Sums up the results that count, and writes the `eval` line. */
 static void
-conclude(struct fal_coord *c, double now)
+finish_evaluation(struct fal_coord *c, double now)
 {
+	struct coord_evaluation *e = &c->evaluation;
 	uint64_t right = 0;
 	int64_t loss = 0;
-	bool known = true;
-	struct fal_ev_eval_key *key = fal_xcalloc(c->keys, sizeof(*key));
+	bool is_known = true;
+	struct fal_ev_eval_key *key = fal_xcalloc(c->sessions.keys, sizeof(*key));
 	uint32_t keys = 0;
-	for (uint32_t i = 0; i < c->keys; i++)
-		key[i].key = c->key[i].is.name;
-	for (uint32_t t = 0; t < c->eval.tasks; t++) {
-		/* The first word makes the evaluation: the task counts for its key. */
-		const struct fal_count *of = &c->eval.count[t];
-		right += of->word[0].right;
-		loss += of->word[0].loss;
-		known &= fal_loss_known(of->word[0].loss, samples_of(c, t));
-		struct fal_ev_eval_key *k = &key[of->word[0].key - 1];
-		bool twice = false;
-		for (uint32_t i = 1; i < of->words; i++)
-			twice |= of->word[i].key != of->word[0].key;
+	for (uint32_t task = 0; task < e->tasks; task++) {
+		/* The task counts for the key of the first result. */
+		const struct coord_test_task *t = &e->task[task];
+		right += t->result[0].right;
+		loss += t->result[0].loss;
+		is_known &= fal_loss_known(t->result[0].loss, test_task_samples(c, task));
+		struct fal_ev_eval_key *k = &key[t->result[0].key - 1];
+		bool is_confirmed = false;
+		for (uint32_t i = 1; i < t->results; i++)
+			is_confirmed |= t->result[i].key != t->result[0].key;
 		k->tasks++;
-		k->twice += twice;
-		k->alone += of->asked && !twice;
+		k->twice += is_confirmed;
+		k->alone += t->was_repeated && !is_confirmed;
 	}
-	const double n = c->conf.test_samples;
-	c->evaluating = false;
-	c->status.judged = c->kept_clock;
-	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = known ? fal_loss_is(loss) / n : (double)NAN;
-	for (uint32_t i = 0; i < c->keys; i++)
+	for (uint32_t i = 0; i < c->sessions.keys; i++) {
+		key[i].key = c->sessions.key[i].record.name;
 		if (key[i].tasks > 0)
 			key[keys++] = key[i];
+	}
+	const double n = c->conf.test_samples;
+	e->is_under_way = false;
+	c->status.judged = e->pinned_clocks;
+	c->status.accuracy = (double)right / n;
+	c->status.accuracy_loss = is_known ? fal_loss_is(loss) / n : (double)NAN;
 	const struct fal_ev_eval line = {
-		.version = c->kept_version,
-		.epoch = c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid),
+		.version = e->pinned_version,
+		.epoch = e->pinned_clocks / fal_grid_epoch_clocks(&c->conf.grid),
 		.right = right,
 		.total = c->conf.test_samples,
 		.loss = c->status.accuracy_loss,
 		.accuracy = c->status.accuracy,
 		.keys = { key, keys },
 	};
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_EVAL, &line);
+	coord_trace_event(c, now, FAL_EV_EVAL, &line);
 	free(key);
 }
 
 static void
-hear(struct fal_coord *c, double now, const struct fal_peer *p, const struct fal_msg *m)
+add_result(struct fal_coord *c, double now, const struct coord_peer *p,
+	   const struct fal_msg *m)
 {
-	struct fal_count *of = &c->eval.count[m->evaluated.task];
-	struct fal_word *word = &of->word[of->words++];
-	*word = (struct fal_word){ .worker = p->worker,
-				   .key = p->key,
-				   .right = m->evaluated.right,
-				   .loss = m->evaluated.loss };
-	memcpy(word->fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	if (of->words > 1)
-		judge(c, now, m->evaluated.task);
-	if (!fal_sched_eval_done(c->sched) || c->eval.drawn)
+	struct coord_test_task *t = &c->evaluation.task[m->evaluated.task];
+	assert(t->results < TEST_RESULTS_MAX);
+	struct coord_test_result *r = &t->result[t->results++];
+	*r = (struct coord_test_result){ .worker = p->worker,
+					 .key = p->key,
+					 .right = m->evaluated.right,
+					 .loss = m->evaluated.loss };
+	memcpy(r->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	if (t->results > 1)
+		compare_results(c, now, m->evaluated.task);
+	if (!fal_sched_eval_done(c->sched) || c->evaluation.has_drawn)
 		return;
-	c->eval.drawn = true;
-	for (uint32_t key = 1; key <= c->keys; key++)
-		draw_of(c, now, key);
+	c->evaluation.has_drawn = true;
+	for (uint32_t key = 1; key <= c->sessions.keys; key++)
+		draw_repeats(c, now, key);
 }
 
 int
-coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
-		const struct fal_msg *m, struct fal_diag *diag)
+coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
+		   const struct fal_msg *m, struct fal_diag *diag)
 {
-	if (!c->evaluating || m->evaluated.version != c->kept_version)
+	if (!c->evaluation.is_under_way ||
+	    m->evaluated.version != c->evaluation.pinned_version)
 		return FAL_OK;
-	const uint32_t samples = samples_of(c, m->evaluated.task);
+	const uint32_t samples = test_task_samples(c, m->evaluated.task);
 	if (m->evaluated.samples != samples || m->evaluated.right > samples)
 		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
 				    m->evaluated.right, m->evaluated.samples,
@@ -235,50 +262,50 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		return fal_diag_set(diag, counts,
 				    "evaluated task %u, which it was not given",
 				    m->evaluated.task);
-	if (counts == 1 && c->brought) {
-		c->ops.evaluated(coord_call(c), m);
-		coord_called(c);
+	if (counts == 1 && c->is_external) {
+		COORD_CALL(c, evaluated, m);
 	} else if (counts == 1) {
-		hear(c, now, p, m);
+		add_result(c, now, p, m);
 	}
-	if (fal_sched_eval_done(c->sched) && !c->brought)
-		conclude(c, now);
+	if (fal_sched_eval_done(c->sched) && !c->is_external)
+		finish_evaluation(c, now);
 	return FAL_OK;
 }
 
 /* ---- health ---------------------------------------------------------------------- */
 
-/* Whether the job learns: the mean loss of its epochs, and the last version of which that
- * could be said.  falcon-job(5) has the rule of divergence. */
+/* Does the job learn?  Keeps the mean loss of epochs, and pins the last version that is
+ * known to be good.  falcon-job(5) has the rule of divergence. */
 
-/* A job has diverged whose epoch has so many times the mean loss of guessing. */
-enum { FAR = 3 };
+/* An epoch whose mean loss is so many times that of guessing has diverged. */
+enum { DIVERGED_FACTOR = 3 };
 
 void
-coord_keep(struct fal_coord *c, uint64_t version, uint64_t over)
+coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = version };
-	if (c->kept_clock == over && c->kept_version == version)
+	struct coord_evaluation *e = &c->evaluation;
+	if (e->pinned_clocks == clocks_over && e->pinned_version == version)
 		return;
-	c->kept_version = version;
-	c->kept_clock = over;
-	c->judged = false;
-	coord_order(c, &o);
+	e->pinned_version = version;
+	e->pinned_clocks = clocks_over;
+	e->pinned_is_evaluated = false;
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+							   .version = version });
 }
 
 static int
-compare(const void *a, const void *b)
+order_doubles(const void *a, const void *b)
 {
 	const double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
 }
 
-/* The counts of the clock's epoch, which has begun with this call; NULL: the epoch is
+/* The counts of the clock's epoch, which may begin with this call; NULL: the epoch is
  * over. */
-static struct fal_health_epoch *
-epoch_at(struct fal_coord *c, uint64_t clock)
+static struct coord_health_epoch *
+find_epoch(struct fal_coord *c, uint64_t clock)
 {
-	struct fal_health *h = &c->health;
+	struct coord_health *h = &c->health;
 	const uint64_t epoch = clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
 	size_t i = h->epochs;
 	if (epoch <= c->status.epoch)
@@ -289,14 +316,14 @@ epoch_at(struct fal_coord *c, uint64_t clock)
 		return &h->epoch[i - 1];
 	FAL_XGROW(h->epoch, h->epoch_cap, h->epochs + 1);
 	memmove(h->epoch + i + 1, h->epoch + i, (h->epochs++ - i) * sizeof(*h->epoch));
-	h->epoch[i] = (struct fal_health_epoch){ .epoch = epoch };
+	h->epoch[i] = (struct coord_health_epoch){ .epoch = epoch };
 	return &h->epoch[i];
 }
 
 void
-coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
+coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
 {
-	struct fal_health_epoch *e = epoch_at(c, clock);
+	struct coord_health_epoch *e = find_epoch(c, clock);
 	if (e == NULL)
 		return;
 	e->loss += loss;
@@ -304,18 +331,18 @@ coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t sa
 }
 
 void
-coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks)
+coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks)
 {
-	struct fal_health_epoch *e = tasks > 0 ? epoch_at(c, clock) : NULL;
+	struct coord_health_epoch *e = tasks > 0 ? find_epoch(c, clock) : NULL;
 	if (e != NULL)
 		e->skipped += tasks;
 }
 
 void
-coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
-		   uint32_t samples)
+coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t loss,
+		       uint32_t samples)
 {
-	struct fal_health_epoch *e = epoch_at(c, clock);
+	struct coord_health_epoch *e = find_epoch(c, clock);
 	assert(key > 0);
 	if (e == NULL)
 		return;
@@ -325,44 +352,45 @@ coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_t lo
 		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
 		e->keys = key;
 	}
-	const bool known = fal_loss_known(loss, samples);
-	e->key[key - 1].loss[known] += fal_loss_is(loss);
-	e->key[key - 1].samples[known] += samples;
+	const bool is_known = fal_loss_known(loss, samples);
+	e->key[key - 1].loss[is_known] += fal_loss_is(loss);
+	e->key[key - 1].samples[is_known] += samples;
 }
 
-struct fal_health_epoch
-coord_health_under_way(const struct fal_coord *c)
+struct coord_health_epoch
+coord_health_current_epoch(const struct fal_coord *c)
 {
-	static const struct fal_health_epoch none;
-	const struct fal_health *h = &c->health;
-	const bool any = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
-	return any ? h->epoch[0] : none;
+	const struct coord_health *h = &c->health;
+	const bool has_counts = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
+	return has_counts ? h->epoch[0] : (struct coord_health_epoch){ 0 };
 }
 
-/* The median, by key, of the mean losses that workers have had in the epoch so far, so
- * that one that lies neither ends a job nor keeps it from ending; of two keys the lower.
- * A loss that is not known, as a trainer may not say one, tells of nothing; but where a
- * key has no other they are all too large, or were none at first either. */
+/* The median over keys of the mean losses in the epoch so far, so that a key that lies
+ * neither ends a job nor keeps the job from ending; of two keys the lower loss.  A loss
+ * that is not known, as a trainer may not report one, does not count.  But if a key has
+ * no known loss, either all its losses are too large, or there were none at first either.
+ */
 static double
-median(struct fal_coord *c, const struct fal_health_epoch *e)
+median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 {
 	size_t n = 0;
 	double *v = c->health.scratch;
 	for (size_t i = 0; i < e->keys; i++) {
-		const bool known = e->key[i].samples[true] > 0;
-		if (e->key[i].samples[known] > 0)
-			v[n++] = e->key[i].loss[known] / (double)e->key[i].samples[known];
+		const bool is_known = e->key[i].samples[true] > 0;
+		if (e->key[i].samples[is_known] > 0)
+			v[n++] = e->key[i].loss[is_known] /
+				 (double)e->key[i].samples[is_known];
 	}
 	if (n == 0)
 		return 0;
-	qsort(v, n, sizeof(*v), compare);
+	qsort(v, n, sizeof(*v), order_doubles);
 	return v[(n - 1) / 2];
 }
 
-/* Is there none of its tasks that was not skipped?  What was dropped before it was done
- * may have had a result. */
+/* Are all tasks of the epoch skipped?  A task that was dropped before it was done may
+ * have had a finite result. */
 static bool
-all_skipped(const struct fal_coord *c, const struct fal_health_epoch *e)
+epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 {
 	const uint64_t clocks = fal_grid_epoch_clocks(&c->conf.grid);
 	uint64_t tasks = 0;
@@ -373,59 +401,62 @@ all_skipped(const struct fal_coord *c, const struct fal_health_epoch *e)
 	return e->skipped >= tasks;
 }
 
-/* The next epoch is over. */
+/* Ends the current epoch: takes its mean loss, and ends the job if the job has diverged.
+ */
 static void
-judge_epoch(struct fal_coord *c)
+close_epoch(struct fal_coord *c)
 {
-	const struct fal_health_epoch e = coord_health_under_way(c);
-	struct fal_health *h = &c->health;
-	const bool none = all_skipped(c, &e);
+	const struct coord_health_epoch e = coord_health_current_epoch(c);
+	struct coord_health *h = &c->health;
+	const bool is_skipped = epoch_is_skipped(c, &e);
 	c->status.epoch++;
 	if (e.samples > 0)
 		c->status.epoch_loss = e.loss / (double)e.samples;
 	h->loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
-	if (none)
-		c->why = "diverged: no task of an epoch has a finite gradient";
-	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
-		c->why = "diverged: the mean loss of an epoch is far above that of "
-			 "guessing";
+	if (is_skipped)
+		c->failure = "diverged: no task of an epoch has a finite gradient";
+	else if (c->conf.guess > 0 && median_key_loss(c, &e) > DIVERGED_FACTOR * h->start)
+		c->failure = "diverged: the mean loss of an epoch is far above that of "
+			     "guessing";
 	if (e.epoch == 0)
 		return;
 	free(e.key);
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* Epochs whose counts are complete.  The clocks that another policy has left may be over
- * in another order than theirs, and in several updates. */
+/* The number of epochs whose counts are complete.  Clocks of an earlier policy may end
+ * out of order, and in several updates. */
 static uint64_t
-ended(const struct fal_coord *c, uint32_t later)
+complete_epochs(const struct fal_coord *c, uint32_t first_later)
 {
-	uint64_t over = fal_sched_over(c->sched);
-	if (over > c->health.over)
-		over = c->health.over;
-	for (uint32_t i = later; i < c->mergeds; i++)
-		if (!c->merged[i].own && c->merged[i].clock < over)
-			over = c->merged[i].clock;
-	return over / fal_grid_epoch_clocks(&c->conf.grid);
+	uint64_t clocks_over = fal_sched_over(c->sched);
+	if (clocks_over > c->health.clocks_over)
+		clocks_over = c->health.clocks_over;
+	for (uint32_t i = first_later; i < c->rounds.n_collected; i++)
+		if (!c->rounds.collected[i].is_own &&
+		    c->rounds.collected[i].clock < clocks_over)
+			clocks_over = c->rounds.collected[i].clock;
+	return clocks_over / fal_grid_epoch_clocks(&c->conf.grid);
 }
 
 void
-coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later)
+coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
+		    uint32_t first_later)
 {
-	struct fal_health *h = &c->health;
-	const uint64_t was = c->status.epoch;
-	h->over = over > h->over ? over : h->over;
+	struct coord_health *h = &c->health;
+	const uint64_t epochs = c->status.epoch;
+	h->clocks_over = clocks_over > h->clocks_over ? clocks_over : h->clocks_over;
 	if (h->start == 0)
-		h->start =
-			fmax(h->epochs > 0 ? median(c, &h->epoch[0]) : 0, c->conf.guess);
-	while (c->why == NULL && c->status.epoch < ended(c, later))
-		judge_epoch(c);
-	if (c->why == NULL && c->status.epoch > was && !c->evaluating)
-		coord_keep(c, version, over);
+		h->start = fmax(h->epochs > 0 ? median_key_loss(c, &h->epoch[0]) : 0,
+				c->conf.guess);
+	while (c->failure == NULL && c->status.epoch < complete_epochs(c, first_later))
+		close_epoch(c);
+	if (c->failure == NULL && c->status.epoch > epochs && !c->evaluation.is_under_way)
+		coord_pin_version(c, version, clocks_over);
 }
 
 void
-coord_health_become(struct fal_coord *c, double start)
+coord_health_restore(struct fal_coord *c, double start)
 {
 	c->health.start = start;
 	c->health.first = c->status.epoch;
@@ -437,9 +468,9 @@ fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
 {
 	coord_enter(c);
 	const uint64_t last = c->status.epoch;
-	const bool known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
-			   last - epoch < HEALTH_LOSSES;
-	return known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
+	const bool is_known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
+			      last - epoch < HEALTH_LOSSES;
+	return is_known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
 }
 
 void
@@ -451,54 +482,27 @@ coord_health_free(struct fal_coord *c)
 	free(c->health.scratch);
 }
 
-bool
-fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
-{
-	coord_enter(c);
-	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock,
-					c->why == c->trainer.why };
-	return c->kept_clock != 0;
-}
-
-bool
-fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
-{
-	coord_enter(c);
-	*out = (struct fal_coord_left){ c->published, c->stepped, false };
-	return c->published != 0;
-}
-
 /* ---- verify ---------------------------------------------------------------------- */
 
 /* Claims that another key computes once more: job.verify.
  *
- * A claim is drawn, when it has come, from what nobody else knows.  The scheduler asks a
- * worker of another key whose numerics are the same, and the round does not wait.  Unlike
- * results are told to the trace and the log; nothing is made again, and no key is
- * charged: falcon-stat --recompute tells which of the two is wrong. */
-
-uint32_t
-coord_numerics_of(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
-{
-	uint32_t i = 0;
-	while (i < c->workers &&
-	       memcmp(c->known[i].fingerprint, fp, FAL_FINGERPRINT) != 0)
-		i++;
-	return coord_is_pure(fp) ? i + 1 : 0;
-}
+ * A claim is drawn when it has come, by random bits that nobody else knows.  The
+ * scheduler asks a worker of another key whose numerics are the same, and the round does
+ * not wait. Unlike results go to the trace and the log; nothing is made again, and no key
+ * is charged: falcon-stat --recompute tells which of the two results is wrong. */
 
 bool
-coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round)
+coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p, uint64_t round)
 {
 	struct fal_round_info r;
-	if (c->conf.verify <= 0 || !coord_is_pure(p->fingerprint) ||
+	if (c->conf.verify <= 0 || !coord_is_deterministic(p->fingerprint) ||
 	    !fal_sched_round(c->sched, round, &r) || r.delta)
 		return false;
 	return (double)fal_rng_unit(&c->rng) < c->conf.verify;
 }
 
 void
-coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
 		     const struct fal_msg *m)
 {
 	const struct fal_checked_in in = { .worker = p->worker,
@@ -506,30 +510,29 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 					   .round = m->checked.round,
 					   .hash = m->checked.hash };
 	struct fal_round_info r;
-	struct fal_verify of;
-	if (!fal_sched_verified(c->sched, now, &in, &of) ||
-	    !fal_sched_round(c->sched, of.round, &r))
+	struct fal_verify claim;
+	if (!fal_sched_verified(c->sched, now, &in, &claim) ||
+	    !fal_sched_round(c->sched, claim.round, &r))
 		return;
-	const struct fal_known_worker *w = coord_known(c, of.id.worker);
-	const uint64_t id[] = { of.id.worker, of.id.seq };
+	const struct coord_known_worker *w = coord_worker(c, claim.id.worker);
+	const uint64_t id[] = { claim.id.worker, claim.id.seq };
 	char hex[2][2 * FAL_CLAIM_HASH + 1];
-	const struct fal_ev_word word[] = { { w->name, of.id.worker, hex[0] },
+	const struct fal_ev_word word[] = { { w->name, claim.id.worker, hex[0] },
 					    { p->name, p->worker, hex[1] } };
-	fal_hex(of.hash, FAL_CLAIM_HASH, hex[0]);
+	fal_hex(claim.hash, FAL_CLAIM_HASH, hex[0]);
 	fal_hex(m->checked.hash, FAL_CLAIM_HASH, hex[1]);
 	const struct fal_coord_unlike unlike = {
 		.clock = r.clock,
-		.task = of.task,
+		.task = claim.task,
 		.name = { w->name, p->name },
-		.key = { c->key[w->key - 1].is.name, c->key[p->key - 1].is.name },
+		.key = { coord_key(c, w->key)->record.name,
+			 coord_key(c, p->key)->record.name },
 	};
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_VERIFY,
-		  &(struct fal_ev_verify){
-			  of.round, r.clock, of.task, { id, 2 }, { word, 2 } });
-	if (c->conf.verify_stop && c->why == NULL)
-		c->why = "two keys have unlike results of a task (verify.stop)";
-	if (c->ops.unlike == NULL)
-		return;
-	c->ops.unlike(coord_call(c), &unlike);
-	coord_called(c);
+	coord_trace_event(
+		c, now, FAL_EV_VERIFY,
+		&(struct fal_ev_verify){
+			claim.round, r.clock, claim.task, { id, 2 }, { word, 2 } });
+	if (c->conf.verify_stop && c->failure == NULL)
+		c->failure = "two keys have unlike results of a task (verify.stop)";
+	COORD_CALL(c, unlike, &unlike);
 }

@@ -1,4 +1,4 @@
-/* Work and versions of another coordinator's (design.md, D50). */
+/* Work and versions of another coordinator (design.md, D50). */
 #include "server/coord_priv.h"
 
 #include "base/mem.h"
@@ -6,30 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-void
-coord_let_go(struct fal_coord *c, double now)
-{
-	uint64_t round;
-	while (fal_sched_brought(c->sched, &round))
-		fal_sched_unwanted(c->sched, now, round);
-	coord_drain(c, now);
-}
-
-bool
-coord_given(const struct fal_coord *c, uint64_t version)
-{
-	size_t at = 0;
-	while (at < c->givens && c->given[at] != version)
-		at++;
-	return at < c->givens;
-}
-
 int
 fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 		uint64_t *round)
 {
 	coord_enter(c);
-	if (!coord_given(c, b->version) || !coord_given(c, b->exponents))
+	if (!coord_is_installed(c, b->version) || !coord_is_installed(c, b->exponents))
 		return FAL_EINVAL;
 	*round = fal_sched_bring(c->sched, now, b);
 	return coord_advance(c, now);
@@ -43,37 +25,33 @@ fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 	return coord_advance(c, now);
 }
 
-/* The shards keep the version, and no older ones than `oldest`. */
-static void
-put(struct fal_coord *c, uint64_t version, uint64_t oldest)
-{
-	size_t gone = c->givens == FAL_KEPT_MAX;
-	while (gone < c->givens && c->given[gone] < oldest)
-		gone++;
-	FAL_XGROW(c->given, c->given_cap, c->givens + 1);
-	memmove(c->given, c->given + gone, (c->givens -= gone) * sizeof(*c->given));
-	c->given[c->givens++] = version;
-	c->oldest = c->given[0];
-	c->keeps = (uint32_t)c->givens;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_PUT,
-					   .version = version,
-					   .versions = c->keeps };
-	coord_order(c, &o);
-}
-
 int
 fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest)
 {
 	coord_enter(c);
-	if (coord_given(c, version))
+	struct coord_external *e = &c->external;
+	struct coord_versions *v = &c->versions;
+	if (coord_is_installed(c, version))
 		return FAL_OK;
-	if (oldest > version || (c->newer && version < c->version))
+	if (oldest > version || (e->has_version && version < v->newest))
 		return FAL_EINVAL;
-	put(c, version, oldest);
-	c->newer = true;
-	c->version = c->published = version;
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_VERSION,
-		  &(struct fal_ev_version){ version });
+	/* The shards retain the version, and no older ones than `oldest`. */
+	size_t drop = e->n_installed == FAL_KEPT_MAX;
+	while (drop < e->n_installed && e->installed[drop] < oldest)
+		drop++;
+	FAL_XGROW(e->installed, e->installed_cap, e->n_installed + 1);
+	e->n_installed -= drop;
+	memmove(e->installed, e->installed + drop,
+		e->n_installed * sizeof(*e->installed));
+	e->installed[e->n_installed++] = version;
+	e->has_version = true;
+	v->newest = v->published = version;
+	v->oldest = e->installed[0];
+	v->retained = (uint32_t)e->n_installed;
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_PUT,
+							   .version = version,
+							   .versions = v->retained });
+	coord_trace_event(c, now, FAL_EV_VERSION, &(struct fal_ev_version){ version });
 	fal_sched_newer(c->sched, now, version);
 	return coord_advance(c, now);
 }
@@ -83,10 +61,10 @@ fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
 {
 	const uint32_t full = c->conf.grid.task;
 	coord_enter(c);
-	if (!coord_given(c, version))
+	if (!coord_is_installed(c, version))
 		return FAL_EINVAL;
-	c->evaluating = true;
-	coord_keep(c, version, version);
+	c->evaluation.is_under_way = true;
+	coord_pin_version(c, version, version);
 	fal_sched_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
 	return coord_advance(c, now);
 }
@@ -95,62 +73,54 @@ int
 fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task)
 {
 	coord_enter(c);
-	if (!c->evaluating || version != c->kept_version)
+	if (!c->evaluation.is_under_way || version != c->evaluation.pinned_version)
 		return FAL_EINVAL;
 	int err = fal_sched_eval_one(c->sched, now, task);
 	return err < 0 ? err : coord_advance(c, now);
 }
 
 void
-coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is)
-{
-	c->ops.claimed(coord_call(c), is);
-	coord_called(c);
-}
-
-void
 fal_coord_parted(struct fal_coord *c, double now, const char *why)
 {
 	coord_enter(c);
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_FAILED,
-		  &(struct fal_ev_failed){ .version = c->published, .reason = why });
-	/* Nobody's leave comes behind the end. */
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		p->left = p->left || p->greeted;
-		p->ready = false;
-	}
+	coord_trace_event(c, now, FAL_EV_FAILED,
+			  &(struct fal_ev_failed){ .version = c->versions.published,
+						   .reason = why });
+	/* No `leave` line comes behind the end. */
+	struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
+		p->state = PEER_LEFT;
 }
 
 void
 fal_coord_several(uint8_t out[static FAL_FINGERPRINT])
 {
-	/* Impure: which bits a task has is whose it happens to be. */
+	/* Nondeterministic: the bits of a task depend on which member computes it. */
 	memcpy(out, "\0\0\0\0\0\0\0\0several", FAL_FINGERPRINT);
 }
 
 void
 fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
 {
-	double rate = 0;
-	bool known = true;
+	double rate = 0; /* tasks a second; of the members before one without a probe */
+	bool is_known = true;
+	const struct coord_peer *p = NULL;
 	coord_enter(c);
 	*out = (struct fal_coord_together){ 0 };
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || !coord_numerics_counts(c, p))
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (!coord_has_leading_numerics(c, p))
 			continue;
-		const struct fal_bound_lanes is = coord_lanes(c, p);
+		const struct fal_bound_lanes speed = coord_probed_lanes(c, p);
 		out->workers++;
-		out->lanes += is.lanes;
-		known &= is.task_s > 0;
-		rate += known ? is.lanes / is.task_s : 0;
+		out->lanes += speed.lanes;
+		is_known &= speed.task_s > 0;
+		rate += is_known ? speed.lanes / speed.task_s : 0;
 		if (out->workers == 1)
 			memcpy(out->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 		else if (memcmp(out->fingerprint, p->fingerprint, FAL_FINGERPRINT) != 0)
 			fal_coord_several(out->fingerprint);
 	}
-	if (known && rate > 0)
+	if (is_known && rate > 0)
 		out->task_ns = (uint64_t)fmax(round(out->lanes / rate * 1e9), 1);
 	out->lanes = out->lanes < FAL_LANES_MAX ? out->lanes : FAL_LANES_MAX;
 }

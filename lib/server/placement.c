@@ -8,192 +8,196 @@
 #include "trace/reader.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- waits ----------------------------------------------------------------------- */
 
 /* The workers' waits for each shard, and the `shard` lines that report these waits.
  *
- * A worker's word counts as one among those of all: for each shard the trace has the
- * median of the workers' words, and no worker waited for longer than the job runs. */
+ * No single worker decides: for each shard the trace has the median of all workers'
+ * waits, and no wait is longer than the job runs. */
 
-enum { CLOCKS = 10 }; /* between lines */
+enum { CLOCKS_PER_LINE = 10 };
 
-/* The row of a worker, which may be new. */
+/* The waits of the worker, which may be new. */
 static struct fal_shard_wait *
-row(struct fal_rows *r, uint32_t worker)
+find_waits(struct coord_wait_rows *r, uint32_t worker)
 {
-	size_t at = 0;
-	while (at < r->n && r->row[at].worker != worker)
-		at++;
-	if (at == r->n) {
+	size_t i = 0;
+	while (i < r->n && r->row[i].worker != worker)
+		i++;
+	if (i == r->n) {
 		FAL_XGROW(r->row, r->cap, r->n + 1);
-		r->row[r->n++] = (struct fal_row){ .worker = worker };
+		r->row[r->n++] = (struct coord_wait_row){ .worker = worker };
 	}
-	return r->row[at].of;
+	return r->row[i].waits;
 }
 
 int
-coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
+coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 {
 	const uint32_t shards = c->conf.shards;
+	struct coord_placement *pl = &c->placement;
 	/* A worker waits for shards when it does not compute. */
-	const uint64_t most = m->worked.push + m->worked.pull + m->worked.wait;
-	struct fal_rows *all[] = { &c->waits.rows,
-				   c->balance.on ? &c->balance.rows : NULL };
-	int err = FAL_OK;
+	const uint64_t limit = m->worked.push + m->worked.pull + m->worked.wait;
 	if (shards == 1) /* no lines tell of a single shard */
-		return fal_shard_wait_get(&m->worked.waits, shards, most, NULL);
-	for (size_t i = 0; i < 2 && all[i] != NULL && err == FAL_OK; i++)
-		err = fal_shard_wait_get(&m->worked.waits, shards, most,
-					 row(all[i], worker));
+		return fal_shard_wait_get(&m->worked.waits, shards, limit, NULL);
+	int err = fal_shard_wait_get(&m->worked.waits, shards, limit,
+				     find_waits(&pl->lines.rows, worker));
+	if (err == FAL_OK && pl->balance.is_on)
+		err = fal_shard_wait_get(&m->worked.waits, shards, limit,
+					 find_waits(&pl->balance.rows, worker));
 	return err;
 }
 
 void
-coord_waits_free(struct fal_coord *c)
+coord_placement_free(struct fal_coord *c)
 {
-	free(c->waits.rows.row);
-	free(c->balance.rows.row);
-	fal_psld_free(c->balance.psld);
-	free(c->waits.served);
-	free(c->waits.scratch);
+	struct coord_placement *pl = &c->placement;
+	free(pl->lines.rows.row);
+	free(pl->lines.served);
+	free(pl->lines.scratch);
+	free(pl->balance.rows.row);
+	fal_psld_free(pl->balance.psld);
 }
 
-/* The median of the workers' words on a shard, by these rows; `scratch` has room for each
- * row.  No worker waited longer than `t` seconds.  The seconds are those in all, and
- * those for a part of a version; NAN: no worker had all of one part. */
-struct middle {
-	double waited, took;
+/* The medians of the workers' waits for a shard. */
+struct wait_medians {
+	double waited; /* seconds in all */
+	double took;   /* seconds for a part of a version; NAN: no worker had one */
 };
-static struct middle
-middle_of(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
+
+/* The medians for the shard in these rows; `scratch` has room for each row.  No worker
+ * waited longer than `t` seconds. */
+static struct wait_medians
+median_waits(const struct coord_wait_rows *r, uint32_t shard, double t, double *scratch)
 {
-	struct middle out;
+	struct wait_medians out = { 0 };
 	size_t n = 0;
 	for (size_t i = 0; i < r->n; i++)
-		scratch[n++] = fmin((double)r->row[i].of[shard].waited * 1e-9, t);
-	out.waited = n > 0 ? fal_quantile(scratch, n, 0.5) : 0;
-	n = 0;
+		scratch[i] = fmin((double)r->row[i].waits[shard].waited * 1e-9, t);
+	if (r->n > 0)
+		out.waited = fal_quantile(scratch, r->n, 0.5);
 	for (size_t i = 0; i < r->n; i++) {
-		const struct fal_shard_wait *of = &r->row[i].of[shard];
-		if (of->parts > 0)
-			scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
+		const struct fal_shard_wait *wait = &r->row[i].waits[shard];
+		if (wait->parts > 0)
+			scratch[n++] = fmin((double)wait->took * 1e-9 / wait->parts, t);
 	}
 	out.took = fal_quantile(scratch, n, 0.5);
 	return out;
 }
 
-/* A word of a shard about itself counts on, or it is taken for nothing. */
+/* The increase of a number that a shard reports about itself; 0 if the number fell. */
 static double
-since(double is, double was)
+increase(double to, double from)
 {
-	return is > was ? is - was : 0;
-}
-
-static void
-tell(struct fal_coord *c, double now)
-{
-	struct fal_waits *w = &c->waits;
-	const double t = fal_coord_seconds(c, now);
-	for (uint32_t i = 0; i < c->conf.shards; i++) {
-		struct fal_coord_served is = { 0 }, *was = &w->served[i];
-		struct fal_ev_shard line = { .shard = (uint64_t)i + 1,
-					     .clock = w->over - 1,
-					     .version = w->version };
-		coord_call(c);
-		c->ops.shards.served(c->ops.shards.arg, i, &is);
-		coord_called(c);
-		line.by = is.name;
-		line.address = is.address;
-		line.blocks = is.blocks;
-		line.rx = is.rx > was->rx ? is.rx - was->rx : 0;
-		line.tx = is.tx > was->tx ? is.tx - was->tx : 0;
-		line.service = since(is.service, was->service);
-		line.queue = since(is.queue, was->queue) / (c->ready > 0 ? c->ready : 1);
-		const struct middle is_of = middle_of(&w->rows, i, t, w->scratch);
-		line.blame = is_of.waited;
-		line.took = is_of.took;
-		coord_put(c, t, FAL_EV_SHARD, &line);
-		*was = is;
-	}
-	w->rows.n = 0;
+	return to > from ? to - from : 0;
 }
 
 void
-coord_tell_shards(struct fal_coord *c, double now, bool last)
+coord_trace_shards(struct fal_coord *c, double now, bool at_end)
 {
-	struct fal_waits *w = &c->waits;
+	struct coord_shard_lines *l = &c->placement.lines;
+	const double t = fal_coord_seconds(c, now);
 	if (c->conf.shards == 1 || c->ops.shards.served == NULL ||
-	    w->over < w->told + (last ? 1 : CLOCKS))
+	    l->clocks_over < l->first_clock + (at_end ? 1 : CLOCKS_PER_LINE))
 		return;
-	if (w->served == NULL)
-		w->served = fal_xcalloc(FAL_SHARDS_MAX, sizeof(*w->served));
-	FAL_XGROW(w->scratch, w->scratch_cap, w->rows.n + 1);
-	w->told = w->over;
-	tell(c, now);
+	if (l->served == NULL)
+		l->served = fal_xcalloc(FAL_SHARDS_MAX, sizeof(*l->served));
+	FAL_XGROW(l->scratch, l->scratch_cap, l->rows.n + 1);
+	l->first_clock = l->clocks_over;
+	for (uint32_t i = 0; i < c->conf.shards; i++) {
+		struct fal_coord_served served = { 0 }, *last = &l->served[i];
+		coord_begin_callback(c);
+		c->ops.shards.served(c->ops.shards.arg, i, &served);
+		coord_end_callback(c);
+		const struct wait_medians waits =
+			median_waits(&l->rows, i, t, l->scratch);
+		const double workers = c->sessions.n_ready > 0 ? c->sessions.n_ready : 1;
+		const struct fal_ev_shard line = {
+			.shard = (uint64_t)i + 1,
+			.clock = l->clocks_over - 1,
+			.version = l->version,
+			.by = served.name,
+			.address = served.address,
+			.blocks = served.blocks,
+			.rx = served.rx > last->rx ? served.rx - last->rx : 0,
+			.tx = served.tx > last->tx ? served.tx - last->tx : 0,
+			.service = increase(served.service, last->service),
+			.queue = increase(served.queue, last->queue) / workers,
+			.blame = waits.waited,
+			.took = waits.took,
+		};
+		coord_trace_event(c, now, FAL_EV_SHARD, &line);
+		*last = served;
+	}
+	l->rows.n = 0;
 }
 
 /* ---- balance --------------------------------------------------------------------- */
 
 /* The best shard of each block, by the workers' waits (server/psld.h; design.md, D40).
  *
- * The coordinator measures each clock that is over when the clock is told.  The caller
- * who runs the coordinator asks for the conclusions from this measurement, and moves
- * blocks where that is possible. */
+ * The coordinator measures each clock that is over when the trace has the clock's update.
+ * The caller who runs the coordinator asks for the conclusions from this measurement, and
+ * moves blocks where that is possible. */
 
 void
-coord_measure(struct fal_coord *c, double now)
+coord_measure_clock(struct fal_coord *c, double now)
 {
-	struct fal_balance *b = &c->balance;
-	if (!b->on || c->waits.over <= b->over)
+	struct coord_balance *b = &c->placement.balance;
+	struct coord_shard_lines *l = &c->placement.lines;
+	if (!b->is_on || l->clocks_over <= b->clocks_over)
 		return;
-	FAL_XGROW(c->waits.scratch, c->waits.scratch_cap, b->rows.n + 1);
-	const double clocks = (double)(c->waits.over - b->over), since = now - b->at;
+	FAL_XGROW(l->scratch, l->scratch_cap, b->rows.n + 1);
+	const double clocks = (double)(l->clocks_over - b->clocks_over),
+		     seconds = now - b->measured_at;
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
-		const struct middle is = middle_of(&b->rows, i, since, c->waits.scratch);
-		b->seen[i] = b->stale ? (struct fal_psld_seen){ (double)NAN, 0 }
-				      : (struct fal_psld_seen){ is.took, is.waited };
+		const struct wait_medians waits =
+			median_waits(&b->rows, i, seconds, l->scratch);
+		b->seen[i] = b->is_stale
+				     ? (struct fal_psld_seen){ (double)NAN, 0 }
+				     : (struct fal_psld_seen){ waits.took, waits.waited };
 	}
-	b->due = since >= 0; /* NAN: when it began is not known */
-	b->seconds = since / clocks;
-	b->over = c->waits.over;
-	b->at = now;
-	b->stale = false;
+	b->is_due = seconds >= 0; /* NAN: the first clock has no known start */
+	b->seconds = seconds / clocks;
+	b->clocks_over = l->clocks_over;
+	b->measured_at = now;
+	b->is_stale = false;
 	b->rows.n = 0;
 }
 
-/* Has psld these shards, and the map that holds? */
+/* Does psld have these shards, and the map that holds? */
 static bool
-knows(const struct fal_coord *c, uint64_t who)
+psld_is_current(const struct fal_coord *c, uint64_t shards)
 {
-	const struct fal_balance *b = &c->balance;
+	const struct coord_balance *b = &c->placement.balance;
 	uint32_t i = 0;
-	if (b->psld == NULL || b->who != who)
+	if (b->psld == NULL || b->set != shards)
 		return false;
 	while (i < b->shards &&
-	       fal_psld_count(b->psld, i) == c->map.of[b->order[i]].count)
+	       fal_psld_count(b->psld, i) == c->placement.map.of[b->order[i]].count)
 		i++;
 	return i == b->shards;
 }
 
-/* psld begins with the map that holds: the shards that have blocks in their order, then
- * those that could have some. */
+/* Starts psld with the map that holds: the shards that have blocks, in their order, then
+ * other shards of the set. */
 static void
-begin_anew(struct fal_coord *c, uint64_t who)
+restart_psld(struct fal_coord *c, uint64_t shards)
 {
-	struct fal_balance *b = &c->balance;
+	const struct fal_map *map = &c->placement.map;
+	struct coord_balance *b = &c->placement.balance;
 	uint32_t count[FAL_SHARDS_MAX];
-	b->shards = fal_map_in_order(&c->map, b->order);
+	b->shards = fal_map_in_order(map, b->order);
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
-		if ((who & ~fal_map_busy(&c->map)) >> i & 1)
+		if ((shards & ~fal_map_busy(map)) >> i & 1)
 			b->order[b->shards++] = i;
 	for (uint32_t i = 0; i < b->shards; i++)
-		count[i] = c->map.of[b->order[i]].count;
+		count[i] = map->of[b->order[i]].count;
 	fal_psld_free(b->psld);
 	b->psld = fal_psld_new(count, b->shards);
-	b->who = who;
+	b->set = shards;
 }
 
 const char *
@@ -203,26 +207,26 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
 					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
 	coord_enter(c);
-	struct fal_balance *b = &c->balance;
-	const uint64_t who = may | fal_map_busy(&c->map);
+	struct coord_balance *b = &c->placement.balance;
+	const uint64_t shards = may | fal_map_busy(&c->placement.map);
 	struct fal_psld_seen seen[FAL_SHARDS_MAX];
-	if (!b->due || c->move.waits || c->move.begun)
+	if (!b->is_due || c->placement.move.state != MOVE_NONE)
 		return NULL;
-	b->due = false;
-	if (!knows(c, who))
-		begin_anew(c, who);
+	b->is_due = false;
+	if (!psld_is_current(c, shards))
+		restart_psld(c, shards);
 	for (uint32_t i = 0; i < b->shards; i++)
 		seen[i] = b->seen[b->order[i]];
 	const enum fal_psld_act act = fal_psld_clock(b->psld, b->seconds, seen);
 	if (act == FAL_PSLD_STAY)
 		return NULL;
-	*to = c->map;
-	for (uint32_t i = 0, at = 0; i < b->shards; i++) {
+	*to = c->placement.map;
+	for (uint32_t i = 0, first = 0; i < b->shards; i++) {
 		const uint32_t count = fal_psld_count(b->psld, i);
-		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? at : 0, count };
+		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? first : 0, count };
 		if (count > 0 && b->order[i] >= to->shards)
 			to->shards = b->order[i] + 1;
-		at += count;
+		first += count;
 	}
 	return name[act];
 }
@@ -231,158 +235,110 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 
 /* Blocks that move from shard to shard (design.md, D38).
  *
- * A boundary is where nothing is under way: no round is open, no version still to be
- * made. There the shards hear of the next map, each gets what it lacks of it from those
- * that have it, and when all have said so, they take it: until then the map of before
- * holds, and nothing of it is gone. */
+ * A boundary is a time when nothing is under way: no round is open, no version is still
+ * to be made.  There the shards hear of the next map, and each shard gets the blocks that
+ * it lacks from the shards that have them.  When all shards have reported so, they take
+ * the next map.  Until then the map of before holds, and no shard frees a block. */
 
 const struct fal_map *
 fal_coord_next_map(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return c->move.waits || c->move.begun ? &c->move.to : NULL;
+	return c->placement.move.state != MOVE_NONE ? &c->placement.move.next_map : NULL;
 }
 
 void
-coord_send_blocks(struct fal_coord *c, uint32_t peer)
+coord_send_block_map(struct fal_coord *c, uint32_t peer)
 {
-	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = c->map.epoch };
-	struct fal_buf of = { 0 };
-	fal_map_put(&of, &c->map);
-	m.blocks.of = (struct fal_tail){ of.p, of.n };
+	const struct fal_map *map = &c->placement.map;
+	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = map->epoch };
+	struct fal_buf extents = { 0 };
+	fal_map_put(&extents, map);
+	m.blocks.of = (struct fal_tail){ extents.p, extents.n };
 	coord_send(c, peer, &m);
-	fal_buf_free(&of);
+	fal_buf_free(&extents);
 }
 
 /* Traces the places of the blocks from now on. */
 static void
 trace_place(struct fal_coord *c, double now)
 {
+	const struct fal_map *map = &c->placement.map;
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	uint32_t *shard = fal_xcalloc(blocks, sizeof(*shard));
-	struct fal_line_place line = { .map = c->map.epoch,
-				       .rule = FAL_TRACE_MOVED,
-				       .by = c->move.by,
-				       .took = now - c->move.since,
-				       .shards = c->map.shards,
-				       .blocks = blocks,
-				       .shard = shard };
-	for (uint32_t i = 0; i < c->map.shards; i++)
-		for (uint32_t b = 0; b < c->map.of[i].count; b++)
-			shard[c->map.of[i].first + b] = i;
-	fal_line_place(&c->line, fal_coord_seconds(c, now), &line);
-	coord_trace(c);
+	const struct fal_line_place line = { .map = map->epoch,
+					     .rule = FAL_TRACE_MOVED,
+					     .by = c->placement.move.wanted_by,
+					     .took = now - c->placement.move.started_at,
+					     .shards = map->shards,
+					     .blocks = blocks,
+					     .shard = shard };
+	for (uint32_t i = 0; i < map->shards; i++)
+		for (uint32_t b = 0; b < map->of[i].count; b++)
+			shard[map->of[i].first + b] = i;
+	fal_line_place(&c->trace_line, fal_coord_seconds(c, now), &line);
+	coord_write_line(c);
 	free(shard);
 }
 
-/* The move is over, with this result. */
-static void
-conclude_move(struct fal_coord *c, double now, int result)
+/* The move is over: the shards have taken the next map, or (an error) never do. */
+void
+coord_move_end(struct fal_coord *c, double now, int err)
 {
-	c->move.waits = c->move.begun = false;
-	/* The words that come next are of the map before the move. */
-	c->balance.stale = true;
-	c->balance.due = false;
-	c->balance.rows.n = 0;
-	if (c->ops.moved != NULL) {
-		c->ops.moved(coord_call(c), &c->map, result);
-		coord_called(c);
-	}
-	fal_sched_hold(c->sched, now, coord_holds(c));
+	struct coord_balance *b = &c->placement.balance;
+	if (err < 0 && c->placement.move.state == MOVE_RUNNING)
+		coord_command_shards(c, &(struct fal_shard_order){
+						.kind = FAL_ORDER_ABORT });
+	c->placement.move.state = MOVE_NONE;
+	/* The next reports of waits are of the map before the move. */
+	b->is_stale = true;
+	b->is_due = false;
+	b->rows.n = 0;
+	COORD_CALL(c, moved, &c->placement.map, err);
+	coord_hold_rounds(c, now);
 }
 
 void
-coord_move_advance(struct fal_coord *c, double now, bool quiet)
+coord_move_advance(struct fal_coord *c, double now, bool is_quiet)
 {
-	struct fal_move *m = &c->move;
+	struct coord_move *m = &c->placement.move;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MIGRATE_BEGIN,
-					   .map = &m->to };
-	const bool over = c->finished || c->why != NULL || c->control.stopping;
-	if (m->waits && over)
-		conclude_move(c, now, FAL_ESTATE);
-	if (!m->waits || !quiet)
+					   .map = &m->next_map };
+	if (m->state == MOVE_PENDING && coord_is_over(c))
+		coord_move_end(c, now, FAL_ESTATE);
+	if (m->state != MOVE_PENDING || !is_quiet)
 		return;
-	m->waits = false;
-	m->begun = true;
-	m->since = now;
-	m->said = 0;
-	/* Versions that nobody can name any more need not move. */
-	coord_keep_versions(c, c->keeps);
-	coord_order(c, &o);
-}
-
-/* All have what they will have. */
-static void
-take(struct fal_coord *c, double now)
-{
-	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
-	c->map = c->move.to;
-	c->conf.shards = c->map.shards;
-	c->conf.tickets.epoch = c->map.epoch;
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].ready)
-			coord_send_blocks(c, c->peer[i].id);
-	trace_place(c, now);
-	conclude_move(c, now, FAL_OK);
-}
-
-/* The shards were told, and it will never be. */
-static void
-give_up(struct fal_coord *c, double now, int why)
-{
-	coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_ABORT });
-	conclude_move(c, now, why);
+	m->state = MOVE_RUNNING;
+	m->started_at = now;
+	m->ready = 0;
+	/* Versions that no worker can name any more need not move. */
+	coord_retain_versions(c, c->versions.retained);
+	coord_command_shards(c, &o);
 }
 
 void
-coord_migrated(struct fal_coord *c, double now, uint32_t shard,
-	       const struct fal_shard_say *say)
+coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
+		  const struct fal_shard_say *say)
 {
-	struct fal_move *m = &c->move;
-	if (!m->begun || say->version != m->to.epoch)
+	struct coord_move *m = &c->placement.move;
+	const struct coord_peer *p = NULL;
+	if (m->state != MOVE_RUNNING || say->version != m->next_map.epoch)
 		return;
 	if (say->err < 0) {
-		give_up(c, now, say->err);
+		coord_move_end(c, now, say->err);
 		return;
 	}
-	m->said |= UINT64_C(1) << shard;
-	/* A shard that has no blocks, and will have none, has nothing to say. */
-	const uint64_t all = fal_map_busy(&c->map) | fal_map_busy(&m->to);
-	if ((m->said & all) == all)
-		take(c, now);
-}
-
-int
-fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const char *by,
-	       struct fal_diag *diag)
-{
-	coord_enter(c);
-	struct fal_move *m = &c->move;
-	if (c->finished || c->why != NULL || c->control.stopping)
-		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
-	if (m->waits || m->begun)
-		return fal_diag_set(diag, FAL_ESTATE, "a move by '%s' is under way",
-				    m->by);
-	if (!fal_map_covers(to, fal_blocks(c->conf.params)) || to->shards < c->map.shards)
-		return fal_diag_set(diag, FAL_EINVAL, "no map after the one that holds");
-	*m = (struct fal_move){ .waits = true, .to = *to, .epoch = m->epoch };
-	m->epoch = (m->epoch > c->map.epoch ? m->epoch : c->map.epoch) + 1;
-	m->to.epoch = m->epoch;
-	snprintf(m->by, sizeof(m->by), "%s", by);
-	fal_sched_hold(c->sched, now, true);
-	coord_control_advance(c, now);
-	return coord_advance(c, now);
-}
-
-int
-fal_coord_move_abort(struct fal_coord *c, double now)
-{
-	coord_enter(c);
-	if (!c->move.begun && !c->move.waits)
-		return c->err;
-	if (c->move.begun)
-		give_up(c, now, FAL_ESTATE);
-	else
-		conclude_move(c, now, FAL_ESTATE);
-	return coord_advance(c, now);
+	m->ready |= UINT64_C(1) << shard;
+	/* A shard that has no blocks, and will have none, reports nothing. */
+	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->next_map);
+	if ((m->ready & all) != all)
+		return;
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_COMMIT });
+	c->placement.map = m->next_map;
+	c->conf.shards = m->next_map.shards;
+	c->conf.tickets.epoch = m->next_map.epoch;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
+		coord_send_block_map(c, p->id);
+	trace_place(c, now);
+	coord_move_end(c, now, FAL_OK);
 }

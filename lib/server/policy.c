@@ -1,5 +1,4 @@
-/* Requests of controllers to the coordinator: to set another policy, to pause, to drain a
- * worker, to stop.
+/* The job's policy, and changes of the policy.
  *
  * A new rule holds from a drained boundary on: no round begins, open rounds come to
  * their end, the journal has the rule on disk, and then the scheduler gets the rule. */
@@ -7,121 +6,73 @@
 
 #include "base/mem.h"
 #include "job/policy.h"
-#include "sched/policy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct fal_policy *
-fal_coord_policy_now(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return fal_sched_policy(c->sched);
-}
-
-uint64_t
-fal_coord_front(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return fal_sched_front(c->sched);
-}
-
 void
-coord_control_free(struct fal_coord *c)
+coord_policy_free(struct fal_coord *c)
 {
-	struct fal_control *k = &c->control;
-	fal_policy_free(&k->next);
-	for (size_t i = 0; i < k->agains; i++)
-		fal_policy_free(&k->again[i].policy);
-	free(k->again);
-}
-
-static bool
-is_over(const struct fal_coord *c)
-{
-	return c->finished || c->why != NULL || c->control.stopping;
+	struct coord_policy_control *k = &c->control;
+	fal_policy_free(&k->pending);
+	for (size_t i = 0; i < k->n_scheduled; i++)
+		fal_policy_free(&k->scheduled[i].policy);
+	free(k->scheduled);
 }
 
 void
 coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const char *by)
 {
-	const struct fal_policy *p = fal_coord_policy_now(c);
+	const struct fal_policy *p = fal_sched_policy(c->sched);
 	struct fal_buf rule = { 0 }, policy = { 0 };
-	if (by != c->control.holds_by)
-		snprintf(c->control.holds_by, sizeof(c->control.holds_by), "%s", by);
-	bool more = p->no_clones || p->workers > 0;
+	if (by != c->control.set_by)
+		snprintf(c->control.set_by, sizeof(c->control.set_by), "%s", by);
+	const bool has_more = p->no_clones || p->workers > 0;
 	fal_rule_put(&p->rule, &rule);
 	fal_put_u8(&rule, '\0');
 	fal_policy_json_put(p, &policy);
 	if (rule.err < 0 || policy.err < 0)
 		fal_out_of_memory();
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_POLICY,
-		  &(struct fal_ev_policy){
-			  .clock = clock,
-			  .version = c->published,
-			  .scheme = (const char *)rule.p,
-			  .by = by,
-			  .policy = { more ? (const char *)policy.p : NULL, policy.n } });
+	coord_trace_event(c, now, FAL_EV_POLICY,
+			  &(struct fal_ev_policy){
+				  .clock = clock,
+				  .version = c->versions.published,
+				  .scheme = (const char *)rule.p,
+				  .by = by,
+				  .policy = { has_more ? (const char *)policy.p : NULL,
+					      policy.n } });
 	fal_buf_free(&rule);
 	fal_buf_free(&policy);
 }
 
-static void
-trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
-{
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_HOLD,
-		  &(struct fal_ev_hold){ why, by });
-}
-
-/* The change that waits is over, with this result. */
-static void
-conclude(struct fal_coord *c, uint64_t clock, int err)
-{
-	c->control.waits = false;
-	fal_policy_free(&c->control.next);
-	if (c->ops.changed == NULL)
-		return;
-	c->ops.changed(coord_call(c), c->control.ticket, clock, err);
-	coord_called(c);
-}
-
-bool
-coord_holds(const struct fal_coord *c)
-{
-	const struct fal_control *k = &c->control;
-	const bool other = k->waits &&
-			   !fal_rule_eq(&fal_sched_policy(c->sched)->rule, &k->next.rule);
-	return k->held || k->stopping || other || c->move.waits || c->move.begun;
-}
-
-/* The policy stands in the journal (design.md, I16); or why not. */
-static int
-keep_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
-	    const char *by)
+int
+coord_journal_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+		     const char *by)
 {
 	if (c->ops.journal == NULL)
 		return FAL_OK;
-	int err = c->ops.journal(coord_call(c), p, clock, c->published, by);
-	coord_called(c);
+	int err = c->ops.journal(coord_begin_callback(c), p, clock, c->versions.published,
+				 by);
+	coord_end_callback(c);
 	return err;
 }
 
-/* The policy holds from now on. */
-static void
-enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char *by)
+void
+coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		   const char *by)
 {
-	const bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule);
-	/* As the journal has it: what is begun under it is not behind it. */
-	const uint64_t clock = fal_coord_front(c);
-	coord_expect(c, fal_sched_set_policy(c->sched, now, p));
-	coord_keep_versions(c, fal_sched_versions(c->sched));
-	c->loose |= !fal_rule_traits(&p->rule).shared;
-	if (other)
-		coord_order(c, &(struct fal_shard_order){ .kind = FAL_ORDER_FORGET });
-	for (uint32_t i = 0; i < c->workers && other; i++)
-		c->known[i].momentum = false;
+	const bool new_rule = coord_changes_rule(c, p);
+	/* The clock that the journal has: the policy holds for clocks that begin now. */
+	const uint64_t clock = fal_sched_front(c->sched);
+	coord_record_error(c, fal_sched_set_policy(c->sched, now, p));
+	coord_retain_versions(c, fal_sched_versions(c->sched));
+	c->control.clocks_end_out_of_order |= !fal_rule_traits(&p->rule).shared;
+	if (new_rule)
+		coord_command_shards(c, &(struct fal_shard_order){
+						.kind = FAL_ORDER_FORGET });
+	for (uint32_t i = 0; i < c->sessions.workers && new_rule; i++)
+		c->sessions.worker[i].momentum = false;
 	if (c->err == 0)
 		coord_trace_policy(c, now, clock, by);
 }
@@ -131,182 +82,64 @@ fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		const char *by)
 {
 	coord_enter(c);
-	struct fal_control *k = &c->control;
-	FAL_XGROW(k->again, k->again_cap, k->agains + 1);
-	struct fal_policy_again *a = &k->again[k->agains];
-	*a = (struct fal_policy_again){ .clock = clock };
-	snprintf(a->by, sizeof(a->by), "%s", by);
-	a->policy = fal_policy_copy(p);
-	k->agains++;
+	struct coord_policy_control *k = &c->control;
+	FAL_XGROW(k->scheduled, k->scheduled_cap, k->n_scheduled + 1);
+	struct coord_scheduled_policy *s = &k->scheduled[k->n_scheduled++];
+	*s = (struct coord_scheduled_policy){ .clock = clock };
+	snprintf(s->set_by, sizeof(s->set_by), "%s", by);
+	s->policy = fal_policy_copy(p);
 }
 
-uint64_t
-coord_control_until(const struct fal_coord *c)
-{
-	return c->control.agains > 0 ? c->control.again[0].clock : UINT64_MAX;
-}
-
-/* A policy that held from here on in an earlier incarnation holds again. */
+/* Applies policies of an earlier incarnation whose clock is reached. */
 static void
-hold_again(struct fal_coord *c, double now, bool quiet)
+apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
 {
-	struct fal_control *k = &c->control;
-	while (c->err == 0 && k->agains > 0 && fal_coord_front(c) >= k->again[0].clock &&
-	       (quiet ||
-		fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->again[0].policy.rule))) {
-		enforce(c, now, &k->again[0].policy, k->again[0].by);
-		fal_policy_free(&k->again[0].policy);
-		memmove(k->again, k->again + 1, --k->agains * sizeof(*k->again));
+	struct coord_policy_control *k = &c->control;
+	while (c->err == 0 && k->n_scheduled > 0 &&
+	       fal_sched_front(c->sched) >= k->scheduled[0].clock &&
+	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
+		coord_apply_policy(c, now, &k->scheduled[0].policy,
+				   k->scheduled[0].set_by);
+		fal_policy_free(&k->scheduled[0].policy);
+		memmove(k->scheduled, k->scheduled + 1,
+			--k->n_scheduled * sizeof(*k->scheduled));
 	}
+}
+
+/* The pending change is over, with this result. */
+static void
+end_change(struct fal_coord *c, uint64_t clock, int err)
+{
+	c->control.has_pending = false;
+	fal_policy_free(&c->control.pending);
+	COORD_CALL(c, changed, c->control.ticket, clock, err);
 }
 
 void
-coord_control_advance(struct fal_coord *c, double now)
+coord_policy_advance(struct fal_coord *c, double now)
 {
-	struct fal_control *k = &c->control;
-	/* The work under the old rule is told before that rule ends. */
-	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
-	if (c->move.begun)
+	struct coord_policy_control *k = &c->control;
+	/* The trace has the work under the old rule before that rule ends. */
+	const bool is_quiet = fal_sched_quiet(c->sched) && c->rounds.n_pending == 0;
+	if (c->placement.move.state == MOVE_RUNNING)
 		return;
-	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
-		k->stopped = true;
-	hold_again(c, now, quiet);
-	coord_move_advance(c, now, quiet);
-	if (!k->waits || c->move.begun || c->err < 0)
+	if (k->stop == STOP_ASKED && (is_quiet || !fal_sched_staffed(c->sched)))
+		k->stop = STOP_REACHED;
+	apply_scheduled(c, now, is_quiet);
+	coord_move_advance(c, now, is_quiet);
+	if (!k->has_pending || c->placement.move.state == MOVE_RUNNING || c->err < 0)
 		return;
-	const uint64_t clock = fal_coord_front(c);
-	if (c->finished || c->why != NULL) {
-		conclude(c, clock, FAL_ESTATE);
+	const uint64_t clock = fal_sched_front(c->sched);
+	if (c->is_finished || c->failure != NULL) {
+		end_change(c, clock, FAL_ESTATE);
 		return;
 	}
-	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
+	if (!is_quiet && coord_changes_rule(c, &k->pending))
 		return;
-	const int kept = keep_policy(c, &k->next, clock, k->by);
-	if (kept == FAL_OK)
-		enforce(c, now, &k->next, k->by);
+	const int err = coord_journal_policy(c, &k->pending, clock, k->pending_by);
+	if (err == FAL_OK)
+		coord_apply_policy(c, now, &k->pending, k->pending_by);
 	if (c->err == 0)
-		conclude(c, clock, kept);
-	fal_sched_hold(c->sched, now, coord_holds(c));
-}
-
-/* After a call of a controller: what it has made possible happens. */
-static int
-go_on(struct fal_coord *c, double now)
-{
-	coord_control_advance(c, now);
-	return coord_advance(c, now);
-}
-
-int
-fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
-		 const char *by, uint64_t ticket, struct fal_diag *diag)
-{
-	coord_enter(c);
-	struct fal_control *k = &c->control;
-	if (is_over(c))
-		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
-	if (c->brought)
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "the policy of a group server is its --scheme");
-	if (k->agains > 0)
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "the policy of before, by '%s', is to hold again "
-				    "first, from clock %" PRIu64 " on",
-				    k->again[0].by, k->again[0].clock);
-	if (k->waits)
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "a change by '%s' waits for its boundary", k->by);
-	k->next = fal_policy_copy(p);
-	k->waits = true;
-	k->ticket = ticket;
-	snprintf(k->by, sizeof(k->by), "%s", by);
-	if (!fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule)) {
-		fal_sched_hold(c->sched, now, true);
-		trace_hold(c, now, "policy", k->by);
-	}
-	return go_on(c, now);
-}
-
-const struct fal_policy *
-fal_coord_policy_next(const struct fal_coord *c, const char **by)
-{
-	coord_enter(c);
-	*by = c->control.by;
-	return c->control.waits ? &c->control.next : NULL;
-}
-
-int
-fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b)
-{
-	coord_enter(c);
-	struct fal_control *k = &c->control;
-	const struct fal_rule *is = &fal_coord_policy_now(c)->rule;
-	if (is_over(c) || c->move.begun || !k->waits || fal_rule_eq(is, &k->next.rule) ||
-	    !fal_rule_eq(is, &b->p->rule) || !fal_rule_eq(&k->next.rule, &b->next->rule))
-		return FAL_ESTATE;
-	b->clock = fal_coord_front(c);
-	b->kept = keep_policy(c, b->p, b->clock, b->by);
-	if (b->kept < 0)
-		return FAL_OK;
-	fal_policy_free(&k->next);
-	k->next = fal_policy_copy(b->next);
-	enforce(c, now, b->p, b->by);
-	return go_on(c, now);
-}
-
-int
-fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
-{
-	coord_enter(c);
-	struct fal_control *k = &c->control;
-	if (!k->waits || k->ticket != ticket)
-		return FAL_OK;
-	k->waits = false;
-	fal_policy_free(&k->next);
-	fal_sched_hold(c->sched, now, coord_holds(c));
-	return go_on(c, now);
-}
-
-int
-fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
-{
-	coord_enter(c);
-	struct fal_control *k = &c->control;
-	if (hold == k->held)
-		return FAL_OK;
-	k->held = hold;
-	trace_hold(c, now, hold ? "paused" : "resumed", by);
-	fal_sched_hold(c->sched, now, coord_holds(c));
-	return go_on(c, now);
-}
-
-int
-fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
-{
-	coord_enter(c);
-	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
-	bool found = false;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->left || strcmp(p->name, name) != 0)
-			continue;
-		coord_send(c, p->id, &m);
-		found = true;
-	}
-	if (!found)
-		return fal_diag_set(diag, FAL_ENOENT, "'%s' is no worker of this job",
-				    name);
-	return go_on(c, now);
-}
-
-int
-fal_coord_stop(struct fal_coord *c, double now, const char *by)
-{
-	coord_enter(c);
-	if (is_over(c))
-		return FAL_OK;
-	c->control.stopping = true;
-	trace_hold(c, now, "stopped", by);
-	fal_sched_hold(c->sched, now, true);
-	return go_on(c, now);
+		end_change(c, clock, err);
+	coord_hold_rounds(c, now);
 }

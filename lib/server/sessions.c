@@ -1,8 +1,7 @@
-/* Sessions: whose they are and what workers are called, what workers say, whose numerics
- * and whose data count, and trainers that fail. */
+/* Sessions: keys, workers and their names, numerics and data; what workers say of
+ * themselves; trainers that fail. */
 #include "server/coord_priv.h"
 
-#include "base/loss.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -15,126 +14,126 @@
 
 /* ---- keys and names -------------------------------------------------------------- */
 
-/* The number of the key. */
+/* A key with so many charges has no session while another key has a worker. */
+enum { CHARGES_MAX = 2 };
+
+/* The number of the key, which may be new. */
 static uint32_t
-number_of(struct fal_coord *c, const struct fal_coord_who *who)
+key_number(struct fal_coord *c, const struct fal_coord_who *who)
 {
-	for (uint32_t i = 0; i < c->keys; i++) {
-		struct fal_known_key *k = &c->key[i];
-		if (strcmp(k->is.name, who->key) == 0 ||
-		    strcmp(k->is.fingerprint, who->fingerprint) == 0) {
-			k->place = who->place;
+	struct coord_sessions *s = &c->sessions;
+	for (uint32_t i = 0; i < s->keys; i++)
+		if (strcmp(s->key[i].record.name, who->key) == 0 ||
+		    strcmp(s->key[i].record.fingerprint, who->fingerprint) == 0) {
+			s->key[i].place = who->place;
 			return i + 1;
 		}
-	}
-	FAL_XGROW(c->key, c->key_cap, (size_t)c->keys + 1);
-	struct fal_known_key *k = &c->key[c->keys];
-	*k = (struct fal_known_key){ .place = who->place };
-	snprintf(k->is.name, sizeof(k->is.name), "%s", who->key);
-	snprintf(k->is.fingerprint, sizeof(k->is.fingerprint), "%s", who->fingerprint);
-	return ++c->keys;
+	FAL_XGROW(s->key, s->key_cap, (size_t)s->keys + 1);
+	struct coord_known_key *k = &s->key[s->keys];
+	*k = (struct coord_known_key){ .place = who->place };
+	snprintf(k->record.name, sizeof(k->record.name), "%s", who->key);
+	snprintf(k->record.fingerprint, sizeof(k->record.fingerprint), "%s",
+		 who->fingerprint);
+	return ++s->keys;
 }
-
-/* A key that was charged so often has no session while another key is here. */
-enum { TWICE = 2 };
 
 void
 fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who)
 {
+	struct coord_sessions *s = &c->sessions;
 	coord_enter(c);
-	FAL_XGROW(c->peer, c->peer_cap, (size_t)c->peers + 1);
-	struct fal_peer *p = &c->peer[coord_place(c, peer)];
-	memmove(p + 1, p, (size_t)(c->peer + c->peers++ - p) * sizeof(*p));
-	*p = (struct fal_peer){
-		.id = peer, .key = number_of(c, who), .rtt = who->rtt, .kept = UINT64_MAX
-	};
-}
-
-void
-coord_charge_key(struct fal_coord *c, const struct fal_peer *p)
-{
-	c->key[p->key - 1].is.charges++;
-}
-
-const struct fal_known_worker *
-coord_known(const struct fal_coord *c, uint32_t worker)
-{
-	return &c->known[worker - 1];
+	FAL_XGROW(s->peer, s->peer_cap, (size_t)s->peers + 1);
+	struct coord_peer *p = &s->peer[coord_peer_index(c, peer)];
+	memmove(p + 1, p, (size_t)(s->peer + s->peers++ - p) * sizeof(*p));
+	*p = (struct coord_peer){ .id = peer,
+				  .key = key_number(c, who),
+				  .rtt = who->rtt,
+				  .announced.pinned_version = UINT64_MAX };
 }
 
 static bool
-is_banned(const struct fal_coord *c, const struct fal_peer *p)
+is_banned(const struct fal_coord *c, uint32_t key)
 {
-	if (c->key[p->key - 1].is.charges < TWICE)
-		return false;
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].ready && c->peer[i].key != p->key)
-			return true;
-	return false;
+	const struct coord_peer *p = coord_next_peer(c, NULL, PEER_READY);
+	while (p != NULL && p->key == key)
+		p = coord_next_peer(c, p, PEER_READY);
+	return p != NULL && coord_key(c, key)->record.charges >= CHARGES_MAX;
 }
 
-/* A ready session of the key, that of `worker` first; NULL: there is none. */
-static const struct fal_peer *
-session_of_key(const struct fal_coord *c, uint32_t key, uint32_t worker)
+static int
+check_not_banned(const struct fal_coord *c, const struct coord_peer *p,
+		 struct fal_diag *diag)
 {
-	const struct fal_peer *any = NULL;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->key != key)
-			continue;
-		if (p->worker == worker)
-			return p;
-		any = p;
-	}
-	return any;
+	return is_banned(c, p->key)
+		       ? fal_diag_set(diag, FAL_EPERM,
+				      "its key was charged twice for what it sent")
+		       : FAL_OK;
+}
+
+/* A ready session of the key, preferably that of `worker`; NULL: there is none. */
+static const struct coord_peer *
+find_session_of_key(const struct fal_coord *c, uint32_t key, uint32_t worker)
+{
+	const struct coord_peer *p = NULL, *found = NULL;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
+		if (p->key == key && (found == NULL || found->worker != worker))
+			found = p;
+	return found;
 }
 
 void
-coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
+coord_charge_worker(struct fal_coord *c, double now, uint32_t worker, const char *why)
 {
-	const struct fal_known_worker *w = coord_known(c, worker);
-	const uint32_t key = w->key;
-	const struct fal_peer *p;
-	/* Nothing more follows for a key that has no session any more. */
-	if (c->key[key - 1].is.charges >= TWICE && session_of_key(c, key, worker) == NULL)
+	const struct coord_known_worker *w = coord_worker(c, worker);
+	uint32_t *charges = &coord_key(c, w->key)->record.charges;
+	const struct coord_peer *p = find_session_of_key(c, w->key, worker);
+	if (*charges >= CHARGES_MAX && p == NULL)
 		return;
-	c->key[key - 1].is.charges++;
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_CHARGE,
-		  &(struct fal_ev_charge){ w->name, worker, why });
-	while ((p = session_of_key(c, key, worker)) != NULL && is_banned(c, p))
-		coord_refuse(c, now, p->id, why);
-}
-
-bool
-coord_is_here(const struct fal_peer *p)
-{
-	return p->greeted && !p->left;
+	++*charges;
+	coord_trace_event(c, now, FAL_EV_CHARGE,
+			  &(struct fal_ev_charge){ w->name, worker, why });
+	for (; p != NULL && is_banned(c, w->key);
+	     p = find_session_of_key(c, w->key, worker))
+		coord_end_session(c, now, p->id, FAL_MSG_REFUSE, why);
 }
 
 bool
 fal_coord_greeted(const struct fal_coord *c, uint32_t peer)
 {
 	coord_enter(c);
-	const struct fal_peer *p = coord_find(c, peer);
-	return p != NULL && coord_is_here(p);
+	const struct coord_peer *p = coord_find_peer(c, peer);
+	return p != NULL && (p->state == PEER_GREETED || p->state == PEER_READY);
 }
 
 static bool
-is_taken(const struct fal_coord *c, const struct fal_peer *by, const char *name)
+is_name_taken(const struct fal_coord *c, const struct coord_peer *by)
 {
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (&c->peer[i] != by && coord_is_here(&c->peer[i]) &&
-		    strcmp(c->peer[i].name, name) == 0)
+	const struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
+		if (p != by && strcmp(p->name, by->name) == 0)
 			return true;
 	return false;
 }
 
-/* `name`, or, where that is another one's, name.2, name.3 … */
+/* Names the session: the name of an older session of the same process, which then ends;
+ * else `name`, or, if another session has that name, name.2, name.3 … */
 static void
-call(const struct fal_coord *c, struct fal_peer *p, const char *name)
+name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *name)
 {
+	const struct coord_peer *older = NULL;
+	while ((older = coord_next_peer(c, older, PEER_GREETED)) != NULL) {
+		if (older == p || older->key != p->key ||
+		    memcmp(older->instance, p->instance, FAL_INSTANCE) != 0)
+			continue;
+		snprintf(p->name, sizeof(p->name), "%s", older->name);
+		/* The last HELLO to arrive may have been sent first: if this session is
+		 * the dead one, the other session comes back. */
+		coord_end_session(c, now, older->id, FAL_MSG_LATER,
+				  "its process has opened another session");
+		return;
+	}
 	snprintf(p->name, sizeof(p->name), "%s", name);
-	for (uint32_t i = 2; is_taken(c, p, p->name); i++) {
+	for (uint32_t i = 2; is_name_taken(c, p); i++) {
 		char suffix[12];
 		int n = snprintf(suffix, sizeof(suffix), ".%u", i);
 		snprintf(p->name, sizeof(p->name), "%.*s%s", FAL_NAME_MAX - n, name,
@@ -142,147 +141,142 @@ call(const struct fal_coord *c, struct fal_peer *p, const char *name)
 	}
 }
 
-static void
-coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
-	   const uint8_t instance[static FAL_INSTANCE])
-{
-	static const char why[] = "its process has opened another session";
-	struct fal_peer *p = coord_find(c, peer);
-	memcpy(p->instance, instance, FAL_INSTANCE);
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *older = &c->peer[i];
-		if (older == p || !coord_is_here(older) || older->key != p->key ||
-		    memcmp(older->instance, p->instance, FAL_INSTANCE) != 0)
-			continue;
-		snprintf(p->name, sizeof(p->name), "%s", older->name);
-		/* The HELLO that came last need not have been said last: if this session
-		 * is the dead one, the other session comes back. */
-		coord_later(c, now, older->id, why);
-		return;
-	}
-	call(c, p, name);
-}
-
 /* ---- numerics -------------------------------------------------------------------- */
 
-/* The fingerprint that counts: alone, with numerics = require.  Most keys have this
- * fingerprint.  Of fingerprints that as many keys have, one that is not an impure
- * worker's counts, and then that of the key which stands first in the keyring. */
+/* One fingerprint leads: the fingerprint that most keys have.  Among fingerprints with as
+ * many keys, a deterministic one leads, and then the fingerprint of the key which stands
+ * first in the keyring.  With numerics = require, workers of other fingerprints stand by.
+ */
 
-/* Keys and sessions behind a fingerprint, or a hash of data. */
-struct side {
+/* The keys and sessions that have a fingerprint, or a hash of data. */
+struct support {
 	uint32_t keys, place, sessions;
-	bool pure;
+	bool is_deterministic;
 };
 
 bool
-coord_is_pure(const uint8_t fingerprint[static FAL_FINGERPRINT])
+coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT])
 {
-	static const uint8_t impure[8]; /* READY, falcon-protocol(7) */
-	return memcmp(fingerprint, impure, sizeof(impure)) != 0;
+	static const uint8_t nondeterministic[8]; /* READY, falcon-protocol(7) */
+	return memcmp(fingerprint, nondeterministic, sizeof(nondeterministic)) != 0;
 }
 
 static bool
-same_numerics(const struct fal_peer *a, const struct fal_peer *b)
+same_numerics(const struct coord_peer *a, const struct coord_peer *b)
 {
 	return memcmp(a->fingerprint, b->fingerprint, FAL_FINGERPRINT) == 0;
 }
 
 /* `seen` has a place for each key, all false before and after. */
-static struct side
-side_of(const struct fal_coord *c, const struct fal_peer *p, bool *seen)
+static struct support
+numerics_support(const struct fal_coord *c, const struct coord_peer *p, bool *seen)
 {
-	struct side is = { 0, UINT32_MAX, 0, coord_is_pure(p->fingerprint) };
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *o = &c->peer[i];
-		if (!o->ready || !same_numerics(p, o))
+	struct support s = { 0, UINT32_MAX, 0, coord_is_deterministic(p->fingerprint) };
+	const struct coord_peer *o = NULL;
+	while ((o = coord_next_peer(c, o, PEER_READY)) != NULL) {
+		if (!same_numerics(p, o))
 			continue;
-		const uint32_t place = c->key[o->key - 1].place;
-		is.sessions++;
-		is.keys += !seen[o->key - 1];
-		is.place = place < is.place ? place : is.place;
+		const uint32_t place = coord_key(c, o->key)->place;
+		s.sessions++;
+		s.keys += !seen[o->key - 1];
+		s.place = place < s.place ? place : s.place;
 		seen[o->key - 1] = true;
 	}
-	memset(seen, 0, c->keys * sizeof(*seen));
-	return is;
+	memset(seen, 0, c->sessions.keys * sizeof(*seen));
+	return s;
 }
 
 static bool
-side_outweighs(struct side a, struct side b)
+support_outweighs(struct support a, struct support b)
 {
 	if (a.keys != b.keys)
 		return a.keys > b.keys;
-	if (a.pure != b.pure)
-		return a.pure;
+	if (a.is_deterministic != b.is_deterministic)
+		return a.is_deterministic;
 	if (a.place != b.place)
 		return a.place < b.place;
 	return a.sessions > b.sessions;
 }
 
-/* A worker whose fingerprint counts; of equals, the earliest.  NULL: none is there. */
-static const struct fal_peer *
+/* The earliest worker with the leading fingerprint; NULL: no worker is ready. */
+static const struct coord_peer *
 numerics_leader(const struct fal_coord *c)
 {
 	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
-	bool *seen = fal_xcalloc(c->keys, sizeof(*seen));
-	const struct fal_peer *first = NULL;
-	struct side best = { 0 };
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready || (first != NULL && same_numerics(first, p)) ||
-		    (first != NULL && !strict && !coord_is_pure(p->fingerprint)))
+	bool *seen = fal_xcalloc(c->sessions.keys, sizeof(*seen));
+	const struct coord_peer *p = NULL, *leader = NULL;
+	struct support best = { 0 };
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		if (leader != NULL &&
+		    (same_numerics(leader, p) ||
+		     (!strict && !coord_is_deterministic(p->fingerprint))))
 			continue;
-		const struct side is = side_of(c, p, seen);
-		if (first == NULL || side_outweighs(is, best)) {
-			first = p;
-			best = is;
+		const struct support s = numerics_support(c, p, seen);
+		if (leader == NULL || support_outweighs(s, best)) {
+			leader = p;
+			best = s;
 		}
 	}
 	free(seen);
-	return first;
+	return leader;
 }
 
 bool
-coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p)
+coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p)
 {
 	if (c->conf.numerics != FAL_NUMERICS_REQUIRE)
 		return true;
-	const struct fal_peer *first = numerics_leader(c);
-	return first == NULL || same_numerics(first, p);
+	const struct coord_peer *leader = numerics_leader(c);
+	return leader == NULL || same_numerics(leader, p);
 }
 
+/* The set of ready workers has changed: notes which workers' numerics differ from the
+ * leading ones. */
 static void
-coord_numerics(struct fal_coord *c, double now)
+update_numerics(struct fal_coord *c, double now)
 {
 	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
-	const struct fal_peer *first = numerics_leader(c);
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		const bool was = p->odd;
-		if (!p->ready || (!strict && !coord_is_pure(p->fingerprint)))
+	const struct coord_peer *leader = numerics_leader(c);
+	struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
+		const bool differed = p->has_other_numerics;
+		if (!strict && !coord_is_deterministic(p->fingerprint))
 			continue;
-		p->odd = !same_numerics(first, p);
-		if (p->odd && !was && c->ops.odd != NULL) {
-			const char *const name[] = { p->name, first->name },
+		p->has_other_numerics = !same_numerics(leader, p);
+		if (p->has_other_numerics && !differed && c->ops.odd != NULL) {
+			const char *const name[] = { p->name, leader->name },
 					  *const kernels[] = { p->kernels,
-							       first->kernels };
-			c->ops.odd(coord_call(c), name, kernels);
-			coord_called(c);
+							       leader->kernels };
+			COORD_CALL(c, odd, name, kernels);
 		}
 		if (strict)
-			fal_sched_stand_by(c->sched, now, p->worker, p->odd);
+			fal_sched_stand_by(c->sched, now, p->worker,
+					   p->has_other_numerics);
 	}
+}
+
+/* Workers of the same number compute the same bits as each other; 0: as no other worker.
+ */
+static uint32_t
+numerics_number(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
+{
+	uint32_t i = 0;
+	while (i < c->sessions.workers &&
+	       memcmp(c->sessions.worker[i].fingerprint, fp, FAL_FINGERPRINT) != 0)
+		i++;
+	return coord_is_deterministic(fp) ? i + 1 : 0;
 }
 
 /* ---- data of trainers ------------------------------------------------------------ */
 
 /* The data that count, where trainers have data of their own, by index, and say a hash of
- * these data: the job's hash; or else the hash that most keys have said, and of two that
- * as many have said, that of the key which stands first in the keyring.
+ * these data: the job's hash; or else the hash that most keys have said.  Between two
+ * hashes that as many keys have said, the hash of the key which stands first in the
+ * keyring counts.
  *
  * The coordinator remembers the hash that a key has said when the key's sessions are
  * over.  So a key that was here first, alone, keeps nobody away for good.  But a key
- * whose word counted when a version was made takes nothing back, and a job that goes on
+ * whose hash counted when a version was made takes nothing back, and a job that continues
  * from a snapshot has the data that counted then. */
 
 static const uint8_t no_data[FAL_DATA_HASH];
@@ -293,200 +287,288 @@ same_data(const uint8_t *a, const uint8_t *b)
 	return memcmp(a, b, FAL_DATA_HASH) == 0;
 }
 
-static struct side
-behind(const struct fal_coord *c, const uint8_t *data)
+static struct support
+data_support(const struct fal_coord *c, const uint8_t *data)
 {
-	struct side b = { .place = UINT32_MAX };
-	for (uint32_t i = 0; i < c->keys; i++) {
-		const struct fal_known_key *k = &c->key[i];
+	struct support s = { .place = UINT32_MAX };
+	for (uint32_t i = 0; i < c->sessions.keys; i++) {
+		const struct coord_known_key *k = &c->sessions.key[i];
 		if (!same_data(k->data, data))
 			continue;
-		b.keys++;
-		b.place = k->place < b.place ? k->place : b.place;
+		s.keys++;
+		s.place = k->place < s.place ? k->place : s.place;
 	}
-	return b;
+	return s;
 }
 
-/* The hash that counts; `no_data`: nobody has said one.  Keys are few. */
+/* The leading hash, and its support; `no_data`: no key has sent a hash.  Keys are few, so
+ * that a comparison of all pairs is cheap. */
 static const uint8_t *
-data_leader(const struct fal_coord *c, struct side *out)
+data_leader(const struct fal_coord *c, struct support *out)
 {
-	const uint8_t *best = no_data;
-	*out = (struct side){ .place = UINT32_MAX };
+	const uint8_t *leader = no_data;
+	*out = (struct support){ .place = UINT32_MAX };
 	if (!same_data(c->conf.data, no_data)) {
 		out->keys = UINT32_MAX;
 		return c->conf.data;
 	}
-	for (uint32_t i = 0; i < c->keys; i++) {
-		const uint8_t *data = c->key[i].data;
-		if (same_data(data, no_data) || same_data(data, best))
-			continue;
-		const struct side b = behind(c, data);
-		if (!side_outweighs(b, *out))
-			continue;
-		best = data;
-		*out = b;
+	for (uint32_t i = 0; i < c->sessions.keys; i++) {
+		const uint8_t *data = c->sessions.key[i].data;
+		const struct support s = data_support(c, data);
+		if (!same_data(data, no_data) && support_outweighs(s, *out)) {
+			leader = data;
+			*out = s;
+		}
 	}
-	return best;
+	return leader;
 }
 
-/* A ready session that has said other data than `data`: of this key, or of any (0). */
-static const struct fal_peer *
-session_with_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
+/* A ready session with other data than `data`: of this key, or of any (0). */
+static const struct coord_peer *
+find_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
 {
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready && (key == 0 || p->key == key) &&
-		    !same_data(p->data, no_data) && !same_data(p->data, data))
-			return p;
-	}
-	return NULL;
+	const struct coord_peer *p = NULL;
+	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL)
+		if ((key == 0 || p->key == key) && !same_data(p->data, no_data) &&
+		    !same_data(p->data, data))
+			break;
+	return p;
 }
 
+/* Ends the session, as its trainer's data are not the leading data. */
 static void
-turn_away(struct fal_coord *c, double now, uint32_t peer, const uint8_t *data,
-	  const uint8_t *best, bool later)
+refuse_data(struct fal_coord *c, double now, const struct coord_peer *p,
+	    const uint8_t *leader, enum fal_msg_type last)
 {
 	char a[2 * FAL_DATA_HASH + 1], b[2 * FAL_DATA_HASH + 1], why[FAL_MSG_WHY];
-	fal_hex(data, FAL_DATA_HASH, a);
-	fal_hex(best, FAL_DATA_HASH, b);
+	fal_hex(p->data, FAL_DATA_HASH, a);
+	fal_hex(leader, FAL_DATA_HASH, b);
 	snprintf(why, sizeof(why), "its trainer has the data %s, %s %s", a,
-		 same_data(best, c->conf.data) ? "the job's are" : "that of others has",
+		 same_data(leader, c->conf.data) ? "the job's are" : "that of others has",
 		 b);
-	(later ? coord_later : coord_refuse)(c, now, peer, why);
+	coord_end_session(c, now, p->id, last, why);
 }
 
-/* The session says what data it has of its own, in READY.  False: it was sent away. */
+/* Takes the hash of the trainer's own data, in READY.  False: other data lead, and the
+ * session is over. */
 static bool
-coord_data(struct fal_coord *c, double now, struct fal_peer *p,
-	   const uint8_t data[static FAL_DATA_HASH])
+accept_data(struct fal_coord *c, double now, struct coord_peer *p,
+	    const uint8_t data[static FAL_DATA_HASH])
 {
-	struct fal_known_key *key = &c->key[p->key - 1];
-	struct side best, mine;
+	struct coord_known_key *key = coord_key(c, p->key);
+	struct support best;
 	memcpy(p->data, data, FAL_DATA_HASH);
 	if (same_data(data, no_data))
 		return true;
-	if (session_with_other_data(c, data, p->key) == NULL &&
-	    (c->version == 0 || same_data(key->data, no_data)))
+	if (find_other_data(c, data, p->key) == NULL &&
+	    (c->versions.newest == 0 || same_data(key->data, no_data)))
 		memcpy(key->data, data, FAL_DATA_HASH);
-	const uint8_t *leading = data_leader(c, &best);
-	if (same_data(data, leading))
+	const uint8_t *leader = data_leader(c, &best);
+	if (same_data(data, leader))
 		return true;
-	mine = behind(c, data);
-	turn_away(c, now, p->id, data, leading, mine.keys == best.keys);
+	refuse_data(c, now, p, leader,
+		    data_support(c, data).keys == best.keys ? FAL_MSG_LATER
+							    : FAL_MSG_REFUSE);
 	return false;
 }
 
 void
-coord_data_remember(const struct fal_coord *c, char out[static 2 * FAL_DATA_HASH + 1])
+coord_leading_data_hex(const struct fal_coord *c, char out[static 2 * FAL_DATA_HASH + 1])
 {
-	struct side best;
+	struct support best;
 	const uint8_t *data = data_leader(c, &best);
 	out[0] = '\0';
 	if (!same_data(data, no_data))
 		fal_hex(data, FAL_DATA_HASH, out);
 }
 
-/* Sends away whoever is ready and has said other data than those that count. */
+/* Ends ready sessions with other data than the leading data. */
 static void
-coord_data_others(struct fal_coord *c, double now)
+refuse_other_data(struct fal_coord *c, double now)
 {
-	struct side best;
-	uint8_t leading[FAL_DATA_HASH];
-	const struct fal_peer *p;
-	memcpy(leading, data_leader(c, &best), FAL_DATA_HASH);
-	while (!same_data(leading, no_data) &&
-	       (p = session_with_other_data(c, leading, 0)) != NULL) {
-		uint8_t data[FAL_DATA_HASH];
-		memcpy(data, p->data, FAL_DATA_HASH);
-		turn_away(c, now, p->id, data, leading, false);
-	}
+	struct support best;
+	uint8_t leader[FAL_DATA_HASH];
+	const struct coord_peer *p;
+	memcpy(leader, data_leader(c, &best), FAL_DATA_HASH);
+	while (!same_data(leader, no_data) && (p = find_other_data(c, leader, 0)) != NULL)
+		refuse_data(c, now, p, leader, FAL_MSG_REFUSE);
 }
 
-/* ---- local steps that lead out of the numbers ------------------------------------- */
+/* ---- local steps that diverge, trainers that fail --------------------------------- */
 
+/* The worker's local steps diverged.  Ends the job unless another key's worker may do
+ * better. */
 static void
-note_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
+record_divergence(struct fal_coord *c, const struct coord_peer *p)
 {
 	enum { SOON = 100 }; /* clocks */
+	struct coord_sessions *s = &c->sessions;
 	const uint64_t clock = fal_sched_over(c->sched);
-	struct fal_worker_info is;
-	bool others = false; /* is anybody of another key able to work? */
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *o = &c->peer[i];
-		others |= o->ready && o->key != p->key &&
-			  fal_sched_info(c->sched, o->worker, &is) && is.able;
-	}
-	const bool soon = c->diverged.key != 0 && clock - c->diverged.clock <= SOON;
-	const bool alone = c->ready == (p->ready ? 1 : 0);
-	if (alone || (soon && (c->diverged.key != p->key || !others)))
-		c->why = why;
-	c->diverged.key = p->key;
-	c->diverged.clock = clock;
+	struct fal_worker_info info;
+	bool has_others = false; /* an able worker of another key is here */
+	const struct coord_peer *o = NULL;
+	while ((o = coord_next_peer(c, o, PEER_READY)) != NULL)
+		has_others |= o->key != p->key &&
+			      fal_sched_info(c->sched, o->worker, &info) && info.able;
+	const bool soon = s->diverged.key != 0 && clock - s->diverged.clock <= SOON;
+	const bool alone = s->n_ready == (p->state == PEER_READY ? 1 : 0);
+	if (alone || (soon && (s->diverged.key != p->key || !has_others)))
+		c->failure = "local steps led to weights that are not finite";
+	s->diverged.key = p->key;
+	s->diverged.clock = clock;
 }
 
-/* ---- trainers that fail ----------------------------------------------------------- */
-
 static void
-trainer_failed(struct fal_coord *c, double now, const struct fal_peer *p, const char *why)
+record_trainer_failure(struct fal_coord *c, double now, const struct coord_peer *p,
+		       const char *why)
 {
-	struct fal_known_key *key = &c->key[p->key - 1];
+	struct coord_known_key *key = coord_key(c, p->key);
+	char *text = c->sessions.trainer.why;
 	key->failed = true;
-	c->trainer.since = now;
-	snprintf(c->trainer.why, sizeof(c->trainer.why), "trainer of %s failed: %s",
+	c->sessions.trainer.failed_at = now;
+	snprintf(text, sizeof(c->sessions.trainer.why), "trainer of %s failed: %s",
 		 p->name, why);
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_TRAINER,
-		  &(struct fal_ev_trainer){ key->is.name, c->trainer.why });
+	coord_trace_event(c, now, FAL_EV_TRAINER,
+			  &(struct fal_ev_trainer){ key->record.name, text });
+}
+
+void
+fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
+{
+	coord_enter(c);
+	c->sessions.trainer.keys = keys;
+	c->sessions.trainer.wait_s = seconds;
 }
 
 const char *
 fal_coord_trainer(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return c->trainer.why;
+	return c->sessions.trainer.why;
 }
 
 double
-coord_trainer_until(const struct fal_coord *c)
+coord_trainer_deadline(const struct fal_coord *c)
 {
+	const struct coord_sessions *s = &c->sessions;
 	uint32_t failed = 0;
-	if (c->trainer.why[0] == '\0' || c->finished || c->why != NULL)
+	if (s->trainer.why[0] == '\0' || c->is_finished || c->failure != NULL ||
+	    coord_next_peer(c, NULL, PEER_GREETED) != NULL)
 		return INFINITY;
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].greeted && !c->peer[i].left)
-			return INFINITY;
-	for (uint32_t i = 0; i < c->keys; i++)
-		failed += c->key[i].failed;
-	return c->trainer.since + (failed >= c->work_keys ? 0 : c->trainer.wait_s);
+	for (uint32_t i = 0; i < s->keys; i++)
+		failed += s->key[i].failed;
+	return s->trainer.failed_at + (failed >= s->trainer.keys ? 0 : s->trainer.wait_s);
 }
 
-/* ---- messages -------------------------------------------------------------------- */
+/* ---- `clock` lines ---------------------------------------------------------------- */
 
-/* Clocks between measurements of a worker's round trip. */
-enum { PING_EVERY = 16 };
+/* The credible part of the time that the worker reports.  No worker spends more time than
+ * the worker is here, but for a clock that runs faster and a report that comes late; the
+ * audit allows twice that (falcon-trace(5)).  A worker's first line reports also the time
+ * before the worker joined. */
+static double
+credible_part(struct coord_peer *p, double now, const struct fal_msg *m)
+{
+	const double here =
+		now - (p->lines.has_first ? p->lines.joined_at : p->lines.greeted_at);
+	const double limit = here + 0.5 + here / 200 - p->lines.reported_s;
+	const double reported = ((double)m->worked.compute + (double)m->worked.push +
+				 (double)m->worked.pull + (double)m->worked.wait) *
+				1e-9;
+	const double counts = fmin(reported, fmax(limit, 0));
+	p->lines.reported_s += p->lines.has_first ? counts : 0;
+	p->lines.has_first = true;
+	return reported > 0 ? counts / reported : 1;
+}
+
+/* The credible part of the time, in seconds. */
+static double
+credible_seconds(uint64_t ns, double part)
+{
+	return (double)(part < 1 ? (uint64_t)((double)ns * part) : ns) * 1e-9;
+}
+
+/* Writes the oldest pending `clock` line, with the worker's WORKED. */
+static void
+write_clock_line(struct fal_coord *c, double now, struct coord_peer *p,
+		 const struct fal_msg *m)
+{
+	const struct coord_clock_line *pending = &p->lines.pending[0];
+	const double t = fal_coord_seconds(c, now), part = credible_part(p, t, m);
+	struct fal_ev_clock line = { .clock = pending->clock,
+				     .round = pending->own ? pending->round
+							   : FAL_TRACE_ABSENT,
+				     .worker = p->name,
+				     .id = p->worker,
+				     .lanes = pending->info.lanes,
+				     .compute = credible_seconds(m->worked.compute, part),
+				     .push = credible_seconds(m->worked.push, part),
+				     .pull = credible_seconds(m->worked.pull, part),
+				     .wait = credible_seconds(m->worked.wait, part),
+				     .push_all = credible_seconds(m->worked.push_all, 1),
+				     .pull_all = credible_seconds(m->worked.pull_all, 1),
+				     .late = credible_seconds(m->worked.late, 1),
+				     .rtt = pending->info.rtt,
+				     .tx = pending->tx - p->lines.tx,
+				     .rx = pending->rx - p->lines.rx };
+	fal_line_clock(&c->trace_line, t, &pending->work, &line);
+	coord_write_line(c);
+	p->lines.tx = pending->tx;
+	p->lines.rx = pending->rx;
+	memmove(p->lines.pending, p->lines.pending + 1,
+		sizeof(*p->lines.pending) * --p->lines.n_pending);
+}
 
 void
-coord_send_done(struct fal_coord *c, uint32_t peer)
+coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
+			uint32_t left)
 {
-	struct fal_msg m = { .type = c->why != NULL ? FAL_MSG_REFUSE : FAL_MSG_DONE };
-	const char *text = c->why != NULL ? c->why : "the job is done";
+	const struct fal_msg none = { .type = FAL_MSG_WORKED };
+	while (p->lines.n_pending > left)
+		write_clock_line(c, now, p, &none);
+}
+
+/* Writes the pending `clock` lines up to the line that the message answers. */
+int
+coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
+		const struct fal_msg *m, struct fal_diag *diag)
+{
+	const uint32_t n = p->lines.n_pending;
+	const uint64_t mark = m->worked.mark;
+	uint32_t i = 0;
+	while (i < n && p->lines.pending[i].round != mark)
+		i++;
+	if (i == n &&
+	    (i == 0 || mark < p->lines.next_round || mark > p->lines.pending[0].round))
+		return FAL_OK;
+	/* An answer that came so late that its line could not wait goes into the oldest
+	 * pending line. */
+	i = i < n ? i : 0;
+	p->lines.next_round = mark + 1;
+	int err = coord_take_waits(c, p->worker, m);
+	if (err < 0)
+		return fal_diag_set(diag, err, "WORKED: %s", fal_strerror(err));
+	coord_write_clock_lines(c, now, p, n - i);
+	write_clock_line(c, now, p, m);
+	return FAL_OK;
+}
+
+/* ---- a session's beginning and end ------------------------------------------------ */
+
+void
+coord_send_end(struct fal_coord *c, uint32_t peer)
+{
+	struct fal_msg m = { .type = c->failure != NULL ? FAL_MSG_REFUSE : FAL_MSG_DONE };
+	const char *text = c->failure != NULL ? c->failure : "the job is done";
 	snprintf(m.done.why, sizeof(m.done.why), "%s", text);
 	coord_send(c, peer, &m);
 }
 
-static int
-unwelcome(struct fal_diag *diag)
+int
+coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
+	       const struct fal_msg *m, struct fal_diag *diag)
 {
-	return fal_diag_set(diag, FAL_EPERM,
-			    "its key was charged twice for what it sent");
-}
-
-static int
-on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
-	 struct fal_diag *diag)
-{
-	struct fal_peer *p = coord_find(c, peer);
-	if (p == NULL || p->greeted)
+	if (p == NULL || p->state != PEER_OPENED)
 		return fal_diag_set(diag, FAL_ESTATE, "a second HELLO");
 	int err = fal_msg_judge_schema(m->hello.schema, diag);
 	if (err < 0)
@@ -495,8 +577,9 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
-	if (is_banned(c, p))
-		return unwelcome(diag);
+	err = check_not_banned(c, p, diag);
+	if (err < 0)
+		return err;
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a HELLO with a name that is not 1 to 63 of "
@@ -507,372 +590,172 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
 	w.welcome.epoch = c->conf.tickets.epoch;
-	coord_send(c, peer, &w);
-	if (c->finished || c->why != NULL) {
-		coord_send_done(c, peer);
+	coord_send(c, p->id, &w);
+	if (c->is_finished || c->failure != NULL) {
+		coord_send_end(c, p->id);
 		return FAL_OK;
 	}
-	p->greeted = true;
-	p->group = m->hello.group != 0;
-	p->since = fal_coord_seconds(c, now);
+	p->state = PEER_GREETED;
+	p->is_group_server = m->hello.group != 0;
+	p->lines.greeted_at = fal_coord_seconds(c, now);
 	p->lanes_min = m->hello.lanes_min;
 	p->lanes_max = m->hello.lanes_max;
 	p->cores = m->hello.cores;
 	memcpy(p->build, m->hello.version, sizeof(p->build));
-	coord_name(c, now, peer, m->hello.name, m->hello.instance);
+	memcpy(p->instance, m->hello.instance, FAL_INSTANCE);
+	name_session(c, now, p, m->hello.name);
 	return FAL_OK;
 }
 
 static void
-trace_join(struct fal_coord *c, double now, struct fal_peer *p)
+trace_join(struct fal_coord *c, double now, const struct coord_peer *p)
 {
-	const struct fal_known_key *k = &c->key[p->key - 1];
+	const struct fal_past_key *k = &coord_key(c, p->key)->record;
 	const uint64_t lanes[] = { p->lanes_min, p->lanes_max };
 	char hex[2 * FAL_FINGERPRINT + 1];
 	const struct fal_ev_join line = {
 		.worker = p->name,
 		.id = p->worker,
-		.key = k->is.name,
-		.key_fingerprint = k->is.fingerprint,
+		.key = k->name,
+		.key_fingerprint = k->fingerprint,
 		.lanes = { lanes, 2 },
 		.cores = p->cores,
 		.fingerprint = hex,
 		.version = p->build[0] != '\0' ? p->build : NULL,
 		.kernels = p->kernels[0] != '\0' ? p->kernels : NULL,
-		.task_s = (double)p->task_ns * 1e-9,
-		.large = p->large,
-		.large_s = p->large > 0 ? (double)p->large_ns * 1e-9 : (double)NAN,
+		.task_s = (double)p->probe.task_ns * 1e-9,
+		.large = p->probe.large,
+		.large_s = p->probe.large > 0 ? (double)p->probe.large_ns * 1e-9
+					      : (double)NAN,
 	};
 	fal_hex(p->fingerprint, FAL_FINGERPRINT, hex);
-	p->joined = fal_coord_seconds(c, now);
-	coord_put(c, p->joined, FAL_EV_JOIN, &line);
+	coord_trace_event(c, now, FAL_EV_JOIN, &line);
 }
 
-static void
-tell_went(struct fal_coord *c, const struct fal_peer *p, const char *why)
+/* Takes the speed of a worker of this name and key from before a restart; the next worker
+ * of the same name and key is another one. */
+static struct fal_history
+take_former_speed(struct fal_coord *c, const struct coord_peer *p)
 {
-	if (c->ops.went == NULL)
-		return;
-	c->ops.went(coord_call(c), p->id, p->name, why);
-	coord_called(c);
+	struct coord_sessions *s = &c->sessions;
+	struct fal_history speed = { 0 };
+	for (uint32_t i = 0; i < s->n_former_speeds && speed.lanes == 0; i++)
+		if (s->former_speed[i].key == p->key &&
+		    strcmp(s->former_speed[i].name, p->name) == 0) {
+			speed = s->former_speed[i].is;
+			s->former_speed[i] = s->former_speed[--s->n_former_speeds];
+		}
+	return speed;
 }
 
-static int
-on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	 struct fal_diag *diag)
+int
+coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
+	       const struct fal_msg *m, struct fal_diag *diag)
 {
-	if (p->ready)
+	struct coord_sessions *s = &c->sessions;
+	if (p->state == PEER_READY)
 		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
-	if (is_banned(c, p)) /* since HELLO */
-		return unwelcome(diag);
-	const bool tried = m->ready.large > 0 || m->ready.large_ns > 0;
-	if (tried && (m->ready.task_ns == 0 || m->ready.large_ns == 0 ||
-		      m->ready.large <= c->conf.grid.task))
+	int err = check_not_banned(c, p, diag); /* since HELLO */
+	if (err < 0)
+		return err;
+	const bool has_large = m->ready.large > 0 || m->ready.large_ns > 0;
+	if (has_large && (m->ready.task_ns == 0 || m->ready.large_ns == 0 ||
+			  m->ready.large <= c->conf.grid.task))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "probes %u samples in %" PRIu64 " ns", m->ready.large,
 				    m->ready.large_ns);
-	if (!coord_data(c, now, p, m->ready.data))
+	if (!accept_data(c, now, p, m->ready.data))
 		return FAL_OK;
 	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
 	memcpy(p->kernels, m->ready.kernels, sizeof(p->kernels));
-	p->task_ns = m->ready.task_ns;
-	p->large = m->ready.large;
-	p->large_ns = m->ready.large_ns;
-	FAL_XGROW(c->known, c->known_cap, (size_t)c->workers + 1);
-	struct fal_known_worker *known = &c->known[c->workers];
-	*known = (struct fal_known_worker){ .key = p->key, .session = p->id };
-	memcpy(known->fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	memcpy(known->name, p->name, sizeof(known->name));
-	p->worker = ++c->workers;
-	p->ready = true;
-	c->ready++;
+	p->probe.task_ns = m->ready.task_ns;
+	p->probe.large = m->ready.large;
+	p->probe.large_ns = m->ready.large_ns;
+	FAL_XGROW(s->worker, s->worker_cap, (size_t)s->workers + 1);
+	struct coord_known_worker *w = &s->worker[s->workers];
+	*w = (struct coord_known_worker){ .key = p->key, .session = p->id };
+	memcpy(w->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	memcpy(w->name, p->name, sizeof(w->name));
+	p->worker = ++s->workers;
+	p->state = PEER_READY;
+	p->lines.joined_at = fal_coord_seconds(c, now);
+	s->n_ready++;
 	trace_join(c, now, p);
-	if (c->ops.came != NULL) {
-		c->ops.came(coord_call(c), p->id, p->name, c->key[p->key - 1].is.name);
-		coord_called(c);
-	}
-	const struct fal_bound_lanes probe = coord_lanes(c, p);
+	COORD_CALL(c, came, p->id, p->name, coord_key(c, p->key)->record.name);
+	const struct fal_bound_lanes probe = coord_probed_lanes(c, p);
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
 			      .key = p->key,
-			      .numerics = coord_numerics_of(c, p->fingerprint),
+			      .numerics = numerics_number(c, p->fingerprint),
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
 			      .task_s = probe.task_s,
 			      .fixed = probe.fixed,
 			      .rtt = p->rtt,
-			      .was = coord_speed_of(c, p),
-			      .group = p->group,
-			      /* until it is seen whose fingerprint counts */
+			      .was = take_former_speed(c, p),
+			      .group = p->is_group_server,
+			      /* until update_numerics has found the leading fingerprint
+			       */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
-	coord_send_blocks(c, p->id);
-	coord_expect(c, fal_sched_join(c->sched, now, &j));
-	coord_ping(c, now, p->id);
-	coord_numerics(c, now);
-	coord_data_others(c, now);
-	if (c->ready >= c->conf.min_workers)
-		c->began = true;
+	coord_send_block_map(c, p->id);
+	coord_record_error(c, fal_sched_join(c->sched, now, &j));
+	coord_send_ping(c, now, p->id);
+	update_numerics(c, now);
+	refuse_other_data(c, now);
+	c->has_begun |= s->n_ready >= c->conf.min_workers;
 	return FAL_OK;
 }
 
 /* Workers of the group server have come or gone. */
-static int
-on_capacity(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	    struct fal_diag *diag)
+int
+coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
+		  const struct fal_msg *m, struct fal_diag *diag)
 {
 	if (m->capacity.lanes < 1 || m->capacity.lanes > FAL_LANES_MAX ||
 	    m->capacity.members < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a CAPACITY of %u lanes of %u",
 				    m->capacity.lanes, m->capacity.members);
 	p->lanes_min = p->lanes_max = p->cores = m->capacity.lanes;
-	p->task_ns = m->capacity.task_ns > 0 ? m->capacity.task_ns : p->task_ns;
-	p->large = 0;
-	p->large_ns = 0;
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_GROUP,
-		  &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
-					  m->capacity.lanes });
+	p->probe.task_ns =
+		m->capacity.task_ns > 0 ? m->capacity.task_ns : p->probe.task_ns;
+	p->probe.large = 0;
+	p->probe.large_ns = 0;
+	coord_trace_event(c, now, FAL_EV_GROUP,
+			  &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
+						  m->capacity.lanes });
 	return fal_sched_capacity(c->sched, now, p->worker, m->capacity.lanes,
 				  (double)m->capacity.task_ns * 1e-9);
 }
 
-/* The worker has closed a contribution: it gets the ticket, or, where nothing of it
- * counts any more, learns so. */
-static int
-seal(struct fal_coord *c, const struct fal_peer *p, uint64_t round, uint32_t seq,
-     struct fal_diag *diag)
-{
-	const struct fal_cid id = { p->worker, seq };
-	struct fal_msg m = { .type = FAL_MSG_FENCE };
-	struct fal_ticket t;
-	int sealed = fal_sched_seal(c->sched, round, id);
-	if (sealed < 0)
-		return fal_diag_set(diag, sealed,
-				    "closes contribution %u of round %" PRIu64 " twice",
-				    seq, round);
-	m.fence.round = round;
-	m.fence.seq = seq;
-	if (sealed == 1 && coord_ticket(c, round, id, &t)) {
-		m.type = FAL_MSG_TICKET;
-		fal_ticket_put(&c->conf.tickets, p->id, &t, &m.ticket);
-	}
-	coord_send(c, p->id, &m);
-	return FAL_OK;
-}
-
-/* Was the worker granted the task, if it was, on other versions than it says? */
-static bool
-is_granted_else(const struct fal_coord *c, const struct fal_round_info *r,
-		const struct fal_claim_in *in)
-{
-	const uint64_t on = in->task < r->late ? r->version : r->after;
-	bool other = !r->mixed && in->version != on;
-	for (size_t i = 0; i < c->ons && r->mixed; i++) {
-		const struct fal_granted_on *o = &c->on[i];
-		if (o->round != r->round || o->worker != in->worker ||
-		    in->task - o->first >= o->count)
-			continue;
-		if (o->version == in->version)
-			return false;
-		other = true;
-	}
-	return other;
-}
-
-static int
-on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	 struct fal_diag *diag)
-{
-	struct fal_claim_in in = { .worker = p->worker,
-				   .round = m->claim.round,
-				   .task = m->claim.task,
-				   .seq = m->claim.seq,
-				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
-				   .task_s = (double)m->claim.task_ns * 1e-9,
-				   .loss = m->claim.loss,
-				   .version = m->claim.version,
-				   .nonfinite = m->claim.nonfinite != 0 };
-	if (c->conf.task_hashes)
-		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
-	if (!fal_loss_fits(in.loss, c->conf.grid.task))
-		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
-				    fal_loss_is(in.loss));
-	struct fal_round_info r;
-	if (fal_sched_round(c->sched, in.round, &r) && is_granted_else(c, &r, &in))
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "computes round %" PRIu64 " on version %" PRIu64,
-				    in.round, m->claim.version);
-	in.verify = !in.nonfinite && coord_verify_draw(c, p, in.round);
-	int won = fal_sched_claim(c->sched, now, &in);
-	if (won < 0)
-		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
-				    in.task, in.round, fal_strerror(won));
-	const bool counts = won == 1 && !in.nonfinite;
-	for (uint32_t i = 0; counts && c->trainer.why[0] != '\0' && i < c->keys; i++)
-		c->key[i].failed = false;
-	if (counts)
-		c->trainer.why[0] = '\0';
-	if (counts && !c->brought && fal_sched_round(c->sched, in.round, &r))
-		coord_health_claim(c, r.clock, p->key, in.loss,
-				   fal_grid_range_samples(&c->conf.grid, r.clock, in.task,
-							  1));
-	if (counts && c->brought) /* whoever has brought the task hears of it */
-		coord_tell_claimed(c, &(struct fal_coord_claimed){
-					      .round = in.round,
-					      .task_ns = m->claim.task_ns,
-					      .task = in.task,
-					      .loss = in.loss,
-					      .hash = m->claim.hash });
-	/* The worker waits for no verdict on a task that was claimed ahead. */
-	const bool waits = !in.nonfinite && in.seq < FAL_PRECLAIMED;
-	struct fal_msg v = { .type = FAL_MSG_VERDICT };
-	v.verdict.round = in.round;
-	v.verdict.task = in.task;
-	v.verdict.seq = in.seq;
-	v.verdict.won = won == 1;
-	/* Before what follows from it: a fence must find its verdicts given. */
-	if (waits)
-		coord_send(c, p->id, &v);
-	int err =
-		waits && m->claim.last != 0 ? seal(c, p, in.round, in.seq, diag) : FAL_OK;
-	uint64_t clock = fal_sched_over(c->sched);
-	if (err == FAL_OK && clock >= p->ping_clock) {
-		/* Often while the round trip is not known well, then now and again. */
-		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
-		coord_ping(c, now, p->id);
-	}
-	return err;
-}
-
-/* A push is the shards' business; what becomes of it they say. */
-static int
-on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	struct fal_diag *diag)
-{
-	coord_call(c);
-	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
-	coord_called(c);
-	if (err == FAL_ELIMIT || err == FAL_EINVAL)
-		coord_charge_key(c, p);
-	if (err < 0)
-		(void)coord_advance(c, now);
-	return err;
-}
-
-/* The part that counts of the time that the worker says to have spent.  No worker spends
- * more time than the worker is here, but for a clock that runs faster and a word that
- * came late; the audit holds the trace to twice that limit (falcon-trace(5)).  A worker's
- * first line tells also of the time before the worker joined. */
-static double
-credible(struct fal_peer *p, double now, const struct fal_msg *m)
-{
-	const double here = now - (p->accounted ? p->joined : p->since);
-	const double most = here + 0.5 + here / 200 - p->spent;
-	const double says = ((double)m->worked.compute + (double)m->worked.push +
-			     (double)m->worked.pull + (double)m->worked.wait) *
-			    1e-9;
-	const double counts = fmin(says, fmax(most, 0));
-	p->spent += p->accounted ? counts : 0;
-	p->accounted = true;
-	return says > 0 ? counts / says : 1;
-}
-
-/* Seconds, of which a part counts. */
-static double
-part_of(uint64_t ns, double part)
-{
-	return (double)(part < 1 ? (uint64_t)((double)ns * part) : ns) * 1e-9;
-}
-
-/* Writes the oldest `clock` line that the peer owes. */
+/* Removes a ready worker; the scheduler takes back the worker's tasks. */
 static void
-pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+remove_worker(struct fal_coord *c, double now, struct coord_peer *p, const char *why)
 {
-	const struct fal_owed *o = &p->owed[0];
-	const double at = fal_coord_seconds(c, now), part = credible(p, at, m);
-	struct fal_ev_clock line = { .clock = o->clock,
-				     .round = o->own ? o->round : FAL_TRACE_ABSENT,
-				     .worker = p->name,
-				     .id = p->worker,
-				     .lanes = o->info.lanes,
-				     .compute = part_of(m->worked.compute, part),
-				     .push = part_of(m->worked.push, part),
-				     .pull = part_of(m->worked.pull, part),
-				     .wait = part_of(m->worked.wait, part),
-				     .push_all = part_of(m->worked.push_all, 1),
-				     .pull_all = part_of(m->worked.pull_all, 1),
-				     .late = part_of(m->worked.late, 1),
-				     .rtt = o->info.rtt,
-				     .tx = o->tx - p->told_tx,
-				     .rx = o->rx - p->told_rx };
-	fal_line_clock(&c->line, at, &o->work, &line);
-	coord_trace(c);
-	p->told_tx = o->tx;
-	p->told_rx = o->rx;
-	memmove(p->owed, p->owed + 1, sizeof(*p->owed) * --p->oweds);
-}
-
-/* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */
-static int
-on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	  struct fal_diag *diag)
-{
-	const struct fal_msg none = { .type = FAL_MSG_WORKED };
-	uint32_t at = 0;
-	while (at < p->oweds && p->owed[at].round != m->worked.mark)
-		at++;
-	if (at == p->oweds && (at == 0 || m->worked.mark < p->answered ||
-			       m->worked.mark > p->owed[0].round))
-		return FAL_OK;
-	/* The answer comes from far, and its line could not wait: the answer goes into
-	 * the next line. */
-	at = at < p->oweds ? at : 0;
-	p->answered = m->worked.mark + 1;
-	int err = coord_waited(c, p->worker, m);
-	if (err < 0)
-		return fal_diag_set(diag, err, "WORKED: %s", fal_strerror(err));
-	for (; at > 0; at--)
-		pay(c, now, p, &none);
-	pay(c, now, p, m);
-	return FAL_OK;
-}
-
-void
-coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left)
-{
-	const struct fal_msg none = { .type = FAL_MSG_WORKED };
-	while (p->oweds > left)
-		pay(c, now, p, &none);
-}
-
-/* A worker hands back what it has. */
-static void
-leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
-{
-	if (!p->ready)
+	struct coord_sessions *s = &c->sessions;
+	if (p->state != PEER_READY)
 		return;
 	char plain[FAL_MSG_WHY];
 	why = fal_text_plain(plain, sizeof(plain), why);
-	p->ready = false;
-	p->left = true;
-	c->ready--;
-	coord_owed(c, now, p, 0);
-	const bool momentum = c->known[p->worker - 1].momentum;
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_LEAVE,
-		  &(struct fal_ev_leave){ p->name, p->worker, why, !p->parted,
-					  momentum });
+	p->state = PEER_LEFT;
+	s->n_ready--;
+	coord_write_clock_lines(c, now, p, 0);
+	const bool momentum = coord_worker(c, p->worker)->momentum;
+	coord_trace_event(c, now, FAL_EV_LEAVE,
+			  &(struct fal_ev_leave){ p->name, p->worker, why,
+						  !p->leaves_in_order, momentum });
 	if (momentum) {
-		FAL_XGROW(c->leaver, c->leaver_cap, (size_t)c->leavers + 1);
-		c->leaver[c->leavers++] = p->worker;
+		FAL_XGROW(s->leaver, s->leaver_cap, (size_t)s->leavers + 1);
+		s->leaver[s->leavers++] = p->worker;
 	}
-	tell_went(c, p, why);
+	COORD_CALL(c, went, p->id, p->name, why);
 	fal_sched_leave(c->sched, now, p->worker);
-	coord_numerics(c, now);
+	update_numerics(c, now);
 }
 
-static int
-on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	 struct fal_diag *diag)
+int
+coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
+	       const struct fal_msg *m, struct fal_diag *diag)
 {
 	char why[FAL_MSG_WHY];
 	fal_text_plain(why, sizeof(why), m->leave.why);
@@ -880,96 +763,46 @@ on_leave(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
 	if (m->leave.cause == FAL_LEAVE_NONFINITE && fal_sched_steps(c->sched, p->worker))
-		note_diverged(c, p, "local steps led to weights that are not finite");
+		record_divergence(c, p);
 	if (m->leave.cause == FAL_LEAVE_TRAINER)
-		trainer_failed(c, now, p, why);
-	p->parted = m->leave.cause == FAL_LEAVE_ASKED;
-	if (p->ready) {
-		leave(c, now, p, why);
-		return FAL_OK;
-	}
-	p->left = true;
-	tell_went(c, p, why);
+		record_trainer_failure(c, now, p, why);
+	p->leaves_in_order = m->leave.cause == FAL_LEAVE_ASKED;
+	if (p->state == PEER_READY)
+		remove_worker(c, now, p, why);
+	else
+		COORD_CALL(c, went, p->id, p->name, why);
+	p->state = PEER_LEFT;
 	return FAL_OK;
 }
 
-int
-fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
-	      struct fal_diag *diag)
+void
+coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p, const char *why)
 {
-	coord_enter(c);
-	if (m->incarnation != c->conf.tickets.incarnation && m->type != FAL_MSG_HELLO)
-		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
-				    m->incarnation);
-	if (m->type == FAL_MSG_HELLO)
-		return on_hello(c, now, peer, m, diag);
-	struct fal_peer *p = coord_find(c, peer);
-	if (p != NULL && p->left)
-		return FAL_OK;
-	bool greeted = p != NULL && p->greeted;
-	bool early = m->type == FAL_MSG_READY || m->type == FAL_MSG_LEAVE;
-	if (!greeted || (!p->ready && !early))
-		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
-				    fal_msg_name(m->type), greeted ? "READY" : "HELLO");
+	struct coord_sessions *s = &c->sessions;
+	/* The session kept the job from ending until now.  The worker may come back, so
+	 * that the wait begins anew. */
+	if (p->state != PEER_OPENED)
+		s->trainer.failed_at = now;
+	s->has_ended |= p->state == PEER_READY;
+	remove_worker(c, now, p, why);
 	if (p->worker != 0)
-		fal_sched_heard(c->sched, now, p->worker);
-	int err = FAL_OK;
-	switch (m->type) {
-	case FAL_MSG_READY:
-		err = on_ready(c, now, p, m, diag);
-		break;
-	case FAL_MSG_CLAIM:
-		err = on_claim(c, now, p, m, diag);
-		break;
-	case FAL_MSG_PUSH:
-		err = on_push(c, now, p, m, diag);
-		break;
-	case FAL_MSG_SEAL:
-		err = seal(c, p, m->seal.round, m->seal.seq, diag);
-		break;
-	case FAL_MSG_WORKED:
-		err = on_worked(c, now, p, m, diag);
-		break;
-	case FAL_MSG_EVALUATED:
-		err = coord_evaluated(c, now, p, m, diag);
-		break;
-	case FAL_MSG_CHECKED:
-		coord_verify_checked(c, now, p, m);
-		break;
-	case FAL_MSG_LEAVE:
-		err = on_leave(c, now, p, m, diag);
-		break;
-	case FAL_MSG_PONG:
-		fal_sched_pong(c->sched, now, p->worker,
-			       fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0),
-			       m->pong.steps);
-		break;
-	case FAL_MSG_CAPACITY:
-		err = on_capacity(c, now, p, m, diag);
-		break;
-	default:
-		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
-				    fal_msg_name(m->type));
-	}
-	return err < 0 ? err : coord_advance(c, now);
+		coord_worker(c, p->worker)->session = 0;
+	memmove(p, p + 1, (size_t)(s->peer + --s->peers - p) * sizeof(*p));
 }
 
-int
-fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
+void
+coord_end_session(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type last,
+		  const char *why)
 {
-	coord_enter(c);
-	struct fal_peer *p = coord_find(c, peer);
+	struct fal_msg m = { .type = (uint16_t)last };
+	struct coord_peer *p = coord_find_peer(c, peer);
 	if (p == NULL)
-		return c->err;
-	/* The session kept the job from its end until now: the worker may be back. */
-	if (p->greeted)
-		c->trainer.since = now;
-	const bool was_ready = p->ready;
-	leave(c, now, p, why);
-	if (p->worker != 0)
-		c->known[p->worker - 1].session = 0;
-	memmove(p, p + 1, (size_t)(c->peer + --c->peers - p) * sizeof(*p));
-	return was_ready ? coord_advance(c, now) : c->err;
+		return;
+	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	p->leaves_in_order = true;
+	coord_send(c, peer, &m);
+	coord_remove_peer(c, now, p, why);
+	COORD_CALL(c, close, peer, why);
 }
 
 void
@@ -977,15 +810,15 @@ fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *
 		  uint64_t count)
 {
 	coord_enter(c);
-	coord_put(c, fal_coord_seconds(c, now), FAL_EV_REFUSE,
-		  &(struct fal_ev_refuse){ key, why, count });
+	coord_trace_event(c, now, FAL_EV_REFUSE,
+			  &(struct fal_ev_refuse){ key, why, count });
 }
 
 void
 fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx)
 {
 	coord_enter(c);
-	struct fal_peer *p = coord_find(c, peer);
+	struct coord_peer *p = coord_find_peer(c, peer);
 	if (p != NULL) {
 		p->rx = rx;
 		p->tx = tx;

@@ -1,5 +1,5 @@
-/* The coordinator among workers that break the protocol: it refuses them, and what it has
- * counted of theirs stays true in its trace. */
+/* The coordinator among workers that break the protocol: the coordinator refuses these
+ * workers, and its trace stays true about the work that was counted. */
 #include "test_coord.h"
 #include "base/loss.h"
 #include "wire/bfp.h"
@@ -14,19 +14,19 @@ static uint32_t verdicts;
 static struct racked_tickets tickets;
 static uint64_t in_round; /* of claims and pushes */
 static uint32_t epochs = 1;
-static double guess; /* mean loss of a model that knows nothing; 0: any will do */
+static double guess;                 /* mean loss of guessing; 0: no loss is too large */
 static double loss_of[SESSIONS + 1]; /* of a task, by session */
-/* What was sent, by session: */
+/* Messages to workers, by session: */
 static struct {
 	uint64_t version[ROUNDS];       /* by round: to compute on */
 	uint32_t granted[ROUNDS];       /* tasks */
-	uint64_t mark[ROUNDS];          /* of its ACCOUNTs */
+	uint64_t mark[ROUNDS];          /* of ACCOUNTs */
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
-	uint32_t seq[ROUNDS]; /* by round: claimed when it was granted for this one */
+	uint32_t seq[ROUNDS]; /* by round: contribution of tasks granted as claimed */
 	uint16_t last;        /* type of message */
 } sent[SESSIONS + 1];
-static uint32_t given[ROUNDS][TASKS]; /* whom the task was granted first */
+static uint32_t given[ROUNDS][TASKS]; /* the first session that was granted the task */
 
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -45,13 +45,13 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		for (uint32_t i = 0; i < m.grant.count; i++)
 			if (given[m.grant.round][m.grant.first + i] == 0)
 				given[m.grant.round][m.grant.first + i] = peer;
-		/* It has what it is to compute on. */
+		/* The worker has the version that the grant names. */
 		assert_true(m.grant.version < sent[peer].first + sent[peer].models &&
 			    m.grant.version >= sent[peer].first);
 	}
 	if (m.type == FAL_MSG_ACCOUNT)
 		sent[peer].mark[sent[peer].marks++] = m.account.mark;
-	/* Who hears of the end finds it in the trace. */
+	/* The trace has the end before a worker hears of the end. */
 	if (m.type == FAL_MSG_DONE)
 		assert_non_null(memmem(trace.p, trace.n, "\"ev\":\"done\"", 11));
 }
@@ -77,7 +77,7 @@ on_close(void *arg, uint32_t peer, const char *why)
 }
 
 static bool preclaims;
-static uint32_t shards = 1; /* of the job; what is pushed then has one block each */
+static uint32_t shards = 1; /* of the job; with several, each push has one block */
 
 /* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
 static int
@@ -153,7 +153,7 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 	check(verdicts - before, 1, "claims won");
 }
 
-/* What the records of `push` hold in each place, and say they needed. */
+/* The value in each place of the records of `push`, and the exponent that they state. */
 static struct {
 	int64_t value;
 	int8_t needed;
@@ -170,10 +170,10 @@ set_lie(struct fal_sum *sum)
 		      "store");
 }
 
-static uint32_t map = 1; /* of blocks: its epoch in a PUSH */
+static uint32_t map = 1; /* of blocks: the epoch of the map in a PUSH */
 
-/* The ticket of a contribution that has won so much, closed by now; where there is none,
- * or one for less, one that the worker has made up. */
+/* The ticket of a closed contribution with so many won tasks; if there is none, or one
+ * for fewer tasks, a ticket that the worker has made up. */
 static void
 ticket(uint32_t peer, uint32_t seq, uint32_t tasks, struct fal_msg_ticket *out)
 {
@@ -244,7 +244,8 @@ train(void)
 	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
 }
 
-/* The block before the rubbish is counted, so whoever fills brings the other one only. */
+/* The block before the rubbish is counted, so that the filling worker brings the other
+ * block only. */
 static void
 half_a_push(void **state)
 {
@@ -266,7 +267,7 @@ half_a_push(void **state)
 	audited();
 }
 
-/* Its blocks complete the clock all the same: nothing waits for a worker that is gone. */
+/* The blocks of a worker that is gone complete the clock all the same. */
 static void
 rubbish_behind_the_last_block(void **state)
 {
@@ -286,15 +287,15 @@ rubbish_behind_the_last_block(void **state)
 	audited();
 }
 
-/* All of the round was claimed when it was granted, and is pushed before it is reported.
- */
+/* All tasks of the round were granted as claimed, and are pushed before they are
+ * reported. */
 static void
 train_ahead(uint64_t round)
 {
 	in_round = round;
 	for (uint32_t w = 1; w <= 2; w++)
 		check(push(w, sent[w].seq[round], 2, 2, 0), 0, "PUSH");
-	/* It is made by now. */
+	/* The version is made by now. */
 	check((int64_t)fal_coord_status(coord).version, (int64_t)round, "published");
 	for (uint32_t task = 0; task < TASKS; task++) {
 		const uint32_t w = given[round][task];
@@ -309,8 +310,8 @@ train_ahead(uint64_t round)
 	assert_true(fal_coord_status(coord).loss == 6.0 / (TASKS * TASK));
 }
 
-/* All are told of the next version when its tasks are reported, and who comes meanwhile
- * is told of what the others compute on. */
+/* All workers hear of the next version when its tasks are reported, and a worker that
+ * joins meanwhile hears of the version that the others compute on. */
 static void
 stepped_ahead_of_reports(void **state)
 {
@@ -330,7 +331,7 @@ stepped_ahead_of_reports(void **state)
 	end(state);
 }
 
-/* A job whose result cannot be kept has failed, and says so to all. */
+/* A job whose result cannot be kept has failed, and all workers hear so. */
 static void
 failed_is_not_done(void **state)
 {
@@ -342,7 +343,7 @@ failed_is_not_done(void **state)
 	assert_null(strstr((char *)trace.p, "\"ev\":\"done\""));
 }
 
-/* Whoever ends the job may have read the time before it told of strangers. */
+/* The caller that ends the job may have read the time before its report on strangers. */
 static void
 lines_in_order(void **state)
 {
@@ -370,7 +371,7 @@ pushes_that_do_not_fit(void **state)
 	check(push(1, 1, 2, 1, 0), FAL_EEXIST, "block 0 again");
 }
 
-/* Counts that are not those of the test task would make the accuracy anything. */
+/* Counts that do not fit the test task would falsify the accuracy. */
 static void
 evaluations_that_do_not_fit(void **state)
 {
@@ -391,14 +392,14 @@ evaluations_that_do_not_fit(void **state)
 	check(evaluated(1, 0, 2, 2, most), 0, "the same again");
 	check(evaluated(2, 1, 1, 1, 0), 0, "the last");
 	check(fal_coord_status(coord).done, 0, "done before a second key's word");
-	/* Each runs what the other one did, and says the same. */
+	/* Each worker repeats the other's tasks, with the same results. */
 	check(evaluated(1, 1, 1, 1, 0), 0, "the second word");
 	check(evaluated(2, 0, 2, 2, most), 0, "the second word");
 	struct fal_coord_status s = fal_coord_status(coord);
 	check(s.done, 1, "done");
 	if (s.accuracy != 1.0)
 		fail_msg("accuracy: got %g, want 1", s.accuracy);
-	/* One that stands at its bound may be anything. */
+	/* A loss at its bound is not known. */
 	assert_true(isnan(s.accuracy_loss));
 }
 
@@ -439,7 +440,7 @@ order_of_a_session(void **state)
 	check(fal_coord_status(coord).workers, 2, "workers");
 }
 
-/* A probe says all three or none of its figures, or the trace could not be read. */
+/* A probe has all three figures or none, or the trace could not be read. */
 static void
 odd_probes(void **state)
 {
@@ -475,7 +476,7 @@ odd_probes(void **state)
 	check(llround(1000 * sizes.small), 375, "4 tasks on a lane: small");
 }
 
-/* What terminals and shells would make something of is no name. */
+/* A text with a meaning for terminals or shells is no name. */
 static void
 names_that_are_none(void **state)
 {
@@ -508,8 +509,8 @@ traced(const char *what)
 	return strstr((const char *)trace.p, what) != NULL;
 }
 
-/* A process that comes back has its name again, and its older session is over; another
- * process of this name, of whatever key, has a suffix. */
+/* A process that comes back gets its name again, and its older session ends; another
+ * process of the same name, of any key, gets a suffix. */
 static void
 names_belong_to_processes(void **state)
 {
@@ -541,9 +542,9 @@ names_belong_to_processes(void **state)
 	assert_true(traced("x.2\",\"id\":7"));
 }
 
-/* What a process has said on a link that is dead may arrive behind what it says on the
- * next one, and then it is the living session that is taken for the older one: so whoever
- * is that is told to come back, and has its name when it does. */
+/* The HELLO of a dead link may arrive behind the HELLO of the next link; the living
+ * session is then taken for the older one.  So the older session is told to come back,
+ * and gets its name again. */
 static void
 sessions_of_a_process_that_cross(void **state)
 {
@@ -589,7 +590,7 @@ after_leaving(void **state)
 	check(fal_coord_gone(coord, 0.5, 1, "closed"), 0, "gone");
 	check(fal_coord_status(coord).workers, 1, "workers at the end");
 	check(verdicts, 0, "claims won");
-	/* What it held is the other's. */
+	/* The other worker gets its tasks. */
 	for (uint32_t t = 0; t < 4; t++)
 		claim(2, t, 1, none);
 	check(push(2, 1, 4, 2, 0), 0, "PUSH");
@@ -599,8 +600,7 @@ after_leaving(void **state)
 /* --- rounds ---------------------------------------------------------------------------
  */
 
-/* Both workers do what they were given of the round; contributions are numbered by round.
- */
+/* Both workers do their tasks of the round; contributions are numbered by round. */
 static void
 train_round(uint64_t round)
 {
@@ -626,8 +626,8 @@ stands(uint64_t clock, uint64_t version)
 	check((int64_t)s.version, (int64_t)version, "version");
 }
 
-/* With slack 1 two rounds are open, on the versions that their numbers say, and updates
- * are made in the order of clocks. */
+/* With slack 1 two rounds are open, each on the version of its number, and updates are
+ * made in the order of clocks. */
 static void
 rounds_on_two_versions(void **state)
 {
@@ -656,8 +656,8 @@ rounds_on_two_versions(void **state)
 	audited();
 }
 
-/* With its ticket it may be anything: the round is over, and its numbers, or what they
- * stand for, are known no more. */
+/* Any push with a ticket of a round that is over is accepted: nobody knows its
+ * contributions any more. */
 static void
 pushes_after_the_round(void **state)
 {
@@ -687,8 +687,8 @@ worked(uint32_t peer, uint64_t mark, uint64_t compute)
 	check(tell(peer, &m), 0, "WORKED");
 }
 
-/* What it says of shards is no longer than it did not compute, of shards that there are,
- * in their order; or nothing of it counts. */
+/* Waits for shards count if they are no longer than the time without computing, and name
+ * existing shards in order; else none of them counts. */
 static void
 rows_of_worked_are_judged(void **state)
 {
@@ -725,8 +725,8 @@ rows_of_worked_are_judged(void **state)
 	}
 }
 
-/* A worker that says it waited for years is one that lies: the trace is true all the
- * same, and the audit charges nobody. */
+/* A worker that reports a wait of years lies: the trace is true all the same, and the
+ * audit charges nobody. */
 static void
 nobody_waits_longer_than_the_job_runs(void **state)
 {
@@ -750,7 +750,7 @@ nobody_waits_longer_than_the_job_runs(void **state)
 	audited();
 }
 
-/* How many `clock` lines the worker has for the clock, and with this time. */
+/* Counts the worker's `clock` lines of this clock with this time. */
 static uint32_t
 clock_lines(uint32_t clock, uint32_t id, const char *compute)
 {
@@ -770,8 +770,8 @@ clock_lines(uint32_t clock, uint32_t id, const char *compute)
 	return n;
 }
 
-/* Each ACCOUNT is one line: with what the worker answers to just this one, or, when it
- * skipped it, with nothing. */
+/* Each ACCOUNT becomes one line: with the worker's answer to this ACCOUNT, or without
+ * figures, if the worker skipped the ACCOUNT. */
 static void
 answers_belong_to_their_accounts(void **state)
 {
@@ -784,18 +784,18 @@ answers_belong_to_their_accounts(void **state)
 	}
 	worked(1, 7, 10000000); /* an answer to nothing */
 	check(clock_lines(0, 1, "0.010000"), 0, "lines of an unknown mark");
-	worked(1, 1, 20000000); /* it skipped the first */
+	worked(1, 1, 20000000); /* the worker skipped the first */
 	check(clock_lines(0, 1, "0.000000"), 1, "lines of clock 0, empty");
 	check(clock_lines(1, 1, "0.020000"), 1, "lines of clock 1");
 	worked(1, 1, 30000000); /* the same again */
-	worked(1, 0, 40000000); /* what it skipped */
+	worked(1, 0, 40000000); /* the skipped one */
 	check(clock_lines(0, 1, "0.040000"), 0, "lines of what was skipped");
 	check(clock_lines(1, 1, "0.030000"), 0, "lines of an answer again");
 	check(clock_lines(2, 1, "0.000000"), 0, "lines of clock 2 before its answer");
 	worked(1, 2, 50000000);
 	check(clock_lines(2, 1, "0.050000"), 1, "lines of clock 2");
-	/* Who answers nothing has lines when more are owed than are kept, or at the end.
-	 */
+	/* A worker that never answers gets its lines when too many are pending, or at the
+	 * end. */
 	check(clock_lines(0, 2, "0.000000"), 0, "lines of the silent one");
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
 	check(tell(2, &m), 0, "LEAVE");
@@ -803,8 +803,8 @@ answers_belong_to_their_accounts(void **state)
 		check(clock_lines(i, 2, "0.000000"), 1, "lines of who left");
 }
 
-/* Whoever is so far away that its lines cannot wait for its answers has these in later
- * ones: its time is told all the same. */
+/* A worker so far away that its lines cannot wait for its answers has the answers in
+ * later lines. */
 static void
 answers_from_far(void **state)
 {
@@ -823,7 +823,8 @@ answers_from_far(void **state)
 	check(clock_lines(6, 1, "0.010000"), 0, "lines with an answer again");
 }
 
-/* Who comes when others compute on older versions is sent those, oldest first. */
+/* A worker that joins while others compute on older versions is sent these, oldest first.
+ */
 static void
 newcomers_get_older_versions(void **state)
 {
@@ -838,7 +839,7 @@ newcomers_get_older_versions(void **state)
 	check(sent[3].models, 3, "versions that it is sent");
 	check((int64_t)sent[3].newest, 4, "the newest");
 	check((int64_t)sent[3].oldest, 2, "the oldest that it needs");
-	/* So it does all of round 4, whose tasks are the others' no more. */
+	/* So the worker does all of round 4 when the others are gone. */
 	check(fal_coord_gone(coord, 0.5, 1, "gone"), 0, "gone");
 	check(fal_coord_gone(coord, 0.5, 2, "gone"), 0, "gone");
 	check(sent[3].granted[4], 4, "tasks of round 4");
@@ -862,8 +863,8 @@ has_params(float want)
 				 (double)want);
 }
 
-/* Lies under one key among honest ones: whoever lies is refused, nobody else is, and the
- * model is what it would be without the lie. */
+/* Lies under one key among honest keys: the liar alone is refused, and the model is as
+ * without the lie. */
 static void
 lies(void **state)
 {
@@ -924,8 +925,8 @@ diverges(uint32_t peer)
 	check(tell(peer, &m), 0, "LEAVE");
 }
 
-/* One worker whose weights are not finite may be ill; when a second one's are, it is the
- * job, which ends instead of waiting for others. */
+/* One worker whose weights are not finite may be broken; with a second one, the job has
+ * diverged, and ends instead of waiting for others. */
 static void
 divergence_ends_the_job(void **state)
 {
@@ -939,7 +940,7 @@ divergence_ends_the_job(void **state)
 	assert_non_null(strstr(fal_coord_status(coord).why, "not finite"));
 }
 
-/* Who was given no local steps says nothing about them. */
+/* A worker without local steps cannot report their divergence. */
 static void
 divergence_without_local_steps(void **state)
 {
@@ -958,7 +959,7 @@ divergence_of_the_last_worker(void **state)
 	check(fal_coord_status(coord).failed, 1, "failed");
 }
 
-/* Two clocks of one epoch in which the workers have these losses, first and then. */
+/* Two clocks of one epoch; the workers have these losses, first and then. */
 static struct fal_coord_status
 learn_from(const double first[2], const double then[2])
 {
@@ -983,31 +984,31 @@ learn(double first, double then_1, double then_2)
 	return learn_from((double[]){ first, first }, (double[]){ then_1, then_2 });
 }
 
-/* The epoch is far above guessing where the workers of most keys find it so. */
+/* The epoch is far above guessing if the workers of most keys report so. */
 static void
 test_diverged(void **state)
 {
 	(void)state;
 	assert_false(learn(1, 2, 2).failed);
 	assert_false(learn(0.1, 1, 1).failed);  /* no more than guessing */
-	assert_false(learn(50, 60, 60).failed); /* that is how it began */
+	assert_false(learn(50, 60, 60).failed); /* the loss at the start */
 	const struct fal_coord_status s = learn(1, 10, 10);
 	assert_true(s.failed);
 	assert_non_null(strstr(s.why, "diverged"));
-	/* A lie of one. */
+	/* One key lies. */
 	assert_false(learn(1, 90, 1).failed);
 	assert_false(learn(1, 1, 90).failed);
-	/* One that is not known says nothing, where others of the key are, */
+	/* An unknown loss does not count if the key has others, */
 	assert_false(learn(1, FAL_LOSS_MAX, FAL_LOSS_MAX).failed);
 	/* or where none was at first. */
 	assert_false(learn(FAL_LOSS_MAX, FAL_LOSS_MAX, FAL_LOSS_MAX).failed);
-	/* One of the beginning, which is to cover what comes. */
+	/* A lie at the beginning, to cover a later divergence. */
 	assert_true(learn_from((double[]){ 90, 1 }, (double[]){ 10, 20 }).failed);
 	assert_true(learn_from((double[]){ 1, 65536 }, (double[]){ 10, 20 }).failed);
 	coord = NULL;
 }
 
-/* Of an update with a task whose loss is not known there is none, nor of its epoch. */
+/* An update with a task whose loss is not known has no loss, nor has its epoch. */
 static void
 test_loss_unknown(void **state)
 {
@@ -1029,7 +1030,7 @@ test_loss_unknown(void **state)
 	assert_true(fal_coord_epoch_loss(coord, 2) == 0);
 }
 
-/* No loss of an epoch is known, but one was before: they are too large. */
+/* No loss of an epoch is known, but a loss was known before: the losses are too large. */
 static void
 test_diverged_beyond(void **state)
 {
@@ -1047,7 +1048,7 @@ test_diverged_beyond(void **state)
 	check(fal_coord_status(coord).failed, 1, "failed");
 }
 
-/* An epoch is judged by its own tasks, though those of the next one are done before. */
+/* An epoch is judged by its own tasks, though tasks of the next epoch are done before. */
 static void
 test_diverged_under_slack(void **state)
 {

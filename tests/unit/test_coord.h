@@ -1,5 +1,5 @@
 /* The world of the coordinator's tests: one coordinator, its trace, sessions that join,
- * and the audit.  The test that includes it says what becomes of what was sent. */
+ * and the audit.  The including test defines where messages go. */
 #ifndef TEST_COORD_H
 #define TEST_COORD_H
 
@@ -25,7 +25,7 @@ static struct fal_coord *coord; /* the job's */
 static struct fal_buf trace;
 static struct fal_diag diag;
 static double now = 0.5;
-static uint8_t fingerprint[SESSIONS + 1]; /* of its numerics, by session */
+static uint8_t fingerprint[SESSIONS + 1]; /* of the workers, by session */
 static uint32_t incarnation;              /* of the coordinator */
 
 static void
@@ -43,7 +43,7 @@ tell_coord(uint32_t peer, const struct fal_msg *m)
 	return fal_coord_msg(coord, now, peer, m, &diag);
 }
 
-/* The session says this: what the coordinator answers. */
+/* Sends a message of the session; returns the coordinator's result. */
 static int (*tell)(uint32_t peer, const struct fal_msg *m) = tell_coord;
 
 static void
@@ -72,7 +72,7 @@ begin_scheme(const char *scheme, struct fal_coord_conf conf, struct fal_coord_op
 	coord = job.coord;
 }
 
-/* How often the trace has this. */
+/* Counts occurrences of the text in the trace. */
 static inline uint32_t
 lines(const char *what)
 {
@@ -103,7 +103,7 @@ hello(uint32_t peer, const char *name, uint8_t instance)
 	return tell(peer, &m);
 }
 
-/* What HELLO is answered with. */
+/* Joins with this key; returns the result of HELLO. */
 static int
 join_as(uint32_t peer, uint32_t key)
 {
@@ -119,7 +119,7 @@ join_as(uint32_t peer, uint32_t key)
 	return 0;
 }
 
-/* Each has a key of its own, unless the test says otherwise. */
+/* Joins with a key of the session's own. */
 static void
 join(uint32_t peer)
 {

@@ -1,5 +1,5 @@
-/* The coordinator among workers whose keys are good and whose values are not: what is
- * refused, what counts, and what is left as it was; and what honest pushes come to. */
+/* The coordinator among workers with good keys and bad values: which pushes are refused,
+ * which count, and which blocks stay as they were; and the effect of honest pushes. */
 #include "test_coord.h"
 #include "wire/bfp.h"
 
@@ -8,19 +8,20 @@
 
 enum { N = FAL_BLOCK + 5, CLOCKS = 40, TASKS = 12, TASK = 2, VERSIONS = 64 };
 
-/* Every gradient is this, in every place, and needs that. */
+/* Every gradient has this value in every place, and needs this exponent. */
 static const double gradient = 0x1p-10;
 enum { NEEDED = -10 };
 static const float lr = 0.125f;
 
-/* The values and exponents of a worker's tasks, where it lies. */
+/* The values and exponents of a lying worker's tasks. */
 struct lie {
 	bool lies;
 	int64_t value; /* in each place of a contribution */
 	int needed;
 	bool each;   /* a contribution for each task */
-	int above;   /* not 0: both are those of so much above the exponent, instead */
-	bool boasts; /* of the test set it says what nobody else does */
+	int above;   /* not 0: value and exponent are so much above the block's exponent,
+			instead */
+	bool boasts; /* its results of the test set are false */
 };
 
 /* Workers push changes of weights, as large as gradients are. */
@@ -28,7 +29,7 @@ static bool changes;
 
 static uint32_t seq;
 static int8_t exps[VERSIONS][2]; /* by version, */
-static uint64_t come[VERSIONS];  /* … which has come: one more than it */
+static uint64_t come[VERSIONS];  /* … which the sessions have: version + 1 */
 static struct session {
 	struct standin is;
 	bool closed;
@@ -50,8 +51,8 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		racked_note(&tickets, peer, &m);
 }
 
-/* Have all shards made the version, of which somebody was told?  Then its exponents are
- * known. */
+/* Have all shards made the version, and was it announced?  Then its exponents are known.
+ */
 static bool
 has_come(uint64_t version)
 {
@@ -103,7 +104,7 @@ tell_or_go(uint32_t peer, const struct fal_msg *m)
 
 static uint32_t test_tasks, shards; /* of the next job */
 static struct fal_optim optim;      /* the same */
-static struct { /* what the coordinator said last of blocks that are left as they were */
+static struct { /* the last report of blocks that are left as they were */
 	char name[FAL_MSG_NAME], key[FAL_NAME_MAX + 1];
 	bool change;
 } unstepped;
@@ -224,7 +225,7 @@ push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
 	fal_buf_free(&records);
 }
 
-/* The first task whose version has come. */
+/* The first task whose version is here. */
 static const struct standin_task *
 first_of(const struct session *s)
 {
@@ -234,7 +235,8 @@ first_of(const struct session *s)
 	return NULL;
 }
 
-/* Does what it can first: all tasks of a round that fill the same. */
+/* Does the first tasks that the worker can do: all tasks of a round that fill the same
+ * contribution. */
 static bool
 work(uint32_t peer)
 {
@@ -267,7 +269,7 @@ work(uint32_t peer)
 	return true;
 }
 
-/* All do what they can, and time passes where nobody can do anything. */
+/* All workers do what they can, and time passes when no worker can do anything. */
 static void
 step_once(void)
 {
@@ -356,8 +358,9 @@ one_liar(void **state)
 		}
 }
 
-/* Nobody can tell what a sum of several tasks needed: a lie about that counts, and raises
- * the exponents by no more than 8 a clock; after it they fall by 2 a clock. */
+/* Nobody can know the exponent that a sum of several tasks needs: a lie about it counts,
+ * and raises the exponents by no more than 8 a clock; afterwards they fall by 2 a clock.
+ */
 static void
 lies_that_count(void **state)
 {
@@ -398,8 +401,8 @@ lies_that_count(void **state)
 	begin_job("asp", 1);
 }
 
-/* A key that was charged twice, in whatever sessions, is not welcome any more, while the
- * job has others. */
+/* A key that was charged twice, in any sessions, is refused while the job has other keys.
+ */
 static void
 the_key_is_charged(void **state)
 {
@@ -419,7 +422,7 @@ the_key_is_charged(void **state)
 	audit();
 }
 
-/* Whoever leaves before it is found out: its key is charged, and after the second time
+/* A liar leaves before its lie is found: its key is charged, and after the second charge
  * has no session any more. */
 static void
 the_gone_are_charged(void **state)
@@ -430,7 +433,7 @@ the_gone_are_charged(void **state)
 	begin_job("bsp", 4);
 	for (uint32_t peer = 1; peer <= 5; peer += 4) {
 		if (peer > 1 && join_as(peer, 1) == FAL_EPERM)
-			break; /* it was found out in more than one point */
+			break; /* several lies were found */
 		const uint32_t was = lines("\"ev\":\"charge\"");
 		for (uint32_t i = 0; i < 200 && session[peer].evaluated == 0; i++)
 			if (!work(peer))
@@ -467,8 +470,8 @@ one_key_for_all_is_needed(void **state)
 	honest_model();
 }
 
-/* A change of weights that is far larger than these is left out, whoever is there, and
- * the trace and the log say so. */
+/* A change of weights that is far larger than the weights is left out, and the trace and
+ * the log say so. */
 static void
 changes_that_ruin(void **state)
 {
@@ -505,9 +508,9 @@ changes_that_ruin(void **state)
 	begin_job("asp", 1);
 }
 
-/* Gradients, one task at a time and with true exponents, grow out of the numbers:
- * blocks are not stepped, and their exponents stay.  The squares of what one optimiser or
- * another keeps are beyond sooner. */
+/* Gradients, one task at a time and with true exponents, grow beyond the range of
+ * numbers: blocks are not stepped, and their exponents stay.  The squares that some
+ * optimisers keep leave the range sooner. */
 static void
 beyond_the_numbers(void **state)
 {
@@ -544,8 +547,8 @@ answers_that_were_not_asked(void **state)
 	check(tell(1, &m), 0, "no such round");
 }
 
-/* At one gradient, and from zeros on, a clock of equal pushes is what a clock of bsp is,
- * but for 1 %: whatever steps, and with so many workers. */
+/* From zeros on, and with equal gradients, a clock of pushes steps as far as a clock of
+ * bsp, within 1 %, for all optimisers and counts of workers. */
 static void
 pushes_come_to_clocks(void **state)
 {
@@ -579,7 +582,7 @@ pushes_come_to_clocks(void **state)
 	}
 }
 
-/* Momenta of pushers that the shard has. */
+/* The count of pushers' momenta at the shard. */
 static int64_t
 momenta(void)
 {
@@ -590,7 +593,8 @@ momenta(void)
 	return n;
 }
 
-/* Whoever leaves takes its momentum along; another scheme has none of before. */
+/* The momentum of a worker that leaves is dropped; another scheme starts without momenta.
+ */
 static void
 the_gone_take_their_momentum(void **state)
 {

@@ -1,5 +1,5 @@
-/* Whoever is called by the coordinator may not call it, not even to ask: it asserts.
- * What shards are told of moves.  And what shards say that cannot be. */
+/* Callbacks may not call the coordinator, not even to ask, which it asserts.  Commands of
+ * moves.  Reports of shards that cannot be true. */
 #include "test_coord.h"
 
 #include <fcntl.h>
@@ -10,15 +10,15 @@
 
 enum op { NONE, SEND, MODEL, CLOSE, TRACE, CAME, WENT, ORDER, NEXT, OPS };
 
-static enum op asks; /* which of them does */
+static enum op asks; /* the callback that calls the coordinator */
 static uint32_t calls[OPS];
 static bool silent;           /* shards say nothing */
-static uint32_t told;         /* epoch of the map that they were told of last */
-static uint32_t kept;         /* versions that they were told to keep last, before that */
-static struct fal_map holds;  /* as ops.moved had it last */
+static uint32_t told;         /* epoch of the last map in a command */
+static uint32_t kept;         /* the last count of versions to retain, before the map */
+static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
 static struct racked_tickets tickets;
-static struct fal_shard_say lie; /* what this one says next: */
+static struct fal_shard_say lie; /* the next report, of this shard: */
 static uint32_t liar;            /* from 1; 0: nobody */
 
 static void
@@ -161,7 +161,7 @@ begin(uint32_t shards)
 	liar = 0;
 }
 
-/* Two workers, of one process: the older session ends; then the other one leaves. */
+/* Two sessions of one process: the older session ends; then the other one leaves. */
 static void
 play(void)
 {
@@ -185,7 +185,7 @@ all_are_called(void **state)
 	assert_int_equal(audited().clocks, 0);
 }
 
-/* How a process ends in which this one asks the coordinator. */
+/* The exit status of a process in which this callback calls the coordinator. */
 static int
 ends(enum op op)
 {
@@ -213,7 +213,7 @@ none_may_call_back(void **state)
 			fail_msg("op %d may call back", (int)op);
 }
 
-/* One has both blocks; what the shards were told: its epoch. */
+/* One shard gets both blocks; returns the epoch in the command. */
 static uint32_t
 move_to(uint32_t shard)
 {
@@ -225,7 +225,7 @@ move_to(uint32_t shard)
 	return told;
 }
 
-/* The epoch of a move that never was is not used again: its pieces may still come. */
+/* The epoch of an aborted move is not used again: its pieces may still come. */
 static void
 epochs_are_used_up(void **state)
 {
@@ -245,7 +245,7 @@ epochs_are_used_up(void **state)
 	assert_int_equal(holds.of[1].count, 2);
 }
 
-/* A version that nobody can name any more does not move with the one that holds. */
+/* A version that no worker can name any more does not move. */
 static void
 only_what_is_needed_moves(void **state)
 {
@@ -294,7 +294,7 @@ words_of_nobody(void **state)
 	}
 }
 
-/* Claims a task of session 1 by a contribution of its own; which. */
+/* Claims a task of session 1 in a contribution of its own; returns the contribution. */
 static struct fal_cid
 claims(uint32_t seq, struct standin_task *task)
 {
@@ -305,7 +305,7 @@ claims(uint32_t seq, struct standin_task *task)
 	return (struct fal_cid){ 1, seq };
 }
 
-/* A shard's FENCED of a contribution that nobody has fenced changes nothing. */
+/* A shard's FENCED of a contribution that is not fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
 {
@@ -320,7 +320,7 @@ orders_of_nobody(void **state)
 	assert_false(fal_coord_status(coord).failed);
 }
 
-/* Whoever has no block is not waited for, whatever it says. */
+/* A shard without blocks is not waited for, whatever it reports. */
 static void
 words_without_blocks(void **state)
 {
