@@ -89,6 +89,19 @@ refused() {
 	same output "$output" ""
 }
 
+@test "circles: no two sources need each other" {
+	run .ci/circles
+	same output "$output" ""
+	same "exit status" "$status" 0
+	copy_tree
+	# heap.c is below all others of its room.
+	printf 'void\nfal_heap_circle(struct fal_sched *s)\n{\n\tfal_worker_refresh(s, 0, 0);\n}\n' \
+		>>"$tmp/tree/lib/sched/heap.c"
+	run .ci/circles "$tmp/tree"
+	same "exit status" "$status" 1
+	has "$output" "a circle of sources: sched/heap sched/"
+}
+
 @test "cites: what code and book say of each other is there" {
 	run .ci/cites
 	same output "$output" ""
