@@ -136,7 +136,7 @@ test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns,--wrap=fal_cli_cpu_ns
 # Decompressing takes as long as the test has it.
 test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
 # A shard_set is made up.
-test_publish_WITH := -Wl,--wrap=fal_shard_set_shards -Wl,--wrap=fal_shard_set_part \
+test_publish_WITH := -Wl,--wrap=fal_shard_set_count -Wl,--wrap=fal_shard_set_part \
 	-Wl,--wrap=fal_shard_set_making
 # And so are channels.
 comma := ,

@@ -18,7 +18,7 @@ struct racked {
 
 /* For fal_coord_ops, if nobody reads parameters. */
 static inline void
-racked_no_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+racked_no_model(void *arg, uint32_t peer, const struct fal_coord_publication *m)
 {
 	(void)arg;
 	(void)peer;
@@ -51,7 +51,7 @@ racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *ini
 
 /* The work of a shard, as far as it is known without a clock. */
 static inline void
-racked_served(void *shard_set, uint32_t shard, struct fal_coord_served *out)
+racked_served(void *shard_set, uint32_t shard, struct fal_coord_shard_stats *out)
 {
 	uint32_t first;
 	fal_shard_set_range(shard_set, shard, &first, &out->blocks);
@@ -65,11 +65,11 @@ racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 {
 	conf.tickets.epoch = 1;
 	if (ops.shards.arg == NULL)
-		ops.shards =
-			(struct fal_coord_shards){ out->shard_set, fal_shard_set_order,
-						   fal_shard_set_msg, fal_shard_set_next,
-						   racked_served };
-	conf.shards = fal_shard_set_shards(out->shard_set);
+		ops.shards = (struct fal_coord_shards){
+			out->shard_set, fal_shard_set_order, fal_shard_set_push_msg,
+			fal_shard_set_next_say, racked_served
+		};
+	conf.shards = fal_shard_set_count(out->shard_set);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }
 
@@ -119,7 +119,7 @@ static inline bool
 racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 {
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_shard_set_in_order(r->shard_set, order);
+	const uint32_t n = fal_shard_set_list(r->shard_set, order);
 	for (uint32_t i = 0; i < n; i++) {
 		struct fal_shard_part part;
 		if (!fal_shard_set_part(r->shard_set, order[i], version, &part))

@@ -16,7 +16,7 @@ struct taking {
 	uint32_t asked;
 };
 
-/* For fal_shard_set_become: arg is a struct taking. */
+/* For fal_shard_set_restore: arg is a struct taking. */
 static inline int
 taking_fill(void *arg, const struct fal_image_array *a)
 {

@@ -53,7 +53,7 @@ static int
 file_write(int fd, const char *p, size_t n)
 {
 	const bool good =
-		fal_cli_put(fd, p, n) == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
+		fal_cli_write_all(fd, p, n) == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
 	const int saved = errno;
 	const bool closed = close(fd) == 0;
 	if (good)

@@ -61,7 +61,7 @@ client_print(const char *client)
 		fal_cli_err(PROG, "standard output: warning: others can read this file; "
 				  "use umask 077");
 	/* Bypasses stdio, which does not wipe its buffers. */
-	if (fal_cli_put(STDOUT_FILENO, client, strlen(client)) < 0)
+	if (fal_cli_write_all(STDOUT_FILENO, client, strlen(client)) < 0)
 		return file_fail("standard output", FAL_EIO);
 	return FAL_EXIT_DONE;
 }
@@ -225,7 +225,7 @@ parse_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTE
 	if (fal_key_decode(text, strlen(text), key) < 0)
 		return fail(FAL_EXIT_USAGE, "%s: not base64 of 32 bytes", what);
 	fal_noise_keypair(secret, public); /* a throw-away key */
-	const int err = fal_noise_common(FAL_NOISE_INITIATOR, secret, key, common);
+	const int err = fal_noise_shared_secret(FAL_NOISE_INITIATOR, secret, key, common);
 	fal_secret_wipe(secret, sizeof(secret));
 	fal_secret_wipe(common, sizeof(common));
 	if (err < 0)
@@ -345,7 +345,7 @@ line_is_revoked(const struct fal_keyring *kr, unsigned line, const struct option
 	for (size_t i = 0; i < n; i++) {
 		if (key[i].line != line || strcmp(key[i].name, o->name) != 0)
 			continue;
-		fal_key_print(&key[i], print);
+		fal_key_print_fingerprint(&key[i], print);
 		return o->fingerprint == NULL || strcmp(print, o->fingerprint) == 0;
 	}
 	return false;
@@ -445,16 +445,16 @@ cmd_show(const struct options *o, const char *const *arg, size_t n)
 	if (status == FAL_EXIT_DONE)
 		puts("NAME                 ROLE     EXPIRES              FINGERPRINT");
 	if (client != NULL) {
-		fal_client_key_print(client, print);
+		fal_client_key_print_fingerprint(client, print);
 		print_key_row(client->name, fal_role_name(client->role), INT64_MAX, print,
 			      client->is_static ? "" : " shared");
 		print_coordinator_row("coordinator", client->server);
 	}
 	if (kr != NULL) {
 		const struct fal_key *key = fal_keyring_keys(kr, &n);
-		print_coordinator_row(fal_keyring_self(kr), fal_keyring_public(kr));
+		print_coordinator_row(fal_keyring_own_name(kr), fal_keyring_public(kr));
 		for (const struct fal_key *end = key + n; key < end; key++) {
-			fal_key_print(key, print);
+			fal_key_print_fingerprint(key, print);
 			print_key_row(key->name, fal_role_name(key->role), key->expires,
 				      print, key->public == NULL ? " shared" : "");
 		}

@@ -96,10 +96,10 @@ main(int argc, char **argv)
 		.max_args = 3,
 	};
 	fal_cli_hide_memory();
-	const uint64_t program = fal_need_program();
+	const uint64_t program = fal_memory_prepare();
 	int status = fal_cli_parse(&cli, argc, argv);
 	if (status < 0)
-		status = fal_need_hold(&cli, program, max_memory, false);
+		status = fal_memory_apply_limit(&cli, program, max_memory, false);
 	if (status < 0)
 		status = run_command(&cli, &o);
 	fal_cli_free(&cli);

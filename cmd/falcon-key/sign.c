@@ -74,9 +74,9 @@ run_read_file(struct run *r, enum file f)
 	uint8_t digest[FAL_HASH_BYTES];
 	char *path = fal_xprintf("%s/%s", r->dir, names[f]);
 	fal_sha256_init(&r->sum);
-	int err = r->reader != NULL
-			  ? fal_cli_feed(path, fal_trace_find, r->reader, r->diag)
-			  : FAL_OK;
+	int err = r->reader != NULL ? fal_cli_feed(path, fal_trace_find_restarts,
+						   r->reader, r->diag)
+				    : FAL_OK;
 	if (err == FAL_OK)
 		err = fal_cli_feed(path, on_run_chunk, r, r->diag);
 	fal_sha256_final(&r->sum, digest);
@@ -122,7 +122,7 @@ static int
 run_read_trace(struct run *r)
 {
 	r->reader = fal_trace_reader_new(on_run_line, r);
-	fal_trace_reader_tell_cut(r->reader);
+	fal_trace_reader_deliver_cut(r->reader);
 	int err = run_read_file(r, TRACE);
 	if (err == FAL_OK)
 		err = fal_trace_end(r->reader, r->diag);
@@ -203,7 +203,7 @@ statement_make(const char *dir, struct fal_buf *out, struct fal_diag *diag)
 static int
 statement_print(const struct fal_buf *b)
 {
-	return fal_cli_put(STDOUT_FILENO, b->p, b->n) < 0
+	return fal_cli_write_all(STDOUT_FILENO, b->p, b->n) < 0
 		       ? file_fail("standard output", FAL_EIO)
 		       : FAL_EXIT_DONE;
 }

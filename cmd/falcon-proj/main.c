@@ -71,8 +71,8 @@ check_answer(const struct input *in, int err, const struct fal_diag *diag)
 	if (err == FAL_ETRUNC && in->waits)
 		return -1;
 	if (err < 0)
-		return fail(fal_cli_exit(err), "%s: %s", fal_cli_file(in->job.name),
-			    diag->text);
+		return fail(fal_cli_exit_code(err), "%s: %s",
+			    fal_cli_file_name(in->job.name), diag->text);
 	return FAL_EXIT_DONE;
 }
 
@@ -86,7 +86,7 @@ draw_numbers(const struct input *in, const char *kind, struct fal_buf *numbers)
 	int err = plot_draw(in->o->plot, kind, numbers, &diag);
 	fal_buf_free(numbers);
 	if (err < 0)
-		return fail(fal_cli_exit(err), "%s", diag.text);
+		return fail(fal_cli_exit_code(err), "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 
@@ -179,7 +179,7 @@ proj_read_trace(struct input *in)
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
 	in->reader = fal_trace_reader_new(on_proj_line, in);
-	const struct fal_cli_pass first = { fal_trace_find, in->reader };
+	const struct fal_cli_pass first = { fal_trace_find_restarts, in->reader };
 	const struct fal_cli_pass then = { on_proj_chunk, in };
 	int err = fal_cli_feed_twice(name, first, then, &diag);
 	if (err == FAL_OK)
@@ -188,11 +188,12 @@ proj_read_trace(struct input *in)
 	if (err < 0 && in->code >= 0)
 		return in->code;
 	if (err < 0 && in->diag.text[0] == '\0')
-		return fail(fal_cli_exit_file(err), "%s",
+		return fail(fal_cli_file_exit_code(err), "%s",
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 	if (err < 0)
-		return fail(err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE,
-			    "%s:%s%s", fal_cli_file(name), in->diag.text,
+		return fail(err != FAL_ETRUNC ? (int)fal_cli_exit_code(err)
+					      : FAL_EXIT_DONE,
+			    "%s:%s%s", fal_cli_file_name(name), in->diag.text,
 			    err == FAL_ETRUNC ? "; the rest counts" : "");
 	return FAL_EXIT_DONE;
 }
@@ -299,7 +300,7 @@ proj_check_options(const struct fal_cli *cli, const struct proj_opt *o)
 		       { "window", o->follow, "follow" },
 		       { "seed", o->workers != NULL, "workers" } };
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
-		if (!option[i].works && fal_cli_given(cli, option[i].name))
+		if (!option[i].works && fal_cli_is_given(cli, option[i].name))
 			return fail(FAL_EXIT_USAGE, "--%s: only with --%s",
 				    option[i].name, option[i].with);
 	return -1;
@@ -353,10 +354,10 @@ main(int argc, char **argv)
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.max_args = 16,
 	};
-	const uint64_t program = fal_need_program();
+	const uint64_t program = fal_memory_prepare();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = fal_need_hold(&cli, program, max_memory, false);
+		code = fal_memory_apply_limit(&cli, program, max_memory, false);
 	if (code < 0)
 		code = proj_check_options(&cli, &o);
 	const char *const in = "-";

@@ -237,7 +237,7 @@ plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
 		fd[i] = memfd_create("gnuplot", MFD_CLOEXEC);
 		e = fd[i] < 0 ? errno : 0;
 	}
-	if (e == 0 && (fal_cli_put(fd[0], numbers->p, numbers->n) < 0 ||
+	if (e == 0 && (fal_cli_write_all(fd[0], numbers->p, numbers->n) < 0 ||
 		       lseek(fd[0], 0, SEEK_SET) < 0))
 		e = errno;
 	if (e == 0)

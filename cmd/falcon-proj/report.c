@@ -144,7 +144,7 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 	fal_diag_set(&head, 0, "job: %.*s, %.40s%s: %.0f clock%s in %.1f s",
 		     (int)fal_text_cut(r->name, 40), r->name, r->scheme,
 		     r->done ? ", done" : "", r->clocks,
-		     fal_text_s((uint64_t)llround(r->clocks)), r->seconds);
+		     fal_text_plural((uint64_t)llround(r->clocks)), r->seconds);
 	fal_put_fmt(out, "%s", head.text);
 	if (r->above != NULL)
 		fal_put_fmt(out, ", a group of %.*s", (int)fal_text_cut(r->above, 40),

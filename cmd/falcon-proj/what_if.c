@@ -43,7 +43,7 @@ struct whatif {
 	struct fal_simulation backtest; /* the trace's policy on its machines */
 	double predicted;               /* seconds per epoch of the backtest */
 	struct fal_cost cost;           /* with all changes */
-	double whole, small;            /* its fal_cost_sizes */
+	double whole, small;            /* its fal_cost_task_sizes */
 	struct whatif_row *row;
 	size_t rows;
 	struct whatif_change *change;
@@ -131,7 +131,7 @@ static int
 check_option(const char *option, int err, const struct fal_diag *diag)
 {
 	if (err < 0)
-		return fail(fal_cli_exit(err), "%s: %s", option, diag->text);
+		return fail(fal_cli_exit_code(err), "%s: %s", option, diag->text);
 	return -1;
 }
 
@@ -182,7 +182,7 @@ whatif_add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kin
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
 		c->kind = kind;
-		c->other = !fal_grid_alike(&cost.grid, &w->job->cost.grid);
+		c->other = !fal_grid_equal(&cost.grid, &w->job->cost.grid);
 		c->by_s = epoch_s - w->predicted;
 		w->changes++;
 	}
@@ -270,10 +270,10 @@ whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf
 {
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
-	const uint32_t full = fal_grid_full(&cost->grid);
+	const uint32_t full = fal_grid_full_samples(&cost->grid);
 	fal_put_fmt(out, "%s: %zu worker%s, %ju clock%s of %s\n", w->job->name,
-		    w->job->cost.machines, fal_text_s(w->job->cost.machines), run->clocks,
-		    fal_text_s(run->clocks), run->scheme);
+		    w->job->cost.machines, fal_text_plural(w->job->cost.machines),
+		    run->clocks, fal_text_plural(run->clocks), run->scheme);
 	if (run->epoch_s > 0)
 		fal_put_fmt(out,
 			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
@@ -289,9 +289,9 @@ whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
 	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
 	const uint32_t tasks = fal_grid_tasks(&cost->grid, 0);
-	const uint32_t large = fal_grid_large(&cost->grid, 0);
+	const uint32_t large = fal_grid_large_tasks(&cost->grid, 0);
 	fal_put_fmt(out, "tasks a clock: %u of %u sample%s", large, full,
-		    fal_text_s(full));
+		    fal_text_plural(full));
 	if (large < tasks)
 		fal_put_fmt(out, " and %u of %u", tasks - large, cost->grid.tail_task);
 	fal_put_fmt(out, "; of computing %.1f %% is lost as they are whole",
@@ -301,7 +301,7 @@ whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
 		fal_put_fmt(out, "%zu worker%s drawn from these (seed %ju), batch %u\n",
-			    cost->machines, fal_text_s(cost->machines), o->seed,
+			    cost->machines, fal_text_plural(cost->machines), o->seed,
 			    cost->grid.batch);
 	fal_put_fmt(out, "\n");
 }
@@ -418,20 +418,20 @@ static int
 whatif_compute_rows(const struct proj_opt *o, struct whatif *w)
 {
 	const struct proj_job *job = w->job;
-	const bool resized = !fal_grid_alike(&w->cost.grid, &job->cost.grid);
+	const bool resized = !fal_grid_equal(&w->cost.grid, &job->cost.grid);
 	struct fal_rule *rule = NULL;
 	size_t rules = 0;
 	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
 	bool ran = false;
 	w->row = fal_xcalloc(rules + 1, sizeof(*w->row));
 	for (size_t i = 0; i < rules; i++)
-		ran |= fal_rule_eq(&rule[i], &job->run.policy.rule);
+		ran |= fal_rule_equal(&rule[i], &job->run.policy.rule);
 	for (size_t i = 0; i < rules + !ran && code < 0; i++) {
 		struct fal_policy p = job->run.policy; /* borrowed except the rule */
 		struct whatif_row *r = &w->row[w->rows++];
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
-		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
+		r->ran = fal_rule_equal(&p.rule, &job->run.policy.rule);
 		r->other =
 			resized || !fal_rule_same_model(&p.rule, &job->run.policy.rule);
 		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
@@ -486,7 +486,7 @@ draw_bars(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_buf_free(&numbers);
 	free(bar);
 	if (err < 0)
-		return fail(fal_cli_exit(err), "%s", diag.text);
+		return fail(fal_cli_exit_code(err), "%s", diag.text);
 	return FAL_EXIT_DONE;
 }
 
@@ -503,7 +503,7 @@ whatif_answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 		code = whatif_compute_changes(o, w);
 	if (code >= 0)
 		return code;
-	fal_cost_sizes(&w->cost, &w->whole, &w->small);
+	fal_cost_task_sizes(&w->cost, &w->whole, &w->small);
 	if (o->json) {
 		whatif_json(w, out);
 	} else {
@@ -535,8 +535,8 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	if (o->task + o->batch > 0 && g.task > g.batch)
 		return fail(FAL_EXIT_USAGE,
 			    "--%s: a task of %u sample%s is more than a batch of %u",
-			    o->task > 0 ? "task" : "batch", g.task, fal_text_s(g.task),
-			    g.batch);
+			    o->task > 0 ? "task" : "batch", g.task,
+			    fal_text_plural(g.task), g.batch);
 	w.predicted = predict_epoch_s(job, &job->cost, &job->run.policy, &w.backtest);
 	if (isinf(w.predicted))
 		return fail(FAL_EXIT_USAGE,

@@ -145,7 +145,7 @@ void
 ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now)
 {
 	struct ps_best_checkpoint *b = &s->best;
-	struct fal_coord_left left;
+	struct fal_coord_outcome left;
 	if (s->run->best_path == NULL || now->accuracy < 0 ||
 	    now->judged == b->judged_clock)
 		return;
@@ -156,7 +156,8 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *no
 	/* The coordinator holds the judged version until the next epoch ends.  After a
 	 * restart the version may be gone, but its evaluation was examined before. */
 	const bool better = best_model_is_better(&is, &s->run->best) &&
-			    fal_coord_kept(s->coord, &left) && left.clock == now->judged;
+			    fal_coord_last_good_version(s->coord, &left) &&
+			    left.clock == now->judged;
 	bool coming = false;
 	const float *params =
 		better ? ps_pool_get_params(s, left.version, &coming) : NULL;

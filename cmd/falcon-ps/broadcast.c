@@ -215,7 +215,7 @@ encoder_continue(const struct ps_publisher *p, struct ps_encoder *e)
 	struct fal_shard_making is;
 	uint32_t at[PIECE];
 	if (!publisher_get_part(p, e->shard, e->version, &part, &is)) {
-		fal_shared_break(e->shared);
+		fal_shared_abandon(e->shared);
 		return 0;
 	}
 	/* An early piece waits while earlier ones are still to be sent: the first layers
@@ -245,7 +245,7 @@ static void
 publisher_break_encoders(struct ps_publisher *p)
 {
 	for (size_t i = 0; i < p->encoders_n; i++) {
-		fal_shared_break(p->encoders[i].shared);
+		fal_shared_abandon(p->encoders[i].shared);
 		encoder_free(&p->encoders[i]);
 	}
 	p->encoders_n = 0;
@@ -271,7 +271,7 @@ publisher_encode(struct ps_publisher *p, const struct ps_publish_opt *from, uint
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
 				      .version = from->version,
-				      .parts = fal_shard_set_shards(p->shard_set),
+				      .parts = fal_shard_set_count(p->shard_set),
 				      .suite = suite,
 				      .zstd = from->encoding == PS_PACKED,
 				      .lasting = from->is_kept,
@@ -287,9 +287,9 @@ publisher_encode(struct ps_publisher *p, const struct ps_publish_opt *from, uint
 		p->encoders[p->encoders_n++] = e;
 		return s;
 	}
-	while (!fal_shared_whole(s) && encoder_continue(p, &e) > 0)
+	while (!fal_shared_is_complete(s) && encoder_continue(p, &e) > 0)
 		;
-	const bool whole = fal_shared_whole(s);
+	const bool whole = fal_shared_is_complete(s);
 	encoder_free(&e);
 	if (!whole)
 		fal_shared_drop(s);
@@ -396,7 +396,7 @@ ps_publish_continue(struct ps_publisher *p)
 	}
 	for (size_t i = 0; i < p->encoders_n; i++) {
 		struct ps_encoder e = p->encoders[i];
-		const bool whole = fal_shared_whole(e.shared);
+		const bool whole = fal_shared_is_complete(e.shared);
 		if (whole)
 			publisher_finish_next(p, e.version);
 		if (whole || e.shared->broken)
@@ -517,7 +517,7 @@ static struct fal_shared *
 delivery_publication(struct ps_broadcast *b, const struct ps_delivery *d, bool is_early)
 {
 	const struct ps_reader *reader = d->reader;
-	const struct fal_coord_model *m = &d->model;
+	const struct fal_coord_publication *m = &d->model;
 	struct ps_publish_opt from = { .version = m->version,
 				       .shard = d->shard,
 				       .is_unfinished = is_early,
@@ -530,13 +530,13 @@ delivery_publication(struct ps_broadcast *b, const struct ps_delivery *d, bool i
 	return from.encodes_again ? ps_publish(&b->publisher, &from) : s;
 }
 
-/* A fal_old_fn: does the announcement of a version (`arg`) mean that the worker no longer
- * needs publication `s`?  A version kept for an evaluation is needed until the next such
- * version. */
+/* A fal_is_outdated_fn: does the announcement of a version (`arg`) mean that the worker
+ * no longer needs publication `s`?  A version kept for an evaluation is needed until the
+ * next such version. */
 static bool
 is_superseded(const void *arg, const struct fal_shared *s)
 {
-	const struct fal_coord_model *announced = arg;
+	const struct fal_coord_publication *announced = arg;
 	const uint64_t version = s->version;
 	const bool is_older =
 		fal_branch_of(version) != fal_branch_of(announced->version) ||
@@ -562,7 +562,7 @@ static int
 delivery_send(struct ps_broadcast *b, struct ps_delivery *d, bool is_early)
 {
 	struct ps_reader *reader = d->reader;
-	const struct fal_coord_model *model = &d->model;
+	const struct fal_coord_publication *model = &d->model;
 	const uint32_t shard = d->shard;
 	struct fal_shared *shared = delivery_publication(b, d, is_early);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
@@ -610,7 +610,7 @@ broadcast_encode(struct ps_broadcast *b)
 	for (size_t i = 0; i < b->n; i++) {
 		const struct ps_delivery d = b->v[i];
 		if (d.shared == NULL ||
-		    (d.reader->chan != NULL && !fal_shared_whole(d.shared) &&
+		    (d.reader->chan != NULL && !fal_shared_is_complete(d.shared) &&
 		     !d.shared->broken)) {
 			b->v[kept++] = d;
 			continue;
@@ -647,7 +647,8 @@ ps_broadcast_send(struct ps_broadcast *b)
 				fal_shard_set_part(shard_set, d.shard, version, &part);
 			const bool is_made =
 				version <=
-				fal_shard_version(fal_shard_set_at(shard_set, d.shard));
+				fal_shard_version(
+					fal_shard_set_shard(shard_set, d.shard));
 			if ((is_made && !has_part) || err < 0)
 				continue;
 			if (d.reader->chan != NULL &&
@@ -665,14 +666,14 @@ ps_broadcast_send(struct ps_broadcast *b)
 
 void
 ps_broadcast_add(struct ps_broadcast *b, struct ps_reader *reader,
-		 const struct fal_coord_model *model)
+		 const struct fal_coord_publication *model)
 {
 	const struct fal_shard_set *shard_set = b->publisher.shard_set;
 	/* A reader that has fallen behind skips to the version that it needs. */
 	if (reader->chan != NULL)
 		fal_chan_skip_shared(reader->chan, is_superseded, model);
-	for (uint32_t i = 0; i < fal_shard_set_shards(shard_set); i++) {
-		if (fal_shard_set_at(shard_set, i) == NULL)
+	for (uint32_t i = 0; i < fal_shard_set_count(shard_set); i++) {
+		if (fal_shard_set_shard(shard_set, i) == NULL)
 			continue;
 		FAL_XGROW(b->v, b->cap, b->n + 1);
 		b->v[b->n] = (struct ps_delivery){ reader, i, *model, NULL, false };
@@ -748,7 +749,7 @@ ps_shard_stats_add_push(struct ps_shard_stats *s, const struct fal_shard_set *sh
 {
 	struct fal_rd r = fal_rd_init(records->p, records->n);
 	const uint32_t block = fal_get_u32(&r);
-	for (uint32_t i = 0; i < fal_shard_set_shards(shard_set); i++) {
+	for (uint32_t i = 0; i < fal_shard_set_count(shard_set); i++) {
 		uint32_t first, blocks;
 		fal_shard_set_range(shard_set, i, &first, &blocks);
 		if (block >= first && block - first < blocks)

@@ -151,7 +151,7 @@ struct ps_broadcast {
 	struct ps_delivery {
 		struct ps_reader *reader;
 		uint32_t shard;
-		struct fal_coord_model model;
+		struct fal_coord_publication model;
 		struct fal_shared *shared; /* not whole yet; NULL: not begun */
 		bool is_early;             /* it began before its version was made */
 	} *v;
@@ -168,7 +168,7 @@ void ps_reader_detach(struct ps_broadcast *b, struct ps_reader *reader);
 /* Adds a version that the reader wants (fal_coord_ops.model), from each shard of this
  * process; ps_broadcast_send sends it.  `reader` is kept until ps_reader_detach. */
 void ps_broadcast_add(struct ps_broadcast *b, struct ps_reader *reader,
-		      const struct fal_coord_model *model);
+		      const struct fal_coord_publication *model);
 /* Sends the wanted versions that are made by now; versions that their shard has dropped
  * are not sent.  Closes a channel that does not take its messages.  FAL_ENOMEM. */
 int ps_broadcast_send(struct ps_broadcast *b);

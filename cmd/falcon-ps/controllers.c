@@ -21,7 +21,7 @@ static void
 controllers_log(struct ps_server *s, const struct ps_session *session, const char *what)
 {
 	fal_cli_err(PROG, "%s '%s' at clock %" PRIu64, what, fal_chan_name(session->chan),
-		    fal_coord_front(s->coord));
+		    fal_coord_next_clock(s->coord));
 }
 
 /* ---- a change --- */
@@ -149,12 +149,12 @@ static int
 check_policy(struct ps_server *s, const struct fal_policy *p,
 	     const struct fal_buf *report, struct fal_diag *why)
 {
-	const char *key = fal_job_server_only(&s->job->job);
+	const char *key = fal_job_server_only_key(&s->job->job);
 	const struct fal_grid grid = fal_job_grid(&s->job->job, s->job->train.n);
 	struct fal_diag need, cut;
-	if (fal_rule_fits(&p->rule, &grid, &cut) < 0)
+	if (fal_rule_check_grid(&p->rule, &grid, &cut) < 0)
 		return fal_diag_set(why, FAL_EINVAL, "scheme: %s", cut.text);
-	if (key != NULL && fal_rule_local(&p->rule))
+	if (key != NULL && fal_rule_has_local_steps(&p->rule))
 		return fal_diag_set(why, FAL_EINVAL,
 				    "scheme: takes steps outside the server, which the "
 				    "job's %s is not for",
@@ -169,7 +169,7 @@ static bool
 another_change_waits(const struct ps_server *s, struct fal_diag *why)
 {
 	const char *by;
-	if (fal_coord_policy_next(s->coord, &by) == NULL)
+	if (fal_coord_pending_policy(s->coord, &by) == NULL)
 		return false;
 	fal_diag_set(why, 0, "a change by '%s' waits for its boundary", by);
 	return true;
@@ -187,7 +187,7 @@ apply_beside(struct ps_server *s, struct ps_session *session,
 	struct fal_policy next;
 	struct fal_diag why;
 	const char *by;
-	int err = fal_policy_json_get(&in, fal_coord_policy_next(s->coord, &by), &next,
+	int err = fal_policy_json_get(&in, fal_coord_pending_policy(s->coord, &by), &next,
 				      &why);
 	if (err == FAL_ENOMEM)
 		return err;
@@ -198,9 +198,9 @@ apply_beside(struct ps_server *s, struct ps_session *session,
 	if (check_policy_size(&next, changes, &why) < 0) {
 		ps_reply_text(session, FAL_EXIT_NO, why.text);
 	} else {
-		struct fal_coord_beside b = { p, &next, fal_chan_name(session->chan), 0,
-					      FAL_OK };
-		err = fal_coord_policy_beside(s->coord, ps_now(), &b);
+		struct fal_coord_adjustment b = { p, &next, fal_chan_name(session->chan),
+						  0, FAL_OK };
+		err = fal_coord_adjust_policy(s->coord, ps_now(), &b);
 		if (b.kept < 0)
 			ps_reply_text(session, FAL_EXIT_NO, not_kept);
 		else if (err == FAL_OK)
@@ -217,9 +217,9 @@ apply_policy(struct ps_server *s, struct ps_session *session,
 	     const struct apply_request *a, const struct fal_policy *p)
 {
 	struct ps_controllers *c = &s->controllers;
-	const struct fal_policy *is = fal_coord_policy_now(s->coord);
-	const bool other = !fal_rule_eq(&is->rule, &p->rule);
-	uint64_t now = fal_coord_front(s->coord);
+	const struct fal_policy *is = fal_coord_policy_in_force(s->coord);
+	const bool other = !fal_rule_equal(&is->rule, &p->rule);
+	uint64_t now = fal_coord_next_clock(s->coord);
 	struct fal_policy_change *v;
 	struct fal_buf changes = { 0 };
 	struct fal_diag why = { "" };
@@ -249,8 +249,8 @@ apply_policy(struct ps_server *s, struct ps_session *session,
 		changes = (struct fal_buf){ 0 };
 		c->requester = session->id;
 		c->ticket++;
-		err = fal_coord_policy(s->coord, ps_now(), p,
-				       fal_chan_name(session->chan), c->ticket, &why);
+		err = fal_coord_set_policy(s->coord, ps_now(), p,
+					   fal_chan_name(session->chan), c->ticket, &why);
 	}
 	free(v);
 	fal_buf_free(&changes);
@@ -287,8 +287,8 @@ controllers_apply(struct ps_server *s, struct ps_session *session, const json_t 
 				      text != NULL ? strlen(text) : 0 };
 	a = (struct apply_request){ dry != 0, model != 0, (uint64_t)dwell, in };
 	err = text == NULL ? FAL_ENOMEM
-			   : fal_policy_json_get(&in, fal_coord_policy_now(s->coord), &p,
-						 &why);
+			   : fal_policy_json_get(&in, fal_coord_policy_in_force(s->coord),
+						 &p, &why);
 	if (err == FAL_ENOMEM) {
 		ps_fail(s, err, "policy");
 	} else if (err < 0) {
@@ -308,15 +308,15 @@ controllers_show(struct ps_server *s, struct ps_session *session)
 	struct fal_buf b = { 0 };
 	fal_json_open(&b, '{');
 	fal_json_key(&b, "policy");
-	fal_policy_json_put(fal_coord_policy_now(s->coord), &b);
+	fal_policy_json_put(fal_coord_policy_in_force(s->coord), &b);
 	const struct ps_policy_origin *origin =
 		ps_policy_log_origin(&s->policy, fal_coord_status(s->coord).agains);
 	fal_json_member_u64(&b, "since", origin->clock);
 	fal_json_member_str(&b, "by", origin->by);
-	fal_json_member_u64(&b, "clock", fal_coord_front(s->coord));
+	fal_json_member_u64(&b, "clock", fal_coord_next_clock(s->coord));
 	fal_json_member_bool(&b, "paused", fal_coord_status(s->coord).held);
 	const char *by;
-	const struct fal_policy *next = fal_coord_policy_next(s->coord, &by);
+	const struct fal_policy *next = fal_coord_pending_policy(s->coord, &by);
 	if (next != NULL) {
 		char rule[FAL_RULE_TEXT];
 		fal_json_member_str(&b, "next_scheme", fal_rule_text(&next->rule, rule));
@@ -348,7 +348,7 @@ controllers_drain(struct ps_server *s, struct ps_session *session, const json_t 
 		ps_reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 		return;
 	}
-	int err = fal_coord_drain(s->coord, ps_now(), name, &why);
+	int err = fal_coord_drain_worker(s->coord, ps_now(), name, &why);
 	if (err == FAL_ENOENT) {
 		ps_reply_text(session, FAL_EXIT_NO, why.text);
 		return;
@@ -366,7 +366,7 @@ controllers_pause(struct ps_server *s, struct ps_session *session, bool on)
 {
 	if (on != fal_coord_status(s->coord).held)
 		controllers_log(s, session, on ? "paused by" : "resumed by");
-	ps_fail(s, fal_coord_hold(s->coord, ps_now(), on, fal_chan_name(session->chan)),
+	ps_fail(s, fal_coord_pause(s->coord, ps_now(), on, fal_chan_name(session->chan)),
 		"hold");
 	ps_reply_text(session, FAL_EXIT_DONE, "");
 }
@@ -427,8 +427,8 @@ ps_controllers_export(struct ps_server *s)
 		bool coming = false;
 		if (!session->export.is_due)
 			continue;
-		if (!fal_shard_set_gathers(s->shard_set) &&
-		    !fal_shard_set_gathered(s->shard_set, session->export.version))
+		if (!fal_shard_set_is_gathering(s->shard_set) &&
+		    !fal_shard_set_has_gathered(s->shard_set, session->export.version))
 			session->export.version = fal_coord_status(s->coord).version;
 		const float *params =
 			ps_pool_get_params(s, session->export.version, &coming);
@@ -469,7 +469,8 @@ ps_controllers_remove_session(struct ps_server *s, const struct ps_session *sess
 		return;
 	c->requester = 0;
 	if (s->end.broken == FAL_OK)
-		ps_fail(s, fal_coord_give_up(s->coord, ps_now(), c->ticket), "scheduler");
+		ps_fail(s, fal_coord_cancel_policy(s->coord, ps_now(), c->ticket),
+			"scheduler");
 }
 
 void

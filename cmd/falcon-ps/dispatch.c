@@ -39,7 +39,7 @@ on_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_m
 	const bool is_test = m->chunk_get.test != 0;
 	const struct fal_part *part =
 		is_test ? &s->job->manifest.test : &s->job->manifest.train;
-	const char *why = !fal_coord_greeted(s->coord, session->id)
+	const char *why = !fal_coord_session_is_present(s->coord, session->id)
 				  ? "CHUNK_GET before HELLO"
 			  : m->chunk_get.chunk >= part->chunks
 				  ? "asks for a chunk that is not there"
@@ -60,7 +60,7 @@ on_worker_msg(struct ps_server *s, struct ps_session *session, const struct fal_
 {
 	struct fal_diag why = { "" };
 	struct fal_chan_stat stat = fal_chan_stat(session->chan);
-	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
+	fal_coord_set_traffic(s->coord, session->id, stat.tx, stat.rx);
 	if (m->type == FAL_MSG_CHUNK_GET) {
 		on_chunk_get(s, session, m);
 		return;
@@ -203,7 +203,7 @@ dispatch_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	const bool is_pong = m.type == FAL_MSG_PONG;
 	size_t i = 0;
 	while (i < KINDS && !(fal_msg_may_send(m.type, kinds[i].from) &&
-			      fal_role_may(role, kinds[i].role)))
+			      fal_role_permits(role, kinds[i].role)))
 		i++;
 	if (is_pong && session->member != NULL)
 		i = SHARD;
@@ -267,7 +267,7 @@ find_key_line(const struct fal_keyring *keyring, const struct fal_chan *c)
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(key[i].name, fal_chan_name(c)) != 0)
 			continue;
-		fal_key_print(&key[i], fingerprint);
+		fal_key_print_fingerprint(&key[i], fingerprint);
 		if (strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
 			return key[i].line;
 	}
@@ -280,13 +280,13 @@ introduce_session(const struct ps_session *session)
 {
 	struct ps_server *s = session->server;
 	const struct fal_chan *c = session->chan;
-	const struct fal_coord_who who = { .key = fal_chan_name(c),
-					   .fingerprint = fal_chan_fingerprint(c),
-					   .place = find_key_line(s->run->keys, c),
-					   .rtt = fal_chan_rtt(c) };
+	const struct fal_coord_session who = { .key = fal_chan_name(c),
+					       .fingerprint = fal_chan_fingerprint(c),
+					       .place = find_key_line(s->run->keys, c),
+					       .rtt = fal_chan_rtt(c) };
 	if (s->end.broken == FAL_OK && s->coord != NULL &&
-	    fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
-		fal_coord_open(s->coord, session->id, &who);
+	    fal_role_permits(fal_chan_role(c), FAL_ROLE_WORK))
+		fal_coord_session_open(s->coord, session->id, &who);
 }
 
 void
@@ -306,7 +306,7 @@ ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 	session->server = s;
 	session->chan = c;
 	ps_reader_attach(&session->reader, c);
-	fal_chan_adopt(c, &ops);
+	fal_chan_set_ops(c, &ops);
 	fal_chan_compress(c, s->run->compress);
 	if (!ps_end_if_full(session))
 		introduce_session(session);

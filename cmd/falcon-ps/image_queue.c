@@ -42,7 +42,7 @@ image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *c
 		 void (*on_sent)(void *arg, struct queued_image *image), void *arg)
 {
 	struct fal_buf out = { 0 };
-	while (q->n > 0 && fal_chan_room(chan)) {
+	while (q->n > 0 && fal_chan_has_room(chan)) {
 		fal_buf_clear(&out);
 		if (!queued_image_next(&q->v[0], incarnation, &out)) {
 			if (on_sent != NULL)

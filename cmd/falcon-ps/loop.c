@@ -150,14 +150,14 @@ conclude_job(struct ps_server *s)
 {
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	double now = ps_now();
-	struct fal_coord_left left;
+	struct fal_coord_outcome left;
 	bool coming = false;
 	assert(!s->end.is_saved && !s->end.is_stopping);
 	/* Where other trainers may come, the job resumes from its last snapshot. */
 	const bool any = status.failed
-				 ? fal_coord_kept(s->coord, &left) &&
+				 ? fal_coord_last_good_version(s->coord, &left) &&
 					   !(left.trainers && ps_snapshots_has_any(s))
-				 : fal_coord_newest(s->coord, &left);
+				 : fal_coord_newest_version(s->coord, &left);
 	const float *params = any ? ps_pool_get_params(s, left.version, &coming) : NULL;
 	if (coming) /* after_event follows */
 		return;
@@ -165,7 +165,7 @@ conclude_job(struct ps_server *s)
 	ps_pool_cancel_drain(s);
 	s->end.is_saved = true;
 	s->out->seconds = seconds_worked(s, now);
-	fal_progress_end();
+	fal_progress_wipe();
 	if (any)
 		s->out->clock = left.clock;
 	const char *why = NULL;
@@ -244,7 +244,7 @@ static int
 open_policy(struct ps_server *s)
 {
 	struct ps_run *r = s->run;
-	const struct fal_found *found = s->resumed;
+	const struct fal_snapshot_found *found = s->resumed;
 	const struct fal_job *job = &r->job.job;
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
@@ -292,7 +292,7 @@ make_coord_conf(const struct ps_server *s)
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.hashes = j->job.hashes > 0 ? j->job.hashes
-					    : fal_leaf_every(j->model->params),
+					    : fal_leaf_interval(j->model->params),
 		.task_hashes = fal_job_hashes_tasks(&j->job),
 		.verify = j->job.verify / 100,
 		.verify_stop = j->job.verify_stop == FAL_JOB_VERIFY_STOP_YES,
@@ -305,7 +305,7 @@ make_coord_conf(const struct ps_server *s)
 		.policy_by = s->policy.initial_by,
 		.min_workers = (uint32_t)s->run->opt.min_workers,
 		.tickets = s->tickets,
-		.shards = fal_shard_set_shards(s->shard_set),
+		.shards = fal_shard_set_count(s->shard_set),
 		.map = &s->pool.map,
 		.past = s->resumed != NULL ? &s->resumed->is.past : NULL,
 		.before = s->run->trace_before,
@@ -318,7 +318,7 @@ make_coord_conf(const struct ps_server *s)
 
 /* A fal_coord_ops.model: the session wants a version. */
 static void
-loop_on_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
+loop_on_model(void *arg, uint32_t peer, const struct fal_coord_publication *model)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_find_session(&s->sessions, peer);
@@ -352,29 +352,31 @@ create_coord(struct ps_server *s)
 				     .shards = ps_pool_ops };
 	struct fal_coord_conf conf = make_coord_conf(s);
 	struct fal_line_place place = { 0 };
-	struct fal_line_above above;
+	struct fal_coord_upstream above;
 	char print[FAL_KEY_FINGERPRINT + 1];
 	ops.shards.arg = s;
 	if (s->upstream != NULL) {
 		const struct fal_client_key *key = s->run->key;
-		fal_client_key_print(key, print);
-		above = (struct fal_line_above){ s->run->opt.upstream, key->name, print };
+		fal_client_key_print_fingerprint(key, print);
+		above = (struct fal_coord_upstream){ s->run->opt.upstream, key->name,
+						     print };
 		conf.above = &above;
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	fal_files_place(s->job, s->pool.rule_shards, &place);
+	fal_files_make_place_line(s->job, s->pool.rule_shards, &place);
 	place.map = conf.tickets.epoch;
 	conf.place = &place;
 	int err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
-	fal_files_place_free(&place);
+	fal_place_line_free(&place);
 	if (err < 0)
 		return s->diag->text[0] != '\0'
 			       ? err
 			       : fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	for (size_t i = 0; i < s->policy.n_replayed; i++) {
 		const struct ps_replayed_policy *r = &s->policy.replayed[i];
-		fal_coord_again(s->coord, &r->policy, r->origin.clock, r->origin.by);
+		fal_coord_schedule_policy(s->coord, &r->policy, r->origin.clock,
+					  r->origin.by);
 	}
 	s->progress.bar = fal_progress_begin(s->job->job.name,
 					     fal_coord_status(s->coord).clocks, ps_now());
@@ -385,7 +387,7 @@ create_coord(struct ps_server *s)
 static int
 loop_begin_job(struct ps_server *s)
 {
-	const struct fal_found *found = s->resumed;
+	const struct fal_snapshot_found *found = s->resumed;
 	s->broadcast.publisher.shard_set = s->shard_set;
 	s->broadcast.publisher.parallel = fal_threads_parallel(s->run->threads);
 	s->broadcast.publisher.sends_whole =
@@ -395,14 +397,14 @@ loop_begin_job(struct ps_server *s)
 	s->snapshots.at = ps_now();
 	/* The parameters that the job begins with are the first snapshot. */
 	if (err == FAL_OK && found == NULL && s->run->snapshots >= 0)
-		err = fal_coord_mark_now(s->coord, ps_now());
+		err = fal_coord_snapshot_now(s->coord, ps_now());
 	if (err < 0)
 		return err;
 	if (found != NULL) {
 		s->snapshots.clock = s->snapshots.good_clock = found->clock;
 		s->snapshots.last_is_good = true; /* until a later one fails */
 		/* The epochs before the snapshot count as logged. */
-		const struct fal_coord_past *past = &found->is.past;
+		const struct fal_coord_checkpoint *past = &found->is.past;
 		const uint64_t every =
 			fal_coord_status(s->coord).clocks / s->job->job.epochs;
 		s->progress.epoch = judges_each_epoch(s->job) ? past->judged_clock / every
@@ -411,7 +413,7 @@ loop_begin_job(struct ps_server *s)
 	ps_count_worker_keys(s);
 	ps_introduce_sessions(s);
 	/* A job that resumes may be at its end already. */
-	return found != NULL ? fal_coord_heard(s->coord, ps_now()) : FAL_OK;
+	return found != NULL ? fal_coord_take_reports(s->coord, ps_now()) : FAL_OK;
 }
 
 /* ---- what follows from an event --- */
@@ -434,7 +436,7 @@ static void
 leave_group(struct ps_server *s, const char *why, const char *message)
 {
 	ps_log_refusals(s, true);
-	fal_coord_parted(s->coord, ps_now(), why);
+	fal_coord_lose_upstream(s->coord, ps_now(), why);
 	loop_stop_with(s, FAL_MSG_LATER, message);
 }
 
@@ -560,7 +562,8 @@ after_event(struct ps_server *s)
 		for (size_t i = 0; i < s->sessions.n; i++)
 			fal_chan_compress(s->sessions.v[i]->chan, FAL_COMPRESS_AUTO);
 	}
-	const double wake = fal_coord_wake(s->coord), in = (wake - ps_now()) * 1e3;
+	const double wake = fal_coord_next_deadline(s->coord),
+		     in = (wake - ps_now()) * 1e3;
 	if (wake == INFINITY)
 		uv_timer_stop(&s->timers.wake);
 	else
@@ -649,7 +652,7 @@ reload_keyring(struct ps_server *s)
 	size_t n;
 	(void)fal_keyring_keys(fresh, &n);
 	fal_cli_err(PROG, "%s: read again: %zu key%s", s->run->opt.keyring, n,
-		    fal_text_s(n));
+		    fal_text_plural(n));
 	s->run->keys = fresh;
 	if (s->listen != NULL)
 		fal_listen_keyring(s->listen, fresh);
@@ -694,7 +697,7 @@ share_descriptors(struct ps_server *s, uint32_t *handshakes)
 static int
 announce_ready(struct ps_server *s)
 {
-	const char *text = fal_listen_text(s->listen);
+	const char *text = fal_listen_addr_text(s->listen);
 	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
 	ps_log(s->run, "listening on %s", text);
 	ps_count_worker_keys(s);
@@ -708,7 +711,7 @@ announce_ready(struct ps_server *s)
 			    "be sent away");
 	fal_cli_notify("READY=1\nSTATUS=training");
 	const int fd = (int)s->run->opt.ready_fd - 1;
-	return fd < 0 ? FAL_OK : fal_cli_ready(fd, text, s->diag);
+	return fd < 0 ? FAL_OK : fal_cli_write_ready(fd, text, s->diag);
 }
 
 static void
@@ -835,11 +838,11 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 		after_event(&s);
 	} else {
 		if (s.upstream != NULL && s.coord != NULL) /* no work was done */
-			fal_coord_parted(s.coord, ps_now(), "it could not begin");
+			fal_coord_lose_upstream(s.coord, ps_now(), "it could not begin");
 		loop_stop(&s);
 	}
 	uv_run(s.loop, UV_RUN_DEFAULT);
-	fal_progress_end();
+	fal_progress_wipe();
 	ps_close_handle(&s.timers.end);
 	uv_run(s.loop, UV_RUN_DEFAULT);
 	/* An earlier snapshot counts, too: the last one may have failed. */

@@ -147,7 +147,8 @@ log_memory(const struct ps_run *r)
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
 	const uint64_t params = j->model->values;
-	const uint32_t blocks = fal_blocks(j->model->params), tasks = fal_files_tasks(j);
+	const uint32_t blocks = fal_blocks(j->model->params),
+		       tasks = fal_files_clock_tasks(j);
 	char more[64] = "", beside[96] = "";
 	if (j->job.block == FAL_JOB_BLOCK_TENSOR)
 		snprintf(more, sizeof(more), " (%u without model.block = tensor)",
@@ -155,15 +156,15 @@ log_memory(const struct ps_run *r)
 	if (o->min_shards > 0)
 		snprintf(beside, sizeof(beside),
 			 ", %" PRIu64 " while %" PRIu64 " process%s shards",
-			 fal_need_mib(
+			 fal_memory_mib(
 				 ps_estimate_memory(&r->memory, (uint32_t)o->min_shards)),
 			 o->min_shards, o->min_shards > 1 ? "es have" : " has");
 	ps_log(r,
 	       "%" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
 	       "needs %" PRIu64 " MiB%s",
-	       params, fal_text_s(params), blocks, fal_text_s(blocks), more, tasks,
-	       fal_text_s(tasks), fal_need_mib(ps_estimate_memory(&r->memory, 0)),
-	       beside);
+	       params, fal_text_plural(params), blocks, fal_text_plural(blocks), more,
+	       tasks, fal_text_plural(tasks),
+	       fal_memory_mib(ps_estimate_memory(&r->memory, 0)), beside);
 }
 
 /* Prints the table on standard output, and frees its cells. */
@@ -205,7 +206,7 @@ print_shards(const struct fal_files *j, uint32_t shards)
 	struct fal_table table = { .columns = 4 };
 	struct fal_map map;
 	uint32_t before[FAL_SHARDS_MAX + 1];
-	fal_files_map(j, shards, &map, before);
+	fal_files_make_map(j, shards, &map, before);
 	for (const char *const *head =
 		     (const char *const[]){ "shard", "blocks", "bytes", "%", NULL };
 	     *head != NULL; head++)
@@ -264,7 +265,7 @@ load_client_key(struct ps_run *r, enum fal_role role)
 	if (err == FAL_OK)
 		return FAL_EXIT_DONE;
 	fal_cli_err(PROG, "%s", diag.text);
-	return fal_cli_exit_file(err);
+	return fal_cli_file_exit_code(err);
 }
 
 /* Checks the options of a group server, and whether this job may have one; sets the rule
@@ -287,7 +288,7 @@ check_group(struct ps_run *r, const char *path)
 				     "--upstream: %s is the key to this very server: %s "
 				     "is its keyring",
 				     o->key, o->keyring);
-	if (!fal_group_may(&job->rule))
+	if (!fal_group_is_allowed(&job->rule))
 		return fal_cli_usage(
 			PROG, "%s: local steps, as by %s, are not for a group server",
 			job->name, fal_scheme_name(job->rule.scheme));
@@ -308,11 +309,11 @@ propose_one_momentum(const struct ps_run *r, const char *path)
 	need.job = &one;
 	const uint64_t least = ps_estimate_memory(&need, 0);
 	if (least < ps_estimate_memory(&r->memory, 0) &&
-	    fal_need_allowed(least, 0, r->opt.max_memory, NULL) == FAL_OK)
+	    fal_memory_check(least, 0, r->opt.max_memory, NULL) == FAL_OK)
 		fal_cli_err(PROG,
 			    "%s: needs %" PRIu64 " MiB with optimizer.momentum-per = "
 			    "server",
-			    path, fal_need_mib(least));
+			    path, fal_memory_mib(least));
 }
 
 /* Logs and checks the memory that the job needs; with --check, prints tensors and shards.
@@ -335,7 +336,7 @@ check_memory(struct ps_run *r, const char *path)
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		ps_log(r, "warning: %s", warning);
-	if (fal_need_allowed(ps_estimate_memory(&r->memory, 0), 0, o->max_memory, &diag) <
+	if (fal_memory_check(ps_estimate_memory(&r->memory, 0), 0, o->max_memory, &diag) <
 	    0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		propose_one_momentum(r, path);
@@ -466,7 +467,7 @@ log_resumed(const struct ps_run *r)
 		fal_cli_err(PROG,
 			    "%s/trace.jsonl: its end was torn: %" PRIu64
 			    " byte%s cut off",
-			    r->state.dir, before->torn, fal_text_s(before->torn));
+			    r->state.dir, before->torn, fal_text_plural(before->torn));
 	/* A job that had hardly begun needs no line. */
 	const double again_s = before->t - r->found.is.past.t;
 	if (r->found.clock > 0 || again_s >= 0.05)
@@ -555,7 +556,7 @@ find_changed_files(struct ps_run *r)
 	snprintf(r->accepted, sizeof(r->accepted), "%s%s%s",
 		 trainers || strcmp(m->data, j->data_hex) != 0 ? " data" : "",
 		 strcmp(m->net, j->model_hex) != 0 ? " net" : "",
-		 strcmp(m->init, fal_files_init(j)) != 0 ? " init" : "");
+		 strcmp(m->init, fal_files_weights_hash(j)) != 0 ? " init" : "");
 	if (r->accepted[0] != '\0')
 		ps_log(r, "goes on at clock %" PRIu64 " with other files:%s",
 		       r->found.clock, r->accepted);
@@ -698,7 +699,7 @@ main(int argc, char **argv)
 			    .average.fd = -1,
 			    .result.fd = -1,
 			    .opt = { .compress = "auto", .min_workers = 1, .shards = 1 },
-			    .program = fal_need_program() };
+			    .program = fal_memory_prepare() };
 	struct ps_options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;
 	const struct fal_opt opts[] = {

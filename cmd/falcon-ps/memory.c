@@ -23,7 +23,7 @@ count_branches(const struct fal_rule *rule)
 /* The most that the shards have open at a time.  With shared rounds: a clock's round for
  * each version that is kept.  Else: a round of each worker, or two, and the round that
  * collects them. */
-static struct fal_store_most
+static struct fal_store_limits
 store_limits(const struct fal_rule *rule, uint64_t workers)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
@@ -33,7 +33,7 @@ store_limits(const struct fal_rule *rule, uint64_t workers)
 		pushers = !is.groups         ? (uint32_t)workers
 			  : rule->groups > 0 ? rule->groups
 					     : rule->most;
-	return (struct fal_store_most){
+	return (struct fal_store_limits){
 		.versions = is.delay + 1,
 		.beyond = is.ahead ? 1 : 0,
 		.rounds = is.shared ? is.delay + 1
@@ -60,7 +60,7 @@ count_placed_values(const struct fal_files *j, uint32_t places, uint32_t all)
 {
 	uint32_t before[FAL_SHARDS_MAX + 1], blocks = 0;
 	struct fal_map map;
-	fal_files_map(j, all, &map, before);
+	fal_files_make_map(j, all, &map, before);
 	for (uint32_t i = 0; i < before[places]; i++)
 		blocks += map.of[i].count;
 	const uint64_t values = (uint64_t)blocks * FAL_BLOCK;
@@ -75,15 +75,16 @@ ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far)
 	const uint32_t averages = job->optim.ema > 0;
 	const uint32_t all =
 		in->shards + far < FAL_SHARDS_MAX ? in->shards + far : FAL_SHARDS_MAX;
-	const struct fal_shard_set_conf shard_set = fal_files_rack_conf(j, in->shards);
-	struct fal_shard_set_conf part = fal_files_rack_conf(j, 1);
-	struct fal_store_most at_most = store_limits(in->rule, in->workers);
+	const struct fal_shard_set_conf shard_set =
+		fal_files_shard_set_conf(j, in->shards);
+	struct fal_shard_set_conf part = fal_files_shard_set_conf(j, 1);
+	struct fal_store_limits at_most = store_limits(in->rule, in->workers);
 	const uint32_t encodings = ps_max_encodings(in->rule, in->is_mixed);
 	const bool snapshots = (job->state_clocks > 0 || job->state_seconds > 0) &&
 			       fal_rule_traits(in->rule).shared;
 	/* Two files of the best model may be in memory: one is written, one waits. */
 	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	const uint64_t data = fal_files_data(j);
+	const uint64_t data = fal_files_data_bytes(j);
 	/* This process needs `own` and `kept` wherever the shards are. */
 	const uint64_t own = in->program + data +
 			     (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
@@ -114,7 +115,7 @@ ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far)
 uint64_t
 ps_estimate_shard_memory(const struct ps_shard_memory_inputs *in)
 {
-	struct fal_store_most at_most = store_limits(in->rule, in->workers);
+	struct fal_store_limits at_most = store_limits(in->rule, in->workers);
 	at_most.beyond++; /* until all shards have made the next version */
 	if (at_most.versions + 1 < in->versions)
 		at_most.versions = in->versions - 1;

@@ -90,7 +90,7 @@ ps_policy_log_open(struct ps_policy_log *log, char *path, const struct fal_polic
 	if (err == FAL_OK && log->journal.torn > 0)
 		fal_cli_err(PROG, "%s: its end was torn: %" PRIu64 " byte%s cut off",
 			    log->journal.path, log->journal.torn,
-			    fal_text_s(log->journal.torn));
+			    fal_text_plural(log->journal.torn));
 	if (err < 0 || was == NULL)
 		return err;
 	struct fal_snap_manifest is;

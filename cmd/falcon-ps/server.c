@@ -19,7 +19,7 @@ int
 ps_report_error(const struct fal_diag *diag, int err)
 {
 	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
-	return fal_cli_exit(err);
+	return fal_cli_exit_code(err);
 }
 
 bool
@@ -62,8 +62,8 @@ ps_check_memory(struct ps_server *s, const struct fal_rule *rule, uint32_t worke
 {
 	const uint64_t all = workers + (uint64_t)fal_coord_status(s->coord).workers;
 	struct ps_memory_inputs in = s->run->memory;
-	in.rule = rule != NULL ? rule : &fal_coord_policy_now(s->coord)->rule;
+	in.rule = rule != NULL ? rule : &fal_coord_policy_in_force(s->coord)->rule;
 	in.workers = all > in.workers ? all : in.workers;
-	return fal_need_allowed(more + ps_estimate_memory(&in, 0), 0,
+	return fal_memory_check(more + ps_estimate_memory(&in, 0), 0,
 				s->run->opt.max_memory, why);
 }

@@ -52,7 +52,7 @@ struct ps_member; /* of shard_pool.c: a process of shards */
 
 /* The inputs of ps_estimate_memory. */
 struct ps_memory_inputs {
-	uint64_t program; /* bytes of the program, fal_need_program */
+	uint64_t program; /* bytes of the program, fal_memory_prepare */
 	const struct fal_files *job;
 	const struct fal_rule *rule; /* in force, or proposed */
 	uint64_t workers;
@@ -263,7 +263,7 @@ void ps_upstream_kill(struct ps_upstream *u);
  * sum.  FAL_ENOMEM. */
 int ps_upstream_fill_order(struct ps_upstream *u, struct fal_shard_order *o);
 /* Callbacks of fal_coord_ops; `arg` is the server. */
-void ps_upstream_on_claimed(void *arg, const struct fal_coord_claimed *is);
+void ps_upstream_on_claimed(void *arg, const struct fal_coord_counted_claim *is);
 void ps_upstream_on_given(void *arg, uint64_t round);
 void ps_upstream_on_evaluated(void *arg, const struct fal_msg *m);
 
@@ -344,7 +344,7 @@ struct ps_run {
 	char *best_path;           /* of the best model; NULL: it is not kept */
 	struct ps_best_model best; /* written, or about to be */
 	struct ps_result_file model, average, result;
-	struct fal_found found;              /* the snapshot to resume from, if any */
+	struct fal_snapshot_found found;     /* the snapshot to resume from, if any */
 	struct fal_coord_trace trace_before; /* of earlier starts */
 	char accepted[16];                   /* kinds of files that differ since then */
 	double seconds_before;               /* of training, before this start */
@@ -643,7 +643,8 @@ void ps_pool_admit_worker(struct ps_server *s, struct ps_session *session);
 void ps_pool_flush(struct ps_server *s);
 /* Asks the processes to send a worker their parts of a version, as fal_coord_ops.model.
  */
-void ps_pool_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *m);
+void ps_pool_publish(struct ps_server *s, uint32_t peer,
+		     const struct fal_coord_publication *m);
 
 /* Returns all parameters of a version.  NULL: *is_coming says whether they are on their
  * way; after_event follows their arrival. */
@@ -678,7 +679,7 @@ struct ps_snapshots {
 };
 
 /* A callback of fal_coord_ops: a version is marked; `arg` is the server. */
-void ps_snapshots_on_marked(void *arg, const struct fal_coord_past *past);
+void ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past);
 /* Adds the image of a shard elsewhere, and takes it.  An image without arrays: the shard
  * has none. */
 void ps_snapshots_add_image(struct ps_server *s, uint32_t shard, struct fal_image *image);
@@ -720,10 +721,10 @@ void ps_status_on_joined(void *arg, uint32_t peer, const char *name, const char 
 void ps_status_on_left(void *arg, uint32_t peer, const char *name, const char *why);
 void ps_status_on_unlike_kernels(void *arg, const char *const name[2],
 				 const char *const kernels[2]);
-void ps_status_on_unlike_results(void *arg, const struct fal_coord_unlike *is);
-void ps_status_on_unstepped(void *arg, const struct fal_coord_unstepped *is);
+void ps_status_on_unlike_results(void *arg, const struct fal_coord_mismatch *is);
+void ps_status_on_unstepped(void *arg, const struct fal_coord_skipped_blocks *is);
 void ps_status_on_late(void *arg, uint32_t peer, const char *name,
-		       const struct fal_coord_late *late);
+		       const struct fal_coord_suspect *late);
 /* Was a worker of this name here, or may it come: is it the name of a key for workers,
  * under which no worker of another name came?  If one did, false, and *instead is its
  * name; else *instead is NULL. */
@@ -812,8 +813,9 @@ struct ps_progress {
 
 struct ps_server {
 	struct ps_run *run;
-	const struct fal_files *job;     /* the run's */
-	const struct fal_found *resumed; /* snapshot that it resumes from; NULL: none */
+	const struct fal_files *job; /* the run's */
+	const struct fal_snapshot_found
+		*resumed; /* snapshot that it resumes from; NULL: none */
 	struct ps_outcome *out;
 	struct fal_diag *diag;
 	uv_loop_t *loop;
@@ -828,7 +830,7 @@ struct ps_server {
 	struct ps_refusals refusals;
 	struct fal_coord *coord; /* NULL: the job waits for its shards */
 	struct fal_shard_set *shard_set;
-	struct fal_ticket_in tickets;
+	struct fal_ticket_scope tickets;
 	struct ps_upstream *upstream; /* NULL: without --upstream */
 	struct ps_broadcast broadcast;
 	struct ps_shard_pool pool;
@@ -866,7 +868,7 @@ bool ps_listens_on_tcp(const struct ps_addrs *listen);
 void ps_fail(struct ps_server *s, int err, const char *what);
 
 /* Is there memory for this rule (NULL: the rule in force), for `workers` more than there
- * are, and for `more` bytes?  Returns what fal_need_allowed returns. */
+ * are, and for `more` bytes?  Returns what fal_memory_check returns. */
 int ps_check_memory(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 		    uint64_t more, struct fal_diag *why);
 

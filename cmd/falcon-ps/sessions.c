@@ -151,7 +151,7 @@ ps_count_worker_keys(struct ps_server *s)
 	}
 	s->sessions.worker_keys = (uint32_t)(workers > 0 ? workers : all_roles);
 	if (s->coord != NULL)
-		fal_coord_trainer_wait(s->coord, trainer_s, s->sessions.worker_keys);
+		fal_coord_set_trainer_wait(s->coord, trainer_s, s->sessions.worker_keys);
 }
 
 /* ---- long answers: the job's texts, the history of the trace, the data chunk by chunk.
@@ -204,7 +204,7 @@ session_send_chunk(struct ps_session *session, const struct ps_chunk_request *a)
 	const struct fal_files *j = s->job;
 	const struct fal_part *part = a->is_test ? &j->manifest.test : &j->manifest.train;
 	const size_t n = fal_chunk_bytes(part, a->chunk);
-	if (session->chunk_bytes + n > fal_files_data(j) &&
+	if (session->chunk_bytes + n > fal_files_data_bytes(j) &&
 	    !ps_account_charge_reread(ps_session_account(session), n))
 		return false;
 	session->chunk_bytes += n;
@@ -218,7 +218,7 @@ session_send_chunk(struct ps_session *session, const struct ps_chunk_request *a)
 		const size_t bytes = fal_get_u32(&r);
 		struct fal_buf msg = { .n = bytes };
 		msg.p = (uint8_t *)(uintptr_t)fal_get_bytes(&r, bytes); /* only read */
-		err = fal_chan_send(session->chan, &msg, FAL_SEND_ZIPPED);
+		err = fal_chan_send(session->chan, &msg, FAL_SEND_PRECOMPRESSED);
 	}
 	if (err < 0)
 		fal_chan_close(session->chan);
@@ -234,7 +234,7 @@ ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_b
 		m.text.which = (uint8_t)which;
 		m.text.offset = (uint32_t)at;
 		m.text.bytes = (struct fal_tail){ text->p + at, n };
-		ps_send_or_close(session->chan, &m, FAL_SEND_PACKED);
+		ps_send_or_close(session->chan, &m, FAL_SEND_COMPRESSED);
 	}
 }
 
@@ -245,7 +245,7 @@ session_send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 	for (size_t at = 0; at < n; at += PS_PIECE) {
 		m.trace.lines = (struct fal_tail){ p + at, n - at < PS_PIECE ? n - at
 									     : PS_PIECE };
-		ps_send_or_close(session->chan, &m, FAL_SEND_PACKED);
+		ps_send_or_close(session->chan, &m, FAL_SEND_COMPRESSED);
 	}
 }
 
@@ -259,13 +259,13 @@ session_send_history(struct ps_session *session)
 	struct fal_buf history = { 0 }, now = { 0 };
 	ps_trace_file_history(f, &history);
 	/* Without events no line tells the present time. */
-	fal_trace_put(&now, fal_coord_seconds(s->coord, ps_now()), FAL_EV_NOW,
+	fal_trace_put(&now, fal_coord_trace_time(s->coord, ps_now()), FAL_EV_NOW,
 		      &(struct fal_ev_now){ f->chain.link });
 	fal_put_bytes(&history, now.p, now.n);
 	fal_put_u8(&history, '\n');
 	/* Sending copies the history. */
 	session->follow.is_active =
-		history.err == FAL_OK && fal_memory_left(2 * history.n);
+		history.err == FAL_OK && fal_memory_is_free(2 * history.n);
 	if (session->follow.is_active)
 		session_send_lines(session, history.p, history.n);
 	if (!session->follow.is_live || s->end.is_saved || !session->follow.is_active)
@@ -332,7 +332,7 @@ ps_send_to_workers(struct ps_server *s, enum fal_msg_type type, const char *why)
 	for (size_t i = 0; i < s->sessions.n; i++) {
 		const struct ps_session *to = s->sessions.v[i];
 		if (!to->is_client &&
-		    fal_role_may(fal_chan_role(to->chan), FAL_ROLE_WORK))
+		    fal_role_permits(fal_chan_role(to->chan), FAL_ROLE_WORK))
 			ps_send_or_close(to->chan, &m, FAL_SEND_CONTROL);
 	}
 }
@@ -360,7 +360,7 @@ ps_reply(struct ps_session *session, int status, bool more, const void *p, size_
 		.type = FAL_MSG_REPLY,
 		.reply = { .status = (uint8_t)status, .more = more, .bytes = { p, n } }
 	};
-	ps_send_or_close(session->chan, &m, FAL_SEND_PACKED);
+	ps_send_or_close(session->chan, &m, FAL_SEND_COMPRESSED);
 }
 
 void
@@ -397,7 +397,7 @@ refused_key_log(struct ps_server *s, struct ps_refused_key *k, bool is_over)
 		fal_cli_err(PROG, "%s: refused %llu times, the last time: %s", k->name,
 			    (unsigned long long)k->n, k->why);
 	if (s->coord != NULL && !s->end.is_saved) /* else the trace is over */
-		fal_coord_refused(s->coord, now, k->name, k->why, k->n);
+		fal_coord_trace_refusals(s->coord, now, k->name, k->why, k->n);
 	k->n = 0;
 	k->logged_at = now;
 }
@@ -450,7 +450,7 @@ ps_tell_session_gone(struct ps_session *session, const char *why)
 	struct ps_server *s = session->server;
 	/* A coordinator that has failed may have stopped in the midst of a call. */
 	if (s->end.broken == FAL_OK && s->coord != NULL)
-		ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why),
+		ps_fail(s, fal_coord_session_end(s->coord, ps_now(), session->id, why),
 			"scheduler");
 }
 
@@ -479,7 +479,7 @@ ps_end_session(struct ps_session *session, enum ps_end_reason reason, const char
 static bool
 session_is_observer(const struct ps_session *session)
 {
-	return !fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
+	return !fal_role_permits(fal_chan_role(session->chan), FAL_ROLE_WORK);
 }
 
 bool

@@ -269,8 +269,8 @@ pool_on_ping(uv_timer_t *t)
 
 /* ---- pieces --- */
 
-/* A callback of fal_shard_set_pieces: queues a piece for the process that has shard `to`,
- * and takes its image; does nothing if the process is gone. */
+/* A callback of fal_shard_set_each_piece: queues a piece for the process that has shard
+ * `to`, and takes its image; does nothing if the process is gone. */
 static int
 pool_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 {
@@ -312,7 +312,7 @@ pool_add_piece(struct ps_server *s, struct image_intake *in)
 	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece);
 	if (err == FAL_OK && s->coord != NULL && !s->end.is_saved &&
 	    s->end.broken == FAL_OK)
-		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+		ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
 	return err;
 }
 
@@ -343,7 +343,7 @@ pool_order(void *arg, const struct fal_shard_order *o)
 		err = fal_shard_set_order(s->shard_set, &own);
 	if (err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		p->next_map = *o->map;
-		err = fal_shard_set_pieces(s->shard_set, pool_queue_piece, s);
+		err = fal_shard_set_each_piece(s->shard_set, pool_queue_piece, s);
 	}
 	if (err == FAL_OK && o->kind == FAL_ORDER_COMMIT)
 		ps_broadcast_reset(&s->broadcast);
@@ -359,7 +359,7 @@ pool_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag 
 	struct ps_server *s = arg;
 	const uint64_t began = uv_hrtime();
 	ps_shard_stats_add_push(&s->broadcast.stats, s->shard_set, &m->push.records);
-	int err = fal_shard_set_msg(s->shard_set, session, m, diag);
+	int err = fal_shard_set_push_msg(s->shard_set, session, m, diag);
 	s->broadcast.stats.service += uv_hrtime() - began;
 	return err;
 }
@@ -369,7 +369,7 @@ pool_next_event(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct ps_server *s = arg;
 	struct ps_shard_pool *p = &s->pool;
-	if (fal_shard_set_next(s->shard_set, shard, out))
+	if (fal_shard_set_next_say(s->shard_set, shard, out))
 		return true;
 	if (!p->has_event) {
 		fal_shard_say_free(&p->event);
@@ -382,7 +382,7 @@ pool_next_event(void *arg, uint32_t *shard, struct fal_shard_say *out)
 }
 
 static void
-pool_stats(void *arg, uint32_t shard, struct fal_coord_served *out)
+pool_stats(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 {
 	const struct ps_server *s = arg;
 	const struct ps_member *m = pool_find_member(s, shard);
@@ -404,7 +404,8 @@ const struct fal_coord_shards ps_pool_ops = { NULL, pool_order, pool_push,
 					      pool_next_event, pool_stats };
 
 void
-ps_pool_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
+ps_pool_publish(struct ps_server *s, uint32_t peer,
+		const struct fal_coord_publication *model)
 {
 	struct fal_buf named = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_PUBLISH,
@@ -453,7 +454,7 @@ pool_send_place(struct ps_server *s, struct ps_member *m)
 			       .place = { .epoch = s->pool.map.epoch,
 					  .first = m->first,
 					  .count = m->count,
-					  .tasks = fal_files_tasks(j),
+					  .tasks = fal_files_clock_tasks(j),
 					  .job_n = (uint32_t)j->job_text.n,
 					  .model_n = (uint32_t)j->model_text.n } };
 	struct fal_buf cut = { 0 };
@@ -484,7 +485,7 @@ pool_assign_shards(struct ps_server *s, struct ps_member *m, uint32_t first,
 	m->count = count;
 	char own[40];
 	ps_log(s->run, "%s of %u: %s", member_shards_text(m, own),
-	       fal_shard_set_shards(s->shard_set), m->address);
+	       fal_shard_set_count(s->shard_set), m->address);
 	pool_send_place(s, m);
 	for (uint32_t i = first; i < first + count; i++) {
 		struct fal_shard_set_piece piece;
@@ -504,14 +505,14 @@ pool_create_shards(struct ps_server *s, uint32_t places,
 {
 	const struct fal_files *j = s->job;
 	struct fal_map *map = &s->pool.map;
-	struct fal_shard_set_conf shard_set = fal_files_rack_conf(j, places);
-	fal_files_map(j, places, map, before);
+	struct fal_shard_set_conf shard_set = fal_files_shard_set_conf(j, places);
+	fal_files_make_map(j, places, map, before);
 	map->epoch = s->tickets.epoch;
 	shard_set.map = map;
 	shard_set.tickets = s->tickets;
 	shard_set.each.parallel = fal_threads_parallel(s->run->threads);
 	shard_set.each.at_once = &s->workers_are_local;
-	s->shard_set = fal_files_rack(j, &shard_set);
+	s->shard_set = fal_files_new_shard_set(j, &shard_set);
 	fal_secret_wipe(&shard_set.tickets, sizeof(shard_set.tickets));
 	if (s->shard_set == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
@@ -551,8 +552,9 @@ ps_pool_place(struct ps_server *s)
 	p->rule_shards = places;
 	p->has_map = true;
 	uv_timer_stop(&p->grace);
-	s->tickets = (struct fal_ticket_in){ .epoch = 1,
-					     .incarnation = s->run->state.incarnation };
+	s->tickets =
+		(struct fal_ticket_scope){ .epoch = 1,
+					   .incarnation = s->run->state.incarnation };
 	fal_random_bytes(s->tickets.key, sizeof(s->tickets.key));
 	int err = pool_create_shards(s, places, before);
 	if (err < 0)
@@ -620,9 +622,9 @@ static int
 pool_start_move(struct ps_server *s, const struct fal_map *to, const char *by,
 		struct fal_diag *why)
 {
-	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
+	const struct fal_policy *policy = fal_coord_policy_in_force(s->coord);
 	const struct fal_map *now = &s->pool.map;
-	struct fal_shard_set_conf part = fal_files_rack_conf(s->job, 1);
+	struct fal_shard_set_conf part = fal_files_shard_set_conf(s->job, 1);
 	struct fal_diag need;
 	size_t blocks = 0;
 	/* During the move our own shards have their old and their new blocks. */
@@ -638,7 +640,7 @@ pool_start_move(struct ps_server *s, const struct fal_map *to, const char *by,
 	if (ps_check_memory(s, NULL, 0, more, &need) < 0)
 		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
 				    need.text);
-	int err = fal_coord_move(s->coord, ps_now(), to, by, why);
+	int err = fal_coord_move_blocks(s->coord, ps_now(), to, by, why);
 	if (err < 0 && err != FAL_ESTATE)
 		ps_fail(s, err, "a move");
 	return err;
@@ -648,7 +650,7 @@ void
 ps_pool_abort_move(struct ps_server *s)
 {
 	if (s->coord != NULL && s->end.broken == FAL_OK && !s->end.is_saved)
-		ps_fail(s, fal_coord_move_abort(s->coord, ps_now()), "scheduler");
+		ps_fail(s, fal_coord_abort_move(s->coord, ps_now()), "scheduler");
 }
 
 bool
@@ -683,7 +685,7 @@ ps_pool_on_moved(void *arg, const struct fal_map *map, int err)
 	if (err < 0)
 		return;
 	s->pool.map = *map;
-	const uint32_t shards = fal_map_in_order(map, order);
+	const uint32_t shards = fal_map_list(map, order);
 	for (uint32_t i = 0; i < shards && n < sizeof(text); i++)
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%sshard %u has %u",
 				      i > 0 ? ", " : "", order[i] + 1,
@@ -918,18 +920,18 @@ ps_pool_plan_moves(struct ps_server *s)
 	for (size_t i = 0; i < p->n; i++)
 		if (p->v[i]->count == 0 && (!p->v[i]->is_standby || uses_psld(s)))
 			pool_assign_empty_shards(s, p->v[i]);
-	if (fal_coord_next_map(s->coord) != NULL)
+	if (fal_coord_pending_map(s->coord) != NULL)
 		return;
 	if (p->drain.is_active)
 		pool_continue_drain(s);
-	for (size_t i = 0; i < p->n && fal_coord_next_map(s->coord) == NULL; i++) {
+	for (size_t i = 0; i < p->n && fal_coord_pending_map(s->coord) == NULL; i++) {
 		struct ps_member *m = p->v[i];
 		if (m->joined_late && m->is_placed && !m->is_standby &&
 		    !m->has_no_share && !m->is_full && !m->is_drained &&
 		    !member_has_blocks(s, m) && member_knows_all_workers(s, m))
 			pool_give_blocks(s, m);
 	}
-	if (uses_psld(s) && fal_coord_next_map(s->coord) == NULL)
+	if (uses_psld(s) && fal_coord_pending_map(s->coord) == NULL)
 		pool_balance(s);
 }
 
@@ -950,7 +952,8 @@ pool_take_image(struct ps_server *s, struct ps_member *m, int got)
 	else if (c->of.what == FAL_FETCH_MARKED)
 		s->events.on_image(s, m->first + c->of.shard, &c->image);
 	else if (c->of.first == first && c->of.count == blocks)
-		err = fal_shard_set_fill(s->shard_set, m->first + c->of.shard, &c->image);
+		err = fal_shard_set_gather_part(s->shard_set, m->first + c->of.shard,
+						&c->image);
 	fal_image_free(&c->image);
 	return err;
 }
@@ -980,7 +983,7 @@ ps_pool_get_params(struct ps_server *s, uint64_t version, bool *coming)
 	if (params != NULL || s->pool.n == 0)
 		return params;
 	*coming = true;
-	if (fal_shard_set_gathers(s->shard_set)) /* this version, or another one */
+	if (fal_shard_set_is_gathering(s->shard_set)) /* this version, or another one */
 		return NULL;
 	*coming = fal_shard_set_gather(s->shard_set, version);
 	if (*coming)
@@ -1011,8 +1014,8 @@ pool_on_event(struct ps_server *s, struct ps_member *m, const struct fal_msg *ms
 	const uint32_t shard = m->first + msg->say.shard;
 	fal_shard_set_range(s->shard_set, shard, &first, &blocks);
 	err = fal_shard_codec_add(&m->event_codec, &whole,
-				  fal_shard_codec_say_most(blocks,
-							   fal_files_tasks(s->job)));
+				  fal_shard_codec_say_most(blocks, fal_files_clock_tasks(
+									   s->job)));
 	if (err <= 0)
 		return err;
 	fal_shard_say_free(&p->event);
@@ -1023,7 +1026,7 @@ pool_on_event(struct ps_server *s, struct ps_member *m, const struct fal_msg *ms
 		pool_on_move_refused(s, m, p->event.odd);
 	p->event_shard = shard;
 	p->has_event = true;
-	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+	ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
 	return FAL_OK;
 }
 
@@ -1077,7 +1080,7 @@ pool_on_join(struct ps_server *s, struct ps_session *session, const struct fal_m
 	session->member = p->v[p->n++] = is;
 	session->is_client = true;
 	ps_log(s->run, "'%s' joins with %u shard%s at %s%s", fal_chan_name(session->chan),
-	       is->max_shards, fal_text_s(is->max_shards), is->address,
+	       is->max_shards, fal_text_plural(is->max_shards), is->address,
 	       is->is_standby ? ", on standby"
 	       : p->has_map   ? ", and has its part from the next boundary on"
 			      : "");
@@ -1204,7 +1207,7 @@ ps_pool_remove_session(struct ps_session *session, const char *why)
 	} else {
 		/* A move that gives blocks to the process cannot end. */
 		const struct fal_map *next =
-			s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
+			s->coord != NULL ? fal_coord_pending_map(s->coord) : NULL;
 		if (next != NULL && (fal_map_busy(next) & member_shards(m)) != 0)
 			ps_pool_abort_move(s);
 	}

@@ -27,7 +27,7 @@ enum {
 	PART_MS = 10000, /* for workers to take what was sent, after a drain */
 	KEY_LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
 	TEXT_MAX = 1 << 20,           /* bytes of a job's or a model's text */
-	CODE_BYTES = 1 << 20, /* of code and streams, beyond fal_need_begun: measured */
+	CODE_BYTES = 1 << 20, /* of code and streams, beyond fal_memory_now: measured */
 };
 
 /* A worker's session with the coordinator. */
@@ -43,7 +43,7 @@ struct worker_session {
 struct shard_part {
 	uint32_t incarnation, first, count, tasks;
 	uint32_t all_shards; /* of the job; 0: there is no part */
-	struct fal_ticket_in tickets;
+	struct fal_ticket_scope tickets;
 	uint8_t map_bytes[FAL_SHARDS_MAX * sizeof(struct fal_extent)]; /* of PLACE */
 	size_t map_n;
 	struct fal_buf text[2]; /* job, model */
@@ -268,7 +268,7 @@ part_send(struct shard_server *s)
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_shard_set_next(s->part.shard_set, &shard, &say)) {
+	while (err == FAL_OK && fal_shard_set_next_say(s->part.shard_set, &shard, &say)) {
 		if (say.kind == FAL_SAY_STEPPED) {
 			struct fal_msg m;
 			struct fal_buf rows = { 0 };
@@ -294,9 +294,9 @@ part_on_image_sent(void *arg, struct queued_image *p)
 	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
 		return;
 	struct fal_shard *shard =
-		fal_shard_set_at(s->part.shard_set, s->part.first + p->of.shard);
+		fal_shard_set_shard(s->part.shard_set, s->part.first + p->of.shard);
 	if (shard != NULL)
-		fal_shard_spare(shard, &p->image);
+		fal_shard_recycle_image(shard, &p->image);
 }
 
 static void
@@ -326,8 +326,8 @@ part_on_place(struct shard_server *s, const struct fal_msg *m)
 	p->tasks = m->place.tasks;
 	p->text_size[0] = m->place.job_n;
 	p->text_size[1] = m->place.model_n;
-	p->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
-					     .incarnation = m->incarnation };
+	p->tickets = (struct fal_ticket_scope){ .epoch = m->place.epoch,
+						.incarnation = m->incarnation };
 	memcpy(p->tickets.key, m->place.key, sizeof(p->tickets.key));
 	if (m->place.map.n > sizeof(p->map_bytes))
 		return FAL_ELIMIT;
@@ -357,7 +357,7 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	};
 	part.each.n = n;
 	if (s->program == 0)
-		s->program = fal_need_begun(
+		s->program = fal_memory_now(
 			CODE_BYTES + fal_threads_bytes((uint32_t)s->run->opt.threads));
 	const struct ps_shard_memory_inputs of = {
 		.program = s->program,
@@ -373,8 +373,8 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	if (n > 0 && more)
 		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
 			    p->job.name, p->first + 1, p->first + p->count, p->all_shards,
-			    fal_need_mib(need));
-	int err = fal_need_allowed(need, 0, s->run->opt.max_memory, why);
+			    fal_memory_mib(need));
+	int err = fal_memory_check(need, 0, s->run->opt.max_memory, why);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", why->text);
 	return err;
@@ -480,7 +480,7 @@ part_add_complete(struct shard_server *s)
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
 	struct fal_shard_say say;
 	uint32_t shard;
-	while (fal_shard_set_next(p->shard_set, &shard, &say))
+	while (fal_shard_set_next_say(p->shard_set, &shard, &say))
 		p->n_complete++;
 	if (p->n_complete < p->count)
 		return FAL_OK;
@@ -522,8 +522,8 @@ part_on_image(struct shard_server *s, const struct fal_msg *m)
 	return part_add_piece(s, image_intake_begin(&p->intake, m, m->image.blocks));
 }
 
-/* A callback of fal_shard_set_pieces: queues a piece for a shard elsewhere, by way of the
- * coordinator, and takes its image. */
+/* A callback of fal_shard_set_each_piece: queues a piece for a shard elsewhere, by way of
+ * the coordinator, and takes its image. */
 static int
 part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 {
@@ -563,7 +563,7 @@ part_after_order(struct shard_server *s, const struct fal_shard_order *o)
 {
 	struct shard_part *p = &s->part;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN) {
-		int err = fal_shard_set_pieces(p->shard_set, part_queue_piece, s);
+		int err = fal_shard_set_each_piece(p->shard_set, part_queue_piece, s);
 		part_send_images(s);
 		return err;
 	}
@@ -627,14 +627,14 @@ part_on_publish(struct shard_server *s, const struct fal_msg *m)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < names; i++)
 		named[i] = fal_get_u64(&r);
-	const struct fal_coord_model model = { .version = m->publish.version,
-					       .newest = m->publish.newest,
-					       .order = m->publish.order,
-					       .oldest = m->publish.oldest,
-					       .keep = m->publish.keep != 0,
-					       .from = m->publish.from,
-					       .named = named,
-					       .names = names };
+	const struct fal_coord_publication model = { .version = m->publish.version,
+						     .newest = m->publish.newest,
+						     .order = m->publish.order,
+						     .oldest = m->publish.oldest,
+						     .keep = m->publish.keep != 0,
+						     .from = m->publish.from,
+						     .named = named,
+						     .names = names };
 	int err = fal_rd_end(&r);
 	if (err == FAL_OK && w != NULL)
 		ps_broadcast_add(&s->part.broadcast, &w->reader, &model);
@@ -653,7 +653,7 @@ part_copy_params(struct shard_server *s, uint32_t shard, uint64_t version,
 	if (!fal_shard_set_part(s->part.shard_set, shard, version, &part))
 		return FAL_OK;
 	const float *average =
-		fal_shard_average(fal_shard_set_at(s->part.shard_set, shard));
+		fal_shard_average(fal_shard_set_shard(s->part.shard_set, shard));
 	const size_t bytes = part.values * sizeof(float);
 	fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params, bytes);
 	if (average != NULL)
@@ -668,7 +668,7 @@ part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < s->part.count; i++) {
 		struct fal_shard *shard =
-			fal_shard_set_at(s->part.shard_set, s->part.first + i);
+			fal_shard_set_shard(s->part.shard_set, s->part.first + i);
 		struct queued_image p = { .of = { .what = (enum fal_fetch)m->fetch.what,
 						  .shard = i },
 					  .image.is.version = m->fetch.version };
@@ -681,7 +681,7 @@ part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 			    0)
 			return FAL_ENOMEM;
 		if (p.of.what == FAL_FETCH_MARKED)
-			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
+			(void)fal_shard_take_marked(shard, m->fetch.version, &p.image);
 		image_queue_add(&s->part.outgoing, &p);
 	}
 	part_send_images(s);
@@ -831,7 +831,7 @@ worker_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role 
 	}
 	w->is_attached = false;
 	ps_reader_attach(&w->reader, c);
-	fal_chan_adopt(c, &ops);
+	fal_chan_set_ops(c, &ops);
 	fal_chan_compress(c, s->run->compress);
 }
 
@@ -849,7 +849,7 @@ coord_on_open(void *arg, struct fal_chan *c)
 	m.join.schema = fal_msg_schema();
 	snprintf(m.join.version, sizeof(m.join.version), "%s", fal_build());
 	snprintf(m.join.address, sizeof(m.join.address), "%s",
-		 fal_listen_text(s->listen));
+		 fal_listen_addr_text(s->listen));
 	memcpy(m.join.public, fal_keyring_public(s->keys), sizeof(m.join.public));
 	m.join.shards = (uint32_t)o->shards;
 	m.join.standby = o->standby;
@@ -859,7 +859,7 @@ coord_on_open(void *arg, struct fal_chan *c)
 		fal_cli_err(PROG, "%s: connected again", o->join);
 	else
 		fal_cli_err(PROG, "%s: joined, listening on %s", o->join,
-			    fal_listen_text(s->listen));
+			    fal_listen_addr_text(s->listen));
 	fal_cli_notify("READY=1\nSTATUS=joined");
 }
 
@@ -929,7 +929,7 @@ coord_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 		return;
 	part_clear(s);
 	const int code =
-		fal_retry_after(&s->run->retry, PROG, err, reason, &s->later, false);
+		fal_retry_report(&s->run->retry, PROG, err, reason, &s->later, false);
 	if (code >= 0)
 		end_server(s, code, reason);
 	else
@@ -977,8 +977,9 @@ listen_for_workers(struct shard_server *s, struct fal_diag *diag)
 	listen.chan.unseals = ps_allows_unsealed(&s->run->opt);
 	int err = fal_listen_start(&s->loop, &listen, &ops, &s->listen, diag);
 	const int fd = (int)s->run->opt.ready_fd - 1;
-	return err < 0 || fd < 0 ? err
-				 : fal_cli_ready(fd, fal_listen_text(s->listen), diag);
+	return err < 0 || fd < 0
+		       ? err
+		       : fal_cli_write_ready(fd, fal_listen_addr_text(s->listen), diag);
 }
 
 int
@@ -1006,7 +1007,7 @@ ps_run_shard_server(struct ps_run *run)
 	uv_signal_start(&s->on_term, shard_server_on_signal, SIGTERM);
 	int err = listen_for_workers(s, &diag);
 	if (err < 0)
-		end_server(s, fal_cli_exit(err), diag.text);
+		end_server(s, fal_cli_exit_code(err), diag.text);
 	else
 		coord_dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);

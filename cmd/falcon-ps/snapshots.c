@@ -34,12 +34,12 @@ snapshots_take(struct ps_server *s)
 	if (k->is_busy)
 		return;
 	k->is_due = true;
-	ps_fail(s, fal_coord_mark_now(s->coord, ps_now()), "snapshot");
+	ps_fail(s, fal_coord_snapshot_now(s->coord, ps_now()), "snapshot");
 	if (!k->is_due)
 		return;
-	k->is_due = fal_rule_traits(&fal_coord_policy_now(s->coord)->rule).shared;
+	k->is_due = fal_rule_traits(&fal_coord_policy_in_force(s->coord)->rule).shared;
 	if (k->is_due)
-		fal_coord_mark(s->coord);
+		fal_coord_request_snapshot(s->coord);
 	else if (k->requester != 0)
 		snapshots_answer(
 			s, 0, "there can be none: rounds of this scheme are not shared");
@@ -68,7 +68,8 @@ snapshots_end(struct ps_server *s, const char *why)
 	if (!k->is_repeated)
 		snapshots_answer(s, k->clock, why);
 	for (uint32_t i = 0; i < k->current.shards; i++)
-		fal_shard_set_spare(s->shard_set, k->slot[i].shard, &k->current.image[i]);
+		fal_shard_set_recycle_image(s->shard_set, k->slot[i].shard,
+					    &k->current.image[i]);
 	fal_snapshot_free(&k->current);
 	if (k->is_repeated) /* another one was requested meanwhile */
 		snapshots_take(s);
@@ -106,11 +107,11 @@ duplicate_fd(int fd)
 static int
 snapshots_take_images(struct ps_server *s, struct fal_snapshot *n)
 {
-	const struct fal_coord_past *p = &n->is.past;
+	const struct fal_coord_checkpoint *p = &n->is.past;
 	struct fal_image own[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t shards = fal_shard_set_in_order(s->shard_set, order);
-	if (!fal_shard_set_marked(s->shard_set, p->version, own))
+	const uint32_t shards = fal_shard_set_list(s->shard_set, order);
+	if (!fal_shard_set_take_marked(s->shard_set, p->version, own))
 		return FAL_ENOMEM;
 	n->image = fal_xcalloc(shards, sizeof(*n->image));
 	n->shards = shards;
@@ -120,7 +121,8 @@ snapshots_take_images(struct ps_server *s, struct fal_snapshot *n)
 		s->snapshots.slot[i] =
 			(struct ps_image_slot){ order[i], part.count, part.values };
 		n->image[i] = own[order[i]];
-		s->snapshots.missing += fal_shard_set_at(s->shard_set, order[i]) == NULL;
+		s->snapshots.missing +=
+			fal_shard_set_shard(s->shard_set, order[i]) == NULL;
 	}
 	if (s->snapshots.missing > 0)
 		ps_pool_fetch_marked(s, p->version);
@@ -128,14 +130,14 @@ snapshots_take_images(struct ps_server *s, struct fal_snapshot *n)
 }
 
 static int
-snapshots_fill(struct ps_server *s, const struct fal_coord_past *past,
+snapshots_fill(struct ps_server *s, const struct fal_coord_checkpoint *past,
 	       struct fal_snapshot *n)
 {
 	*n = fal_snapshot_none;
 	n->folder = s->run->snapshots;
 	n->keep = s->job->job.state_keep;
 	int err = FAL_OK;
-	fal_coord_past_copy(past, &n->is.past);
+	fal_coord_checkpoint_copy(past, &n->is.past);
 	n->is.policy = fal_policy_copy(past->policy);
 	/* Version 0 follows from the job: its image stays in the shards, as memory for
 	 * later ones. */
@@ -146,7 +148,7 @@ snapshots_fill(struct ps_server *s, const struct fal_coord_past *past,
 	memcpy(n->is.job, job->lasting_hex, sizeof(n->is.job));
 	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
 	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
-	memcpy(n->is.init, fal_files_init(job), sizeof(n->is.init));
+	memcpy(n->is.init, fal_files_weights_hash(job), sizeof(n->is.init));
 	memcpy(n->is.sizes, job->sizes, sizeof(n->is.sizes));
 	n->is.incarnation = s->run->state.incarnation;
 	n->is.lines = s->run->trace.lines;
@@ -163,7 +165,7 @@ snapshots_write(struct ps_server *s)
 {
 	struct ps_snapshots *k = &s->snapshots;
 	struct fal_snapshot *n = &k->current;
-	const struct fal_coord_past *p = &n->is.past;
+	const struct fal_coord_checkpoint *p = &n->is.past;
 	bool fits = true;
 	assert(k->is_busy && k->missing == 0);
 	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
@@ -184,7 +186,7 @@ snapshots_write(struct ps_server *s)
 }
 
 void
-ps_snapshots_on_marked(void *arg, const struct fal_coord_past *past)
+ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past)
 {
 	struct ps_server *s = arg;
 	struct ps_snapshots *k = &s->snapshots;
@@ -262,10 +264,11 @@ ps_snapshots_schedule(struct ps_server *s, uint64_t clock)
 		return;
 	if (k->is_due)
 		snapshots_take(s);
-	/* fal_coord_mark marks the next version, which ends one clock more. */
+	/* fal_coord_request_snapshot marks the next version, which ends one clock more.
+	 */
 	if ((job->state_clocks > 0 && clock + 1 >= k->clock + job->state_clocks) ||
 	    (job->state_seconds > 0 && ps_now() - k->at >= job->state_seconds))
-		fal_coord_mark(s->coord);
+		fal_coord_request_snapshot(s->coord);
 }
 
 void

@@ -86,7 +86,8 @@ static int
 compare_key(void *arg, const char *key, const char *was, const char *is)
 {
 	struct job_comparison *c = arg;
-	const char *dir = c->s->dir, *file, *kind = fal_files_input(c->job, key, &file);
+	const char *dir = c->s->dir, *file,
+		   *kind = fal_files_hash_kind(c->job, key, &file);
 	const uint32_t epochs = c->job->job.epochs;
 	uint64_t had;
 	if (fal_files_is_path(key) &&
@@ -120,7 +121,7 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	if ((c->begins_anew && (!c->s->is_done || c->s->epochs_before > 0)) ||
 	    ps_accepts_kind(c->accept, kind))
 		return FAL_OK;
-	struct fal_found found;
+	struct fal_snapshot_found found;
 	struct fal_diag why;
 	int err = fal_snapshot_find(c->s->folder, c->job, &found, &why);
 	fal_snap_manifest_free(&found.is);
@@ -174,7 +175,7 @@ state_check_job(struct ps_state *s, struct fal_files *job,
 		err = state_write_text(s, &job->job_text, diag);
 	if (err < 0 || !there)
 		return err;
-	err = fal_job_differ(&old, &job->job_text, compare_key, &c);
+	err = fal_job_diff(&old, &job->job_text, compare_key, &c);
 	if (err < 0 && diag->text[0] == '\0')
 		fal_diag_set(diag, err, "%s/job: is not the text of a job", s->dir);
 	if (err >= 0 && !s->text_differs) {

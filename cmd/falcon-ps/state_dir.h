@@ -40,8 +40,8 @@ struct ps_state {
 
 /* Makes and locks the folder `dir` for the job.  If no value of the job differs from the
  * folder's file `job`, the job's text becomes that file's.  `accept`: kinds of files that
- * may differ (fal_files_input); all may if the job is not done and begins at its first
- * clock (`begins_anew`).  FAL_EEXIST (another process serves it), FAL_EINVAL (it is
+ * may differ (fal_files_hash_kind); all may if the job is not done and begins at its
+ * first clock (`begins_anew`).  FAL_EEXIST (another process serves it), FAL_EINVAL (it is
  * another job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM, FAL_ENOMEM, with a diagnosis. */
 int ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 		  const struct fal_opt_list *accept, bool begins_anew,

@@ -71,7 +71,7 @@ ps_knows_worker(const struct ps_server *s, const char *name, const char **instea
 		return true;
 	for (size_t i = 0; i < n; i++)
 		is_key |= strcmp(key[i].name, name) == 0 &&
-			  fal_role_may(key[i].role, FAL_ROLE_WORK);
+			  fal_role_permits(key[i].role, FAL_ROLE_WORK);
 	for (size_t i = 0; is_key && i < s->status.n_known && i < KNOWN_MAX; i++)
 		if (strcmp(s->status.known[i].key, name) == 0)
 			*instead = s->status.known[i].name;
@@ -153,7 +153,7 @@ static const char *
 repeats_text(uint64_t n, char out[static 48])
 {
 	snprintf(out, 48, n > 0 ? ", after %llu time%s more" : "", (unsigned long long)n,
-		 fal_text_s(n));
+		 fal_text_plural(n));
 	return out;
 }
 
@@ -161,7 +161,7 @@ repeats_text(uint64_t n, char out[static 48])
  * was. */
 void
 ps_status_on_late(void *arg, uint32_t peer, const char *name,
-		  const struct fal_coord_late *late)
+		  const struct fal_coord_suspect *late)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_find_session(&s->sessions, peer);
@@ -196,7 +196,7 @@ ps_status_on_late(void *arg, uint32_t peer, const char *name,
 /* ---- unlike results and numerics --- */
 
 void
-ps_status_on_unlike_results(void *arg, const struct fal_coord_unlike *is)
+ps_status_on_unlike_results(void *arg, const struct fal_coord_mismatch *is)
 {
 	struct ps_server *s = arg;
 	uint64_t before;
@@ -210,7 +210,7 @@ ps_status_on_unlike_results(void *arg, const struct fal_coord_unlike *is)
 }
 
 void
-ps_status_on_unstepped(void *arg, const struct fal_coord_unstepped *is)
+ps_status_on_unstepped(void *arg, const struct fal_coord_skipped_blocks *is)
 {
 	struct ps_server *s = arg;
 	uint64_t before;
@@ -219,7 +219,8 @@ ps_status_on_unstepped(void *arg, const struct fal_coord_unstepped *is)
 		ps_log(s->run,
 		       "clock %llu: %u block%s %s, the largest value is from %s with key "
 		       "'%s'%s",
-		       (unsigned long long)is->clock, is->blocks, fal_text_s(is->blocks),
+		       (unsigned long long)is->clock, is->blocks,
+		       fal_text_plural(is->blocks),
 		       is->change ? "of a change of weights left out as too large"
 				  : "not stepped: gradients beyond the numbers",
 		       is->name, is->key, repeats_text(before, times));
@@ -249,13 +250,13 @@ void
 ps_log_task_sizes(struct ps_server *s, uint32_t workers)
 {
 	const struct fal_grid g = fal_job_grid(&s->job->job, s->job->train.n);
-	const uint32_t tasks = fal_grid_tasks(&g, 0), full = fal_grid_full(&g);
-	const uint32_t large = fal_grid_large(&g, 0);
-	struct fal_coord_sizes sizes;
+	const uint32_t tasks = fal_grid_tasks(&g, 0), full = fal_grid_full_samples(&g);
+	const uint32_t large = fal_grid_large_tasks(&g, 0);
+	struct fal_coord_task_sizes sizes;
 	char small[64] = "", tail[40] = "";
 	if (workers == 0 || workers < 2 * s->status.sized_workers)
 		return;
-	fal_coord_sizes(s->coord, &sizes);
+	fal_coord_task_sizes(s->coord, &sizes);
 	if (sizes.lanes == 0)
 		return;
 	s->status.sized_workers = workers;
@@ -267,9 +268,9 @@ ps_log_task_sizes(struct ps_server *s, uint32_t workers)
 	ps_log(s->run,
 	       "%u lane%s of %u worker%s, %u task%s of %u sample%s%s a clock: %.1f "
 	       "%% is lost as tasks are whole%s",
-	       sizes.lanes, fal_text_s(sizes.lanes), sizes.workers,
-	       fal_text_s(sizes.workers), large, fal_text_s(large), full,
-	       fal_text_s(full), tail, 100 * sizes.whole, small);
+	       sizes.lanes, fal_text_plural(sizes.lanes), sizes.workers,
+	       fal_text_plural(sizes.workers), large, fal_text_plural(large), full,
+	       fal_text_plural(full), tail, 100 * sizes.whole, small);
 }
 
 /* ---- what the job waits for --- */
@@ -295,7 +296,7 @@ ps_status_note_work(struct ps_server *s, struct ps_session *session)
 static const char *
 list_workers(const struct ps_server *s, bool excluded, struct fal_diag *out)
 {
-	const struct fal_policy *p = fal_coord_policy_now(s->coord);
+	const struct fal_policy *p = fal_coord_policy_in_force(s->coord);
 	char *at = out->text, *end = at + sizeof(out->text);
 	uint32_t n = 0;
 	*at = '\0';
@@ -344,11 +345,12 @@ add_waiting_request(const struct ps_server *s, struct fal_diag *out)
 	if (fal_coord_status(s->coord).stopping)
 		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
 			     what.text);
-	else if (fal_coord_policy_next(s->coord, &by) != NULL)
+	else if (fal_coord_pending_policy(s->coord, &by) != NULL)
 		fal_diag_set(out, 0, "%s; a change of policy by '%s' waits with it",
 			     what.text, by);
-	else if (count_workers(s) == 0 && *fal_coord_trainer(s->coord) != '\0')
-		fal_diag_set(out, 0, "%s; %s", what.text, fal_coord_trainer(s->coord));
+	else if (count_workers(s) == 0 && *fal_coord_trainer_failure(s->coord) != '\0')
+		fal_diag_set(out, 0, "%s; %s", what.text,
+			     fal_coord_trainer_failure(s->coord));
 }
 
 /* The event that the job waits for, and the command to type. */

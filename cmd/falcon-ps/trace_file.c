@@ -176,7 +176,7 @@ trace_sink_flush(struct ps_trace_sink *t)
 		if (had_gap)
 			fal_cli_err(PROG, "%s: is written again: %llu line%s %s missing",
 				    t->path, (unsigned long long)t->gap.lines,
-				    fal_text_s(t->gap.lines),
+				    fal_text_plural(t->gap.lines),
 				    t->gap.lines == 1 ? "is" : "are");
 		t->gap = (struct ps_trace_gap){ 0 };
 	} else if (!t->is_regular) { /* a pipe without reader, or a full device */

@@ -126,16 +126,16 @@ static void
 upstream_follow_members(struct ps_upstream *u)
 {
 	struct fal_msg m;
-	enum fal_group_word word;
-	struct fal_coord_together are;
+	enum fal_group_report word;
+	struct fal_coord_aggregate are;
 	uint8_t several[FAL_FINGERPRINT];
-	fal_coord_several(several);
-	fal_coord_together(u->server->coord, &are);
+	fal_coord_mixed_fingerprint(several);
+	fal_coord_aggregate(u->server->coord, &are);
 	if (u->run->members_differ)
 		memcpy(are.fingerprint, several, FAL_FINGERPRINT);
 	while (u->chan != NULL &&
-	       (word = fal_group_word(u->group, u->server->coord,
-				      (uint32_t)u->run->opt.min_workers, &m)) !=
+	       (word = fal_group_report(u->group, u->server->coord,
+					(uint32_t)u->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_fail(u->chan, FAL_EIO, "nobody is here any more");
@@ -150,8 +150,9 @@ upstream_follow_members(struct ps_upstream *u)
 			continue;
 		u->state = UPSTREAM_READY;
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
-			    u->run->opt.upstream, are.workers, fal_text_s(are.workers),
-			    are.lanes, fal_text_s(are.lanes));
+			    u->run->opt.upstream, are.workers,
+			    fal_text_plural(are.workers), are.lanes,
+			    fal_text_plural(are.lanes));
 	}
 	if (u->chan == NULL || u->state != UPSTREAM_READY || are.workers == 0 ||
 	    memcmp(are.fingerprint, u->announced, FAL_FINGERPRINT) == 0)
@@ -190,13 +191,13 @@ ps_upstream_work(struct ps_upstream *u)
 		upstream_follow_members(u);
 	int err = u->agent != NULL ? upstream_exchange(u) : FAL_OK;
 	while (err == FAL_OK && u->agent != NULL && u->chan != NULL &&
-	       fal_chan_room(u->chan) && fal_agent_more(u->agent))
+	       fal_chan_has_room(u->chan) && fal_agent_send_next(u->agent))
 		err = upstream_exchange(u);
 	u->is_working = false;
 	if (err < 0) {
 		upstream_end(u, FAL_EXIT_NO, "%s: %s", u->run->opt.upstream,
 			     fal_strerror(err));
-	} else if (u->agent != NULL && fal_agent_left(u->agent)) {
+	} else if (u->agent != NULL && fal_agent_has_left(u->agent)) {
 		fal_cli_err(PROG, "%s: drained: leaving", u->run->opt.upstream);
 		upstream_set_end(u, PS_UPSTREAM_LEFT);
 	}
@@ -205,7 +206,7 @@ ps_upstream_work(struct ps_upstream *u)
 /* ---- callbacks of the agent and of the group's own coordinator --- */
 
 static void
-upstream_on_run(void *arg, uint32_t lane, const struct fal_run *run)
+upstream_on_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct ps_upstream *u = arg;
 	fal_group_run(u->group, lane, run);
@@ -226,15 +227,15 @@ upstream_on_steps(void *arg)
 }
 
 static void
-upstream_on_whole(void *arg, const struct fal_whole *v)
+upstream_on_whole(void *arg, const struct fal_whole_version *v)
 {
 	struct ps_upstream *u = arg;
 	const struct fal_group_ends e = upstream_ends(u);
-	fal_group_whole(u->group, &e, v);
+	fal_group_on_version(u->group, &e, v);
 }
 
 void
-ps_upstream_on_claimed(void *arg, const struct fal_coord_claimed *is)
+ps_upstream_on_claimed(void *arg, const struct fal_coord_counted_claim *is)
 {
 	struct ps_server *s = arg;
 	fal_group_claimed(s->upstream->group, is);
@@ -291,7 +292,7 @@ upstream_begin_job(struct ps_upstream *u)
 					     .lanes_max = FAL_LANES_MAX,
 					     .incarnation = u->incarnation,
 					     .map_epoch = u->epoch,
-					     .tasks = fal_files_tasks(j),
+					     .tasks = fal_files_clock_tasks(j),
 					     .push_bits = j->job.push_bits,
 					     .seed = j->job.seed,
 					     .optim = j->job.optim,
@@ -349,7 +350,7 @@ upstream_on_agent_msg(struct ps_upstream *u, const struct fal_msg *m)
 		};
 		fal_msg_model_ad(u->server->job->hash, u->incarnation,
 				 m->published.version, pub.ad);
-		int err = fal_chan_expect_shared(u->chan, &pub);
+		int err = fal_chan_expect_publication(u->chan, &pub);
 		if (err < 0)
 			return err;
 	}
@@ -432,7 +433,7 @@ upstream_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (u->state >= UPSTREAM_ENDED)
 		return;
 	const int code =
-		fal_retry_after(&u->run->retry, PROG, err, reason, &u->later, false);
+		fal_retry_report(&u->run->retry, PROG, err, reason, &u->later, false);
 	if (code >= 0)
 		upstream_end(u, code, "%s", reason);
 	else if (u->state == UPSTREAM_READY)
@@ -462,10 +463,10 @@ static void
 upstream_on_open(void *arg, struct fal_chan *c)
 {
 	struct ps_upstream *u = arg;
-	struct fal_coord_together are;
+	struct fal_coord_aggregate are;
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	fal_chan_compress(c, u->server->run->compress);
-	fal_coord_together(u->server->coord, &are);
+	fal_coord_aggregate(u->server->coord, &are);
 	m.hello.schema = fal_msg_schema();
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", u->run->key->name);
 	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());

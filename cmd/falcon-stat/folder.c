@@ -183,7 +183,7 @@ folder_check_model(struct folder *f)
 				    f->hash);
 		expect_number(f, "job: hashes", f->facts->job->hashes,
 			      f->job.hashes > 0 ? f->job.hashes
-						: fal_leaf_every(m->params));
+						: fal_leaf_interval(m->params));
 	}
 	fal_model_free(m);
 free_bytes:
@@ -416,7 +416,7 @@ folder_compare_policies(const struct stat_policies *trace,
 				a,
 				"policy.jsonl: has not the policy that the trace "
 				"begins with, and then %zu change%s",
-				changes, fal_text_s(changes));
+				changes, fal_text_plural(changes));
 			return;
 		}
 	}

@@ -38,8 +38,8 @@ write_output(struct fal_buf *out, bool json, int code)
 static int
 print_bad_trace(const struct stat_source *src, int err, const struct fal_diag *diag)
 {
-	fal_cli_err(PROG, "%s: %s", fal_cli_file(src->name), diag->text);
-	return (int)fal_cli_exit(err);
+	fal_cli_err(PROG, "%s: %s", fal_cli_file_name(src->name), diag->text);
+	return (int)fal_cli_exit_code(err);
 }
 
 struct options {
@@ -228,15 +228,15 @@ main(int argc, char **argv)
 		.max_args = 1,
 	};
 	struct stat_source src;
-	const uint64_t program = fal_need_program();
+	const uint64_t program = fal_memory_prepare();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0 && (max_memory > 0 || o.part != NULL))
 		restart_without_threads(argv);
 	getrlimit(RLIMIT_DATA, &o.recompute.data);
 	o.recompute.program = program;
 	if (code < 0)
-		code = fal_need_hold(&cli, program, max_memory,
-				     access(cli.arg[0], F_OK) < 0);
+		code = fal_memory_apply_limit(&cli, program, max_memory,
+					      access(cli.arg[0], F_OK) < 0);
 	if (code < 0 && o.part != NULL && !parse_percent(o.part, &o.recompute.part)) {
 		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
 		code = FAL_EXIT_USAGE;

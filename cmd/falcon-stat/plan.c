@@ -71,7 +71,7 @@ plan_list_snapshots(struct recompute *r)
 	if (err < 0)
 		recompute_print_error(err, &diag);
 	for (size_t i = n; i > 0 && err == FAL_OK; i--) {
-		struct fal_found f = { .clock = clock[i - 1] };
+		struct fal_snapshot_found f = { .clock = clock[i - 1] };
 		struct fal_diag why = { "" };
 		int bad = fal_snapshot_read(r->folder, &r->files, &f, &why);
 		if (bad == FAL_ENOMEM)

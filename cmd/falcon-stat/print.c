@@ -21,7 +21,7 @@ enum {
 /* A stranger's text without control characters; a large number in groups of digits.  Both
  * live to the end of their block. */
 #define PLAIN(s) fal_text_plain((char[SHOWN + 1]){ 0 }, SHOWN + 1, (s))
-#define GROUPED(n) fal_text_group((n), (char[32]){ 0 })
+#define GROUPED(n) fal_text_thousands((n), (char[32]){ 0 })
 
 /* ---- tables ---- */
 
@@ -309,7 +309,7 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 		    s->samples, s->dropped, s->duplicates);
 	if (s->skipped > 0)
 		fal_put_fmt(out, "skipped: %ju task%s without a finite gradient\n",
-			    s->skipped, fal_text_s(s->skipped));
+			    s->skipped, fal_text_plural(s->skipped));
 	fal_put_fmt(out, "staleness: ");
 	put_stale(out, &s->stale);
 	fal_put_u8(out, '\n');
@@ -359,7 +359,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    "incarnation: %ju, since %.1f s, resumed at clock %ju, %ju "
 			    "clock%s done again\n",
 			    r->incarnation, r->t, r->clock, repeated_clocks(r),
-			    fal_text_s(repeated_clocks(r)));
+			    fal_text_plural(repeated_clocks(r)));
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
 	if (s->eval.exists)
@@ -418,7 +418,7 @@ put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 	if (m->moves == 0)
 		return;
 	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by), m->t,
-		    m->blocks, fal_text_s(m->blocks));
+		    m->blocks, fal_text_plural(m->blocks));
 	if (!isnan(m->took))
 		fal_put_fmt(out, " in %.2f s", m->took);
 	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
@@ -727,7 +727,7 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 		return;
 	}
 	fal_put_fmt(out, "recomputed %s of %s clock%s: ", GROUPED(r->clocks),
-		    GROUPED(r->of), fal_text_s(r->of));
+		    GROUPED(r->of), fal_text_plural(r->of));
 	if (r->mismatches == 0)
 		fal_put_fmt(out, "equal\n");
 	else if (r->differs && r->from < r->to)
@@ -740,8 +740,9 @@ put_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 	fal_put_fmt(
 		out,
 		"%s of %s clock%s (%.1f %%) can be judged so, from %u kept version%s\n",
-		GROUPED(r->reach), GROUPED(r->of), fal_text_s(r->of),
-		100 * (double)r->reach / (double)r->of, r->kept, fal_text_s(r->kept));
+		GROUPED(r->reach), GROUPED(r->of), fal_text_plural(r->of),
+		100 * (double)r->reach / (double)r->of, r->kept,
+		fal_text_plural(r->kept));
 }
 
 static void
@@ -792,13 +793,13 @@ put_unjudged(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
 			    "(--partial judges these)\n",
 			    GROUPED(v->clocks), GROUPED(v->of_clocks),
-			    fal_text_s(v->of_clocks));
+			    fal_text_plural(v->of_clocks));
 	else
 		fal_put_fmt(out,
 			    "audit: cannot tell: %s line%s (%s byte%s) %s missing, from "
 			    "clock %s on\n",
-			    GROUPED(v->missing_lines), fal_text_s(v->missing_lines),
-			    GROUPED(v->missing_bytes), fal_text_s(v->missing_bytes),
+			    GROUPED(v->missing_lines), fal_text_plural(v->missing_lines),
+			    GROUPED(v->missing_bytes), fal_text_plural(v->missing_bytes),
 			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
 }
 
@@ -816,24 +817,24 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    fal_text_plain(above, sizeof(above), v->above));
 	else if (v->finished)
 		fal_put_fmt(out, "%s clock%s, ", GROUPED(v->clocks),
-			    fal_text_s(v->clocks));
+			    fal_text_plural(v->clocks));
 	else
 		fal_put_fmt(out, "%s of %s clock%s, ", GROUPED(v->clocks),
-			    GROUPED(v->of_clocks), fal_text_s(v->of_clocks));
+			    GROUPED(v->of_clocks), fal_text_plural(v->of_clocks));
 	fal_put_fmt(out,
 		    "%s task%s, moved %s, cloned %s, filled %s, dropped %s, %s sample%s "
 		    "dropped (stale), %s computed twice",
-		    GROUPED(v->sums.tasks), fal_text_s(v->sums.tasks),
+		    GROUPED(v->sums.tasks), fal_text_plural(v->sums.tasks),
 		    GROUPED(v->sums.moved), GROUPED(v->sums.cloned),
 		    GROUPED(v->sums.filled), GROUPED(v->sums.dropped),
-		    GROUPED(v->samples_dropped), fal_text_s(v->samples_dropped),
-		    GROUPED(v->samples_twice));
+		    GROUPED(v->samples_dropped), fal_text_plural(v->samples_dropped),
+		    GROUPED(v->duplicate_samples));
 	if (v->sums.skipped > 0)
 		fal_put_fmt(out, ", skipped %s", GROUPED(v->sums.skipped));
 	if (v->evals.tasks > 0)
 		fal_put_fmt(out,
 			    ", evaluated %s test task%s, confirmed %s, unconfirmed %s",
-			    GROUPED(v->evals.tasks), fal_text_s(v->evals.tasks),
+			    GROUPED(v->evals.tasks), fal_text_plural(v->evals.tasks),
 			    GROUPED(v->evals.repeated), GROUPED(v->evals.unanswered));
 	fal_put_fmt(out, ", used at staleness: ");
 	put_stale(out, &v->stale);
@@ -874,7 +875,7 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v,
 		fal_put_fmt(out, "audit: %s\n", v->text[i]);
 	if (v->findings > 0)
 		fal_put_fmt(out, "audit: failed: %s finding%s\n", GROUPED(v->findings),
-			    fal_text_s(v->findings));
+			    fal_text_plural(v->findings));
 	else if (!v->ok)
 		put_unjudged(out, v);
 	if (!v->ok)
@@ -914,7 +915,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
 	fal_json_member_u64(out, "dropped", v->sums.dropped);
 	fal_json_member_u64(out, "skipped", v->sums.skipped);
 	fal_json_member_u64(out, "samples_dropped", v->samples_dropped);
-	fal_json_member_u64(out, "samples_duplicated", v->samples_twice);
+	fal_json_member_u64(out, "samples_duplicated", v->duplicate_samples);
 	fal_json_member_u64(out, "evaluated", v->evals.tasks);
 	fal_json_member_u64(out, "evaluated_twice", v->evals.repeated);
 	fal_json_member_u64(out, "evaluated_alone", v->evals.unanswered);

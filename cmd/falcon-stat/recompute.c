@@ -46,7 +46,7 @@ recompute_load_files(struct recompute *r)
 				   : fal_xprintf("%s/../job", folder);
 	int err = fal_cli_read(job, TEXT_MAX, &text, &diag);
 	if (err == FAL_OK)
-		err = fal_files_take(&r->files, path, r->how->from, &text, &diag);
+		err = fal_files_load_text(&r->files, path, r->how->from, &text, &diag);
 	/* Without this check all kept versions would look like those of another job. */
 	if (err == FAL_OK && r->how->from != NULL && r->files.job.from_sha256 == NULL)
 		err = fal_diag_set(&diag, FAL_EINVAL, "--from: %s began with no weights",
@@ -87,11 +87,11 @@ recompute_check_memory(const struct recompute *r)
 	const struct stat_recompute *how = r->how;
 	struct fal_diag why;
 	uint64_t space;
-	const uint64_t need = how->program + fal_need_read(how->program) +
-			      fal_anew_need(r->anew, &space);
-	fal_cli_err(PROG, "recompute needs %ju MiB", fal_need_mib(need));
+	const uint64_t need = how->program + fal_memory_of_input(how->program) +
+			      fal_replay_memory(r->anew, &space);
+	fal_cli_err(PROG, "recompute needs %ju MiB", fal_memory_mib(need));
 	(void)setrlimit(RLIMIT_DATA, &how->data);
-	if (fal_need_allowed(need, space, how->max_memory, &why) < 0)
+	if (fal_memory_check(need, space, how->max_memory, &why) < 0)
 		return recompute_print_error(FAL_ENOMEM, &why);
 	return FAL_OK;
 }
@@ -119,24 +119,24 @@ recompute_start(struct recompute *r)
 {
 	struct fal_diag diag = { "" };
 	char hex[2 * FAL_FINGERPRINT + 1];
-	const uint32_t tasks = fal_files_tasks(&r->files);
-	const struct fal_anew_conf conf = { .files = &r->files,
-					    .lanes = fal_cli_cores(),
-					    .versions = (uint32_t)r->course.delay,
-					    .held = recompute_held_copies(r) };
-	int err = fal_anew_new(&conf, &r->anew, &diag);
+	const uint32_t tasks = fal_files_clock_tasks(&r->files);
+	const struct fal_replay_conf conf = { .files = &r->files,
+					      .lanes = fal_cli_cores(),
+					      .versions = (uint32_t)r->course.delay,
+					      .held = recompute_held_copies(r) };
+	int err = fal_replay_new(&conf, &r->anew, &diag);
 	if (err == FAL_EINVAL)
 		return recompute_cannot_judge(r, "%s", diag.text);
 	if (err == FAL_OK && (err = recompute_check_memory(r)) < 0)
 		return err;
 	if (err == FAL_OK)
-		err = fal_anew_start(r->anew, &diag);
+		err = fal_replay_start(r->anew, &diag);
 	if (err < 0)
 		return recompute_print_error(err, &diag);
 	r->task = fal_xcalloc(tasks, sizeof(*r->task));
 	r->skips = fal_xcalloc(tasks, 1);
 	r->seed = fal_xcalloc(tasks, sizeof(*r->seed));
-	fal_hex(fal_anew_fingerprint(r->anew), FAL_FINGERPRINT, hex);
+	fal_hex(fal_replay_fingerprint(r->anew), FAL_FINGERPRINT, hex);
 	for (size_t i = 0; i < r->course.fingerprints; i++)
 		if (strcmp(r->course.fingerprint[i], hex) == 0)
 			r->fingerprint = i + 1;
@@ -195,7 +195,7 @@ struct contrib {
 /* Returns whether the claimed hash is that of the task.  A fenced contribution has zeros
  * for a task that it never reported. */
 static bool
-claim_is_right(const char *hex, const struct fal_anew_task *t, bool fenced)
+claim_is_right(const char *hex, const struct fal_replay_task *t, bool fenced)
 {
 	static const uint8_t none[FAL_TASK_HASH];
 	uint8_t hash[FAL_TASK_HASH];
@@ -385,13 +385,13 @@ recompute_clock(struct recompute *r, const struct anchor *p, uint64_t clock)
 	const struct course_clock *at = &r->course.clock[clock];
 	r->clock = clock;
 	const bool sums = clock_read_inputs(r);
-	const struct fal_anew_clock c = { .clock = clock,
-					  .on = at->base,
-					  .late = at->late,
-					  .lr = (float)at->lr,
-					  .skips = r->skips,
-					  .seed = sums ? r->seed : NULL };
-	const int err = fal_anew_clock(r->anew, &c, r->task);
+	const struct fal_replay_clock c = { .clock = clock,
+					    .on = at->base,
+					    .late = at->late,
+					    .lr = (float)at->lr,
+					    .skips = r->skips,
+					    .seed = sums ? r->seed : NULL };
+	const int err = fal_replay_clock(r->anew, &c, r->task);
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	r->out->clocks++;
@@ -425,10 +425,10 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 	struct fal_diag diag = { "" };
 	const struct fal_files *f = &r->files;
 	uint8_t exponents[FAL_HASH_BYTES];
-	fal_leaf_exponents(fal_anew_exps(r->anew), fal_blocks(f->model->params),
+	fal_leaf_exponents(fal_replay_exponents(r->anew), fal_blocks(f->model->params),
 			   exponents);
 	if (at->has_hash &&
-	    !params_have_hash(at->hash, fal_anew_params(r->anew), f->model->params))
+	    !params_have_hash(at->hash, fal_replay_params(r->anew), f->model->params))
 		recompute_add_mismatch(r, clocks - 1, "version %ju is not what it makes",
 				       at->version);
 	else if (at->has_exponents &&
@@ -441,13 +441,13 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 	if (p == NULL || r->out->mismatches > 0)
 		return FAL_OK;
 	if (p->is_model) {
-		if (!params_have_sha256(r->course.sha256, fal_anew_params(r->anew),
+		if (!params_have_sha256(r->course.sha256, fal_replay_params(r->anew),
 					r->files.model))
 			recompute_add_mismatch(r, clocks - 1,
 					       "the model is not what it makes");
 		return FAL_OK;
 	}
-	int same = fal_anew_same(r->anew, r->folder, &p->found, differs, &diag);
+	int same = fal_replay_compare(r->anew, r->folder, &p->found, differs, &diag);
 	if (same < 0)
 		return recompute_print_error(same, &diag);
 	if (same == 0)
@@ -471,13 +471,13 @@ recompute_from(struct recompute *r, const struct anchor *p)
 {
 	struct fal_diag diag = { "" };
 	uint64_t good = p->clock; /* the last compared version was right after so many */
-	int err = fal_anew_begin(r->anew, r->folder, p->is_snapshot ? &p->found : NULL,
-				 &diag);
+	int err = fal_replay_load_snapshot(r->anew, r->folder,
+					   p->is_snapshot ? &p->found : NULL, &diag);
 	if (err < 0)
 		return recompute_print_error(err, &diag);
 	if (p->clock > 0 && r->course.clock[p->clock - 1].has_hash &&
 	    !params_have_hash(r->course.clock[p->clock - 1].hash,
-			      fal_anew_params(r->anew), r->files.model->params))
+			      fal_replay_params(r->anew), r->files.model->params))
 		recompute_add_mismatch(
 			r, p->clock,
 			"the snapshot is not the version that the trace has");
@@ -534,7 +534,7 @@ recompute_run(struct recompute *r)
 	     i++)
 		if (r->anchor[i].is_drawn)
 			err = recompute_from(r, &r->anchor[i]);
-	fal_progress_end();
+	fal_progress_wipe();
 	return err;
 }
 
@@ -558,11 +558,11 @@ stat_recompute(const struct stat_source *src, const struct stat_recompute *how,
 	free(r.skips);
 	free(r.seed);
 	free(r.course.mark);
-	fal_anew_free(r.anew);
+	fal_replay_free(r.anew);
 	fal_files_free(&r.files);
 	course_free(&r.course);
 	if (err < 0 && out->cannot[0] == '\0')
-		return fal_cli_exit_file(err);
+		return fal_cli_file_exit_code(err);
 	return FAL_EXIT_DONE;
 }
 

@@ -92,7 +92,7 @@ const struct course_worker *course_worker(const struct course *c, uint64_t id);
  * compared there. */
 struct anchor {
 	uint64_t clock;
-	struct fal_found found; /* of a snapshot */
+	struct fal_snapshot_found found; /* of a snapshot */
 	bool is_snapshot;
 	bool is_model;  /* only the model is kept: nothing begins there */
 	uint64_t reach; /* clocks from there on that can be drawn; if drawn: that are */
@@ -105,9 +105,9 @@ struct recompute {
 	struct stat_recomputed *out;
 	struct course course;
 	struct fal_files files;
-	struct fal_anew *anew;
+	struct fal_replay *anew;
 	uint64_t clock; /* that is computed; by task of it: */
-	struct fal_anew_task *task;
+	struct fal_replay_task *task;
 	uint8_t *skips;
 	uint64_t *seed;
 	size_t fingerprint; /* of this machine's numerics in the course, or 0 */

@@ -55,8 +55,8 @@ struct feed {
 static int
 source_fail(const struct stat_source *s, int err, const struct fal_diag *diag)
 {
-	fal_cli_err(PROG, "%s:%s", fal_cli_file(s->name), diag->text);
-	return (int)fal_cli_exit(err);
+	fal_cli_err(PROG, "%s:%s", fal_cli_file_name(s->name), diag->text);
+	return (int)fal_cli_exit_code(err);
 }
 
 /* Feeds a chunk; returns -1 to go on, else an exit code. */
@@ -85,7 +85,7 @@ static int
 source_feed_file(struct feed *f)
 {
 	struct fal_diag diag;
-	const struct fal_cli_pass first = { fal_trace_find, f->r };
+	const struct fal_cli_pass first = { fal_trace_find_restarts, f->r };
 	const struct fal_cli_pass then = { on_file_chunk, f };
 	f->code = -1;
 	int err = fal_cli_feed_twice(f->s->name, first, then, &diag);
@@ -102,7 +102,7 @@ static void
 source_await(const struct feed *f, struct fal_client *c)
 {
 	if (!f->follows)
-		fal_client_await(c);
+		fal_client_expect_answer(c);
 }
 
 static void
@@ -127,7 +127,7 @@ on_source_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 			fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
 		return FAL_EXIT_DONE;
 	default:
-		return FAL_CLIENT_ALIEN;
+		return FAL_CLIENT_UNEXPECTED;
 	}
 }
 
@@ -157,7 +157,7 @@ source_feed_live(struct feed *f)
 	int err = fal_client_key_load(f->s->key, FAL_ROLE_NONE, &key, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
-		return fal_cli_exit_file(err);
+		return fal_cli_file_exit_code(err);
 	}
 	int code = fal_client_run(&f->s->addr, key, &ops, &diag);
 	if (diag.text[0] != '\0')
@@ -175,7 +175,7 @@ stat_source_read(const struct stat_source *s, bool cut,
 	struct fal_diag diag;
 	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
 	if (cut)
-		fal_trace_reader_tell_cut(f.r);
+		fal_trace_reader_deliver_cut(f.r);
 	int code = s->live ? source_feed_live(&f) : source_feed_file(&f);
 	if (code <= FAL_EXIT_DONE) {
 		int err = fal_trace_end(f.r, &diag);

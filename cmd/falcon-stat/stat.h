@@ -77,7 +77,7 @@ struct stat_recompute {
 	const char *directory; /* the base of file names in the job; NULL: the folder that
 				* has the run's folder */
 	const char *from;      /* the weights that the job began with; NULL: its own */
-	uint64_t program;      /* the program's bytes, fal_need_program */
+	uint64_t program;      /* the program's bytes, fal_memory_prepare */
 	uint64_t max_memory;   /* 0: any */
 	struct rlimit data;    /* the limit before --max-memory set its own; computing
 				* counts its need instead */

@@ -258,7 +258,7 @@ on_change_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	struct change *c = arg;
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_ALIEN;
+		return FAL_CLIENT_UNEXPECTED;
 	if (m->reply.more)
 		return sync_bad_answer();
 	if (m->reply.status != FAL_EXIT_DONE) {
@@ -273,7 +273,7 @@ on_change_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* uses errno */
 	c->is_pending = false;
 	change_send_next(c);
-	return FAL_CLIENT_ON;
+	return FAL_CLIENT_CONTINUE;
 }
 
 /* The job has ended, or the user interrupts the pipe. */
@@ -356,7 +356,7 @@ sync_apply(const struct sync_conf *conf, const struct sync_change *o, const char
 		code = change_run(conf, &c);
 	} else {
 		fal_cli_err(PROG, "%s", diag.text);
-		code = fal_cli_exit_file(err);
+		code = fal_cli_file_exit_code(err);
 	}
 	fal_buf_free(&text);
 	return code;

@@ -55,7 +55,7 @@ on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	struct export *e = arg;
 	struct fal_diag diag;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_ALIEN;
+		return FAL_CLIENT_UNEXPECTED;
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
@@ -66,10 +66,10 @@ on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (e->progress.total > 0)
 		fal_progress_show(&e->progress, e->model.n, export_seconds());
 	if (m->reply.more) {
-		fal_client_await(client);
-		return FAL_CLIENT_ON;
+		fal_client_expect_answer(client);
+		return FAL_CLIENT_CONTINUE;
 	}
-	fal_progress_end();
+	fal_progress_wipe();
 	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0)
 		return fail(FAL_EXIT_NO, "%s", diag.text);
 	return FAL_EXIT_DONE;
@@ -79,7 +79,7 @@ static void
 on_export_end(void *arg)
 {
 	(void)arg;
-	fal_progress_end();
+	fal_progress_wipe();
 }
 
 int

@@ -168,10 +168,10 @@ main(int argc, char **argv)
 		.min_args = 2,
 		.max_args = SIZE_MAX,
 	};
-	const uint64_t program = fal_need_program();
+	const uint64_t program = fal_memory_prepare();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = fal_need_hold(&cli, program, o.max_memory, true);
+		code = fal_memory_apply_limit(&cli, program, o.max_memory, true);
 	if (code < 0)
 		code = run_sync(&cli, &o);
 	fal_cli_free(&cli);

@@ -25,7 +25,7 @@ sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
 	fal_cli_hide_memory();
 	int err = fal_client_key_load(conf->key, ops->role, &key, &diag);
 	if (err < 0)
-		return fail(fal_cli_exit_file(err), "%s", diag.text);
+		return fail(fal_cli_file_exit_code(err), "%s", diag.text);
 	int code = fal_client_run(conf->addr, key, ops, &diag);
 	if (diag.text[0] != '\0')
 		fal_cli_err(PROG, "%s", diag.text);
@@ -41,7 +41,7 @@ sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t
 						.args = { args, n } } };
 	fal_client_send(client, &m);
 	if (verb != FAL_VERB_APPLY && verb != FAL_VERB_CHECKPOINT)
-		fal_client_await(client);
+		fal_client_expect_answer(client);
 }
 
 int
@@ -201,12 +201,12 @@ on_order_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	const struct fal_tail *t = &m->reply.bytes;
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_ALIEN;
+		return FAL_CLIENT_UNEXPECTED;
 	if (m->reply.more && o->seconds == 0 && o->verb != FAL_VERB_DRAIN)
 		return sync_bad_answer();
 	if (m->reply.more) {
 		fal_diag_set(&o->waits, 0, "%.*s", (int)t->n, (const char *)t->p);
-		return FAL_CLIENT_ON;
+		return FAL_CLIENT_CONTINUE;
 	}
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);

@@ -16,7 +16,7 @@
 
 struct sync_conf {
 	const struct fal_addr *addr;
-	const char *key; /* file; NULL: the default of fal_cli_key */
+	const char *key; /* file; NULL: the default of fal_cli_key_path */
 };
 
 struct sync_change {

@@ -45,15 +45,15 @@ on_watch_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 		return FAL_EXIT_DONE;
 	}
 	if (m->type != FAL_MSG_TRACE)
-		return FAL_CLIENT_ALIEN;
+		return FAL_CLIENT_UNEXPECTED;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
 	if (err < 0)
-		return fail(fal_cli_exit(err), "trace:%s", diag.text);
+		return fail(fal_cli_exit_code(err), "trace:%s", diag.text);
 	if (w->failed == EPIPE) /* the reader of the output has ended */
 		return FAL_EXIT_DONE;
 	if (w->failed != 0)
 		return fail(FAL_EXIT_NO, "standard output: %s", strerror(w->failed));
-	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_ON;
+	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_CONTINUE;
 }
 
 static int

@@ -51,8 +51,8 @@ struct backend_ops {
 	/* Computes a task in the calling thread: the quantised gradient to run.sum
 	 * (nothing for eval); loss, right, samples and nonfinite to `result`. FAL_ENOMEM;
 	 * FAL_EPERM as above; the errors of fal_batch_fill. */
-	int (*run)(struct backend *b, uint32_t lane, const struct fal_run_job *job,
-		   struct fal_ran *result);
+	int (*run)(struct backend *b, uint32_t lane, const struct fal_lane_task *job,
+		   struct fal_task_result *result);
 	/* Cancels the task of this id, which the lane has or had last.  Its run, which
 	 * may be about to begin, may return at once with any result.  For any thread;
 	 * NULL: runs are too short to be cancelled. */
@@ -108,7 +108,7 @@ void trainer_job_fill_params(const struct fal_setup *s, float *params);
 
 /* Writes the samples of a task to a trainer's memory; `label` has room for the labels of
  * a full task.  Errors of fal_batch_fill. */
-int trainer_job_fill_samples(const struct fal_setup *s, const struct fal_run_job *job,
+int trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *job,
 			     uint32_t *label, void *data);
 
 #endif

@@ -41,7 +41,7 @@ trainer_pool_open(const struct trainer_conf *conf, uint32_t lanes,
 		err = trainer_wait_hello(pool->trainer[i], &hello, diag);
 		if (i == 0)
 			pool->hello = hello;
-		else if (err == FAL_OK && !fal_grad_alike(&pool->hello, &hello))
+		else if (err == FAL_OK && !fal_grad_hello_equal(&pool->hello, &hello))
 			err = fal_diag_set(diag, FAL_EIO,
 					   "%s: trainers say different things",
 					   conf->command);
@@ -84,7 +84,7 @@ sample_layout_of(const struct fal_setup *s)
 {
 	const struct fal_part *part = &s->manifest.train;
 	struct sample_layout l = { .text = s->job.format == FAL_JOB_FORMAT_TEXT };
-	l.whole = l.text || (fal_dtype_is_whole(part->dtype) && part->dtype != FAL_U8);
+	l.whole = l.text || (fal_dtype_is_integer(part->dtype) && part->dtype != FAL_U8);
 	l.y_each = l.text ? s->job.window : 1;
 	l.x_each = l.text ? s->job.window : part->values;
 	l.targets = part->targets;
@@ -140,7 +140,7 @@ trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 	for (uint32_t i = 0; i < s->model->tensors; i++) {
 		struct fal_tensor *t = &s->model->tensor[i];
 		/* Buffers are running statistics; they may be frozen, too. */
-		if (fal_job_buffers(&s->job, t->name))
+		if (fal_job_is_buffer(&s->job, t->name))
 			j->buffer[j->job.buffers++] = t->name;
 		/* The job's keys may freeze a tensor, too: the model is marked. */
 		for (uint32_t k = 0; k < o->ranges; k++)
@@ -165,7 +165,7 @@ sample_counts_differ(uint32_t its, uint32_t n, const char *kind, struct fal_diag
 {
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "the trainer has %u %s sample%s, the job %u", its, kind,
-			    fal_text_s(its), n);
+			    fal_text_plural(its), n);
 }
 
 int
@@ -214,7 +214,7 @@ trainer_job_fill_params(const struct fal_setup *s, float *params)
 
 /* Fills x with windows of a text, and y with the byte that follows each byte. */
 static int
-fill_windows(const struct fal_run_job *job, uint32_t window, int64_t *y, int64_t *x)
+fill_windows(const struct fal_lane_task *job, uint32_t window, int64_t *y, int64_t *x)
 {
 	const struct fal_batch *b = &job->batch;
 	for (uint32_t i = 0; i < job->count; i++) {
@@ -232,7 +232,7 @@ fill_windows(const struct fal_run_job *job, uint32_t window, int64_t *y, int64_t
 }
 
 int
-trainer_job_fill_samples(const struct fal_setup *s, const struct fal_run_job *j,
+trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *j,
 			 uint32_t *label, void *data)
 {
 	const struct sample_layout l = sample_layout_of(s);
@@ -240,8 +240,9 @@ trainer_job_fill_samples(const struct fal_setup *s, const struct fal_run_job *j,
 	int64_t *y = at;
 	if (l.text)
 		return fill_windows(j, l.y_each, y, x);
-	int err = l.whole ? fal_batch_whole(&j->batch, j->first, j->count, x, label)
-			  : fal_batch_fill(&j->batch, j->first, j->count, x, label);
+	int err =
+		l.whole ? fal_batch_fill_integers(&j->batch, j->first, j->count, x, label)
+			: fal_batch_fill(&j->batch, j->first, j->count, x, label);
 	if (l.targets && err == FAL_OK)
 		memcpy(at, label, j->count * sizeof(float));
 	for (uint32_t i = 0; i < j->count && err == FAL_OK && !l.targets; i++)
@@ -348,7 +349,7 @@ exec_start(struct backend *b)
 	m->count = p.count;
 	for (uint32_t i = 0; i < p.count; i++)
 		m->index[i] = fal_order_at(&e->order, p.first + i);
-	fal_epoch_drop(e);
+	fal_epoch_release(e);
 	return FAL_OK;
 }
 
@@ -508,11 +509,11 @@ prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 
 /* Has the trainer's current process compute the task once. */
 static int
-try_task(const struct exec_backend *m, uint32_t lane, const struct fal_run_job *job,
-	 struct trainer_result *r, struct fal_ran *ran)
+try_task(const struct exec_backend *m, uint32_t lane, const struct fal_lane_task *job,
+	 struct trainer_result *r, struct fal_task_result *ran)
 {
 	const struct exec_lane *l = &m->lane[lane];
-	const struct fal_run *run = &job->run;
+	const struct fal_task_run *run = &job->run;
 	const struct trainer_task task = {
 		.line = { .id = job->id,
 			  .clock = run->clock,
@@ -535,20 +536,20 @@ try_task(const struct exec_backend *m, uint32_t lane, const struct fal_run_job *
 	trainer_compute(l->trainer, &task, r);
 	if (r->end != TRAINER_DONE)
 		return FAL_OK;
-	const struct fal_run_made made = {
+	const struct fal_task_output made = {
 		.grad = run->eval ? NULL : trainer_grads(l->trainer),
 		.packed = m->setup->model,
 		.loss = r->loss,
 		.right = r->right,
 	};
 	ran->task_ns = r->ns;
-	return fal_run_finish(job, &made, ran);
+	return fal_lane_task_finish(job, &made, ran);
 }
 
 /* Was a try that ended so the task's last?  After an answer that is not credible the
  * trainer is restarted for another try. */
 static bool
-try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_ran *ran)
+try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_task_result *ran)
 {
 	l->try_failed = end == TRAINER_FAILED;
 	if (end != TRAINER_DONE) {
@@ -571,8 +572,8 @@ try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_ran *ra
 }
 
 static int
-exec_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
-	 struct fal_ran *ran)
+exec_run(struct backend *b, uint32_t lane, const struct fal_lane_task *job,
+	 struct fal_task_result *ran)
 {
 	struct exec_backend *m = exec_of(b);
 	struct exec_lane *l = &m->lane[lane];
@@ -600,7 +601,7 @@ exec_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
 		over = proven && try_was_last(l, r.end, ran);
 	}
 	if (!over || r.end == TRAINER_CANCELLED)
-		*ran = (struct fal_ran){ .cancelled = true };
+		*ran = (struct fal_task_result){ .cancelled = true };
 	return err;
 }
 

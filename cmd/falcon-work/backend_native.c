@@ -107,8 +107,8 @@ native_probe(struct backend *b, struct backend_profile *out)
 }
 
 static int
-native_run(struct backend *b, uint32_t lane, const struct fal_run_job *job,
-	   struct fal_ran *result)
+native_run(struct backend *b, uint32_t lane, const struct fal_lane_task *job,
+	   struct fal_task_result *result)
 {
 	return fal_task_runner_run(((struct native *)b)->runner[lane], job, result);
 }

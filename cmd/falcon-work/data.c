@@ -121,7 +121,7 @@ prefetch_samples(const struct prefetch *f, bool test)
 static bool
 has_chunk(const struct prefetch *f, struct chunk_ref w)
 {
-	return fal_samples_have(f->samples[w.test], w.chunk);
+	return fal_samples_has_chunk(f->samples[w.test], w.chunk);
 }
 
 /* The slot of a chunk under way, or NULL. */

@@ -16,16 +16,16 @@ int
 memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
 		  struct memory_need need, uint64_t logged, struct fal_diag *diag)
 {
-	if (fal_need_mib(need.bytes) > fal_need_mib(logged))
+	if (fal_memory_mib(need.bytes) > fal_memory_mib(logged))
 		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB", job, verb,
-			    fal_need_mib(need.bytes));
+			    fal_memory_mib(need.bytes));
 	struct fal_diag why;
 	const int err =
-		fal_need_allowed(need.bytes, need.address_space, opt->max_memory, &why);
+		fal_memory_check(need.bytes, need.address_space, opt->max_memory, &why);
 	if (err == FAL_OK)
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_ENOMEM, "job %s with %u lane%s %s%s", job,
-			    opt->lanes_max, fal_text_s(opt->lanes_max), why.text,
+			    opt->lanes_max, fal_text_plural(opt->lanes_max), why.text,
 			    err == FAL_ENOMEM && need.address_space > 0
 				    ? "; OpenBLAS needs 128 MiB of it a lane"
 				    : "");
@@ -96,7 +96,7 @@ runtime_check_need(struct job_runtime *k, struct fal_diag *diag)
 }
 
 int
-runtime_grow(struct job_runtime *k, const struct fal_agent_most *to, size_t streams,
+runtime_grow(struct job_runtime *k, const struct fal_agent_limits *to, size_t streams,
 	     struct fal_diag *diag)
 {
 	const struct fal_agent_conf conf = base_agent_conf(k);
@@ -133,9 +133,9 @@ make_setup(struct job_runtime *k, struct fal_diag *diag)
 	if (err < 0)
 		return fal_diag_set(diag, err, "coordinator's manifest: %s",
 				    fal_strerror(err));
-	err = fal_setup_make(&k->setup, &job, &model, diag);
-	k->maximum = fal_agent_most(&k->setup.job.rule,
-				    k->setup.job.eval != FAL_JOB_EVAL_NEVER);
+	err = fal_setup_init(&k->setup, &job, &model, diag);
+	k->maximum = fal_agent_limits(&k->setup.job.rule,
+				      k->setup.job.eval != FAL_JOB_EVAL_NEVER);
 	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
 	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
 		return fal_diag_set(diag, FAL_EFORMAT,
@@ -164,7 +164,7 @@ start_parts(struct job_runtime *k)
 	if (err == FAL_OK)
 		err = k->backend->ops->start(k->backend);
 	if (opt->emulate != NULL)
-		fal_emul_bind(opt->emulate, k->setup.job.batch);
+		fal_emul_set_batch(opt->emulate, k->setup.job.batch);
 	return err < 0 ? err : lanes_new(conf->loop, &lanes, &k->lanes);
 }
 
@@ -260,7 +260,7 @@ runtime_fetch(struct job_runtime *k, uint64_t clock)
 	const struct fal_places p = fal_setup_places(&k->setup, clock, 0);
 	struct fal_epoch *e = fal_setup_epoch(&k->setup, p.epoch);
 	prefetch_start(k->prefetch, &e->order, p.first, k->setup.job.task);
-	fal_epoch_drop(e);
+	fal_epoch_release(e);
 }
 
 bool
@@ -271,13 +271,13 @@ runtime_is_ready(const struct job_runtime *k)
 }
 
 int
-runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run)
+runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run)
 {
 	struct fal_setup *s = &k->setup;
 	const struct fal_places p = run->eval
 					    ? fal_setup_test_places(s, run->task)
 					    : fal_setup_places(s, run->clock, run->task);
-	struct fal_run_job job = { .run = *run, .first = p.first, .count = p.count };
+	struct fal_lane_task job = { .run = *run, .first = p.first, .count = p.count };
 	if (p.count == 0)
 		return FAL_EFORMAT;
 	job.batch.samples = prefetch_samples(k->prefetch, run->eval);
@@ -310,7 +310,7 @@ void
 runtime_release_tasks(struct job_runtime *k)
 {
 	for (uint32_t i = 0; i < k->conf.opt->lanes_max; i++) {
-		const struct fal_run_job *j = lane_held_task(k->lanes, i);
+		const struct fal_lane_task *j = lane_held_task(k->lanes, i);
 		if (j != NULL && prefetch_has(k->prefetch, j->run.eval, j->batch.order,
 					      j->first, j->count))
 			lane_release(k->lanes, i);
@@ -344,7 +344,7 @@ runtime_cancel(struct job_runtime *k, bool ends)
 void
 runtime_task_ended(struct job_runtime *k, uint32_t lane)
 {
-	fal_epoch_drop(k->epoch[lane]);
+	fal_epoch_release(k->epoch[lane]);
 	k->epoch[lane] = NULL;
 }
 

@@ -50,8 +50,8 @@ struct job_runtime {
 	struct runtime_work probe, load; /* load: of the local copy, with --data */
 	struct backend_profile profile;  /* once probe.succeeded */
 	struct lanes *lanes;
-	bool logged_large;             /* a gradient without room was logged */
-	struct fal_agent_most maximum; /* the agent that `need` allows for */
+	bool logged_large;               /* a gradient without room was logged */
+	struct fal_agent_limits maximum; /* the agent that `need` allows for */
 	struct memory_need need;
 	/* private */
 	struct runtime_conf conf;
@@ -74,7 +74,7 @@ struct fal_agent_conf runtime_agent_conf(const struct job_runtime *k);
 
 /* Allows for the agent `to` and so many streams, and logs the new need if it is larger.
  * FAL_ENOMEM, with `diag`: the need is beyond --max-memory; nothing has changed. */
-int runtime_grow(struct job_runtime *k, const struct fal_agent_most *to, size_t streams,
+int runtime_grow(struct job_runtime *k, const struct fal_agent_limits *to, size_t streams,
 		 struct fal_diag *diag);
 
 /* Ends lanes and prefetch of an idle runtime. */
@@ -92,7 +92,7 @@ bool runtime_is_ready(const struct job_runtime *k);
 
 /* Starts a task on an idle lane, at once or when its samples have arrived.  FAL_EFORMAT:
  * there is no such task. */
-int runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_run *run);
+int runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run);
 
 /* May a task begin before all blocks of its version have arrived?  Not where blocks move
  * by the workers' waiting times (psld), which would then hide. */

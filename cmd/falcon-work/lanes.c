@@ -34,7 +34,7 @@ struct lane {
 	/* For the loop alone. */
 	bool is_busy;
 	uint64_t steps; /* steps of ended emulated tasks */
-	struct fal_emulated previous;
+	struct fal_emul_previous previous;
 	struct fal_emul_task task; /* with emulation */
 	/* The computing time and the samples of the lane's last task; 0: not known.  The
 	 * computing thread sets both; they are read while no thread computes. */
@@ -48,9 +48,9 @@ struct lane {
 	uint32_t arrived;   /* blocks of the task's version */
 	uint32_t awaited;   /* blocks that the task waits for; 0: it does not wait */
 	uint64_t waited_ns; /* time that the task has waited for blocks */
-	struct fal_run_job job;
+	struct fal_lane_task job;
 	uint64_t begun_ns, virtual_ns, regained_ns;
-	struct fal_emulated ended; /* the last task, for the next one */
+	struct fal_emul_previous ended; /* the last task, for the next one */
 	struct lane_result result;
 };
 
@@ -83,7 +83,7 @@ lane_finish(struct lane *l, struct lane_result r)
 	const uint64_t due = l->begun_ns + l->virtual_ns;
 	const struct timespec t = { (time_t)(due / 1000000000),
 				    (long)(due % 1000000000) };
-	l->ended = (struct fal_emulated){ .in_time = now < due, .end = due };
+	l->ended = (struct fal_emul_previous){ .in_time = now < due, .end = due };
 	if (l->virtual_ns > 0) {
 		while (!l->is_cancelled && uv_hrtime() < due)
 			pthread_cond_timedwait(&l->wake, &l->lanes->mutex, &t);
@@ -376,7 +376,8 @@ begin_task(struct lanes *all, struct lane *l)
 	l->begun_ns = now;
 	if (e != NULL) {
 		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
-		l->begun_ns = fal_emul_start(&l->previous, now, &l->regained_ns);
+		l->begun_ns =
+			fal_emul_task_begin_time(&l->previous, now, &l->regained_ns);
 		l->task = fal_emul_begin(e, &job, l->begun_ns);
 		l->virtual_ns = l->task.end - l->begun_ns;
 		if (!all->faults_started) {
@@ -398,7 +399,7 @@ begin_task(struct lanes *all, struct lane *l)
 }
 
 void
-lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job,
+lane_start(struct lanes *all, uint32_t lane, const struct fal_lane_task *job,
 	   bool has_samples)
 {
 	struct lane *l = &all->lane[lane];
@@ -460,7 +461,7 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	pthread_mutex_unlock(&all->mutex);
 }
 
-const struct fal_run_job *
+const struct fal_lane_task *
 lane_held_task(struct lanes *all, uint32_t lane)
 {
 	pthread_mutex_lock(&all->mutex);

@@ -20,7 +20,7 @@ struct lanes; /* opaque */
 
 /* The outcome of a task. */
 struct lane_result {
-	struct fal_ran ran;
+	struct fal_task_result ran;
 	int err;             /* FAL_ENOMEM: it could not be computed */
 	uint64_t virtual_ns; /* its virtual time; 0: cancelled, or not emulated */
 	/* Its lateness behind its virtual end, less the lateness of the lane's task
@@ -48,7 +48,7 @@ void lanes_free(struct lanes *l);
 
 /* Gives an idle lane a task, which is copied but for its id; its pointers are kept until
  * the end.  The task begins at once if `has_samples`, else with lane_release. */
-void lane_start(struct lanes *l, uint32_t lane, const struct fal_run_job *job,
+void lane_start(struct lanes *l, uint32_t lane, const struct fal_lane_task *job,
 		bool has_samples);
 void lane_release(struct lanes *l, uint32_t lane);
 
@@ -59,7 +59,7 @@ void lane_add_blocks(struct lanes *l, uint32_t lane, uint32_t blocks);
 void lane_cancel(struct lanes *l, uint32_t lane);
 
 /* The task that waits for lane_release, or NULL. */
-const struct fal_run_job *lane_held_task(struct lanes *l, uint32_t lane);
+const struct fal_lane_task *lane_held_task(struct lanes *l, uint32_t lane);
 
 /* The progress of all lanes, in steps of their tasks: the backend's, or, with emulation,
  * parts of their virtual times.  The number never falls. */

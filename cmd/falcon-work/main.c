@@ -135,7 +135,7 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 		int err = fal_client_key_load(t->key, FAL_ROLE_WORK, &key, &diag);
 		if (err < 0) {
 			fal_cli_err(PROG, "%s", diag.text);
-			code = fal_cli_exit_file(err);
+			code = fal_cli_file_exit_code(err);
 		}
 	}
 	if (code != FAL_EXIT_DONE) {
@@ -143,10 +143,10 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 		return code;
 	}
 	opt->key = key;
-	char *cache = fal_cache_where(t->cache);
+	char *cache = fal_cache_directory(t->cache);
 	opt->cache_dir = cache;
 	fal_suites_measure(uv_hrtime);
-	opt->program_bytes = fal_need_begun(7 << 19); /* code, streams: measured */
+	opt->program_bytes = fal_memory_now(7 << 19); /* code, streams: measured */
 	signal(SIGTERM, on_early_signal);
 	signal(SIGINT, on_early_signal);
 	code = open_trainers(t, opt);
@@ -172,7 +172,7 @@ main(int argc, char **argv)
 	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO,
 				.lanes_max = 1,
 				.give_up = 24 * 3600,
-				.program_bytes = fal_need_program() };
+				.program_bytes = fal_memory_prepare() };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,

@@ -225,7 +225,7 @@ link_is(const struct shard_link *l, enum link_fact fact)
 	case LINK_IS_DRAINED:
 		return l->chan == NULL || fal_chan_stat(l->chan).held == 0;
 	case LINK_HAS_ROOM:
-		return !link_is_needed(l) || (l->is_open && fal_chan_room(l->chan));
+		return !link_is_needed(l) || (l->is_open && fal_chan_has_room(l->chan));
 	case LINK_IS_WELL:
 		return !l->was_dialled || l->chan != NULL || !link_is_needed(l);
 	}
@@ -324,8 +324,8 @@ session_send(struct session *s, struct fal_msg *m)
 static void
 session_push(struct session *s)
 {
-	while (s->deferred_err == FAL_OK && fal_chan_room(s->chan) &&
-	       links_all(s, LINK_HAS_ROOM) && fal_agent_more(s->agent))
+	while (s->deferred_err == FAL_OK && fal_chan_has_room(s->chan) &&
+	       links_all(s, LINK_HAS_ROOM) && fal_agent_send_next(s->agent))
 		s->pushed++;
 }
 
@@ -490,10 +490,10 @@ session_after_agent(struct session *s, int err)
 	} else if (err < 0 || deferred < 0) {
 		session_fail(s, FAL_EXIT_NO, "%s: %s", s->addr,
 			     fal_strerror(err < 0 ? err : deferred));
-	} else if (s->renews && fal_agent_left(s->agent)) {
+	} else if (s->renews && fal_agent_has_left(s->agent)) {
 		links_close(s);
 		fal_chan_close(s->chan);
-	} else if (s->is_leaving && fal_agent_left(s->agent)) {
+	} else if (s->is_leaving && fal_agent_has_left(s->agent)) {
 		session_end(s, denied[0] != '\0' ? FAL_EXIT_NO : FAL_EXIT_DONE);
 	}
 }
@@ -570,7 +570,7 @@ send_ready(struct session *s)
 /* --- the job ---------------------------------------------------------------------- */
 
 static void
-on_agent_run(void *arg, uint32_t lane, const struct fal_run *run)
+on_agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct session *s = arg;
 	int err = runtime_run(&s->runtime, lane, run);
@@ -595,10 +595,10 @@ on_agent_steps(void *arg)
 /* The agent needs more memory.  Without more sums it is slower, and goes on; without more
  * versions or local steps the worker has to leave. */
 static bool
-on_agent_grow(void *arg, const struct fal_agent_most *to)
+on_agent_grow(void *arg, const struct fal_agent_limits *to)
 {
 	struct session *s = arg;
-	const struct fal_agent_most *was = &s->runtime.maximum;
+	const struct fal_agent_limits *was = &s->runtime.maximum;
 	struct fal_diag why;
 	if (runtime_grow(&s->runtime, to, s->links, &why) == FAL_OK)
 		return true;
@@ -645,7 +645,7 @@ on_task_end(void *arg, uint32_t lane, const struct lane_result *e)
 	if (e->err == FAL_OK && e->ran.room > 0 && !k->logged_large) {
 		struct fal_diag what;
 		k->logged_large = true;
-		fal_run_say_large(e->ran.most, e->ran.room, &what);
+		fal_explain_large_gradient(e->ran.most, e->ran.room, &what);
 		fal_cli_err(PROG, "%s: a %s", k->setup.job.name, what.text);
 	}
 	if (s->chan == NULL) {
@@ -655,7 +655,7 @@ on_task_end(void *arg, uint32_t lane, const struct lane_result *e)
 	if (e->virtual_ns > 0) {
 		s->emulated.virtual_ns += e->virtual_ns;
 		s->emulated.late_ns += e->late_ns;
-		fal_agent_late(s->agent, e->late_ns);
+		fal_agent_add_lateness(s->agent, e->late_ns);
 		if (s->opt->verbose &&
 		    s->emulated.virtual_ns - s->emulated.logged_ns > LATE_EVERY_NS)
 			session_log_lateness(s);
@@ -806,7 +806,7 @@ session_on_published(struct session *s, struct fal_chan *c, const struct fal_msg
 	};
 	fal_msg_model_ad(s->runtime.job_hash, s->incarnation, m->published.version,
 			 pub.ad);
-	return fal_chan_expect_shared(c, &pub);
+	return fal_chan_expect_publication(c, &pub);
 }
 
 static uint8_t *
@@ -901,7 +901,7 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	} else if (m.type ==
 		   FAL_MSG_LATER) { /* the coordinator stops, and may come back */
 		if (s->phase < WELCOMED)
-			fal_retry_later(&s->retry);
+			fal_retry_note_later(&s->retry);
 		fal_diag_set(&s->later_reason, 0, "%s: %s", s->addr, m.later.why);
 	} else if (m.type == FAL_MSG_REFUSE)
 		session_on_refuse(s, &m);
@@ -1099,8 +1099,8 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	}
 	const int code = s->is_leaving
 				 ? FAL_EXIT_NO
-				 : fal_retry_after(&s->retry, PROG, err, reason,
-						   &s->later_reason, s->opt->verbose);
+				 : fal_retry_report(&s->retry, PROG, err, reason,
+						    &s->later_reason, s->opt->verbose);
 	if (code >= 0) {
 		session_fail(s, code, "%s", reason);
 		return;
@@ -1124,7 +1124,7 @@ on_answer_deadline(uv_timer_t *t)
 static void
 session_await_answer(struct session *s, uint64_t ms)
 {
-	ms = fal_retry_left_ms(&s->retry, uv_hrtime(), ms);
+	ms = fal_retry_limit_ms(&s->retry, uv_hrtime(), ms);
 	uv_timer_start(&s->timer, on_answer_deadline, ms, 0);
 }
 
@@ -1238,7 +1238,7 @@ session_on_signal(uv_signal_t *h, int sig)
 	struct session *s = h->data;
 	if (s->is_leaving && !s->renews)
 		_exit(FAL_EXIT_NO);
-	const bool left = s->chan != NULL && s->renews && fal_agent_left(s->agent);
+	const bool left = s->chan != NULL && s->renews && fal_agent_has_left(s->agent);
 	s->renews = false;
 	if (left || s->chan == NULL || s->phase < READY) {
 		s->is_leaving = true;

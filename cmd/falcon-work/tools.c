@@ -66,7 +66,7 @@ eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag
 	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
 		err = diag_nomem(diag);
 	if (err == FAL_OK)
-		err = fal_setup_make(&e->setup, &job, &model, diag);
+		err = fal_setup_init(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
 		err = backend_native_new(&e->setup, 1, &e->backend, diag);
 	if (err == FAL_OK) {
@@ -141,23 +141,23 @@ eval_compute(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 						     (double)uv_hrtime() * 1e-9);
 	for (uint32_t task = 0; err == FAL_OK; task++) {
 		const struct fal_places p = fal_setup_test_places(s, task);
-		const struct fal_run_job job = {
+		const struct fal_lane_task job = {
 			.run = { .eval = true, .params = e->params },
 			.batch = { e->samples, &s->test_order, &s->norm },
 			.first = p.first,
 			.count = p.count,
 		};
-		struct fal_ran ran = { 0 };
+		struct fal_task_result ran = { 0 };
 		if (p.count == 0)
 			break;
 		err = e->backend->ops->run(e->backend, 0, &job, &ran);
 		out->right += ran.right;
 		out->total += ran.samples;
 		out->loss += ran.loss;
-		out->loss_unknown |= !fal_loss_known(ran.loss, ran.samples);
+		out->loss_unknown |= !fal_loss_is_known(ran.loss, ran.samples);
 		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
 	}
-	fal_progress_end();
+	fal_progress_wipe();
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
@@ -166,8 +166,8 @@ static int
 eval_print(const struct eval_sums *j, bool json)
 {
 	const double accuracy = (double)j->right / (double)j->total;
-	const double loss =
-		j->loss_unknown ? (double)NAN : fal_loss_is(j->loss) / (double)j->total;
+	const double loss = j->loss_unknown ? (double)NAN
+					    : fal_loss_decode(j->loss) / (double)j->total;
 	if (!json) {
 		printf("%" PRIu64 " %" PRIu64 " %.6f ", j->right, j->total, accuracy);
 		printf(j->loss_unknown ? "-\n" : "%.6f\n", loss);
@@ -303,10 +303,11 @@ trial_load(struct trial *t, const struct work_opt *opt, const char *file,
 	struct fal_buf text = { 0 };
 	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
 	if (err == FAL_OK)
-		err = fal_files_take(&t->files, file, fal_files_any_from, &text, diag);
+		err = fal_files_load_text(&t->files, file, fal_files_skip_from, &text,
+					  diag);
 	fal_buf_free(&text);
 	if (err == FAL_OK)
-		err = fal_files_setup(&t->files, s, diag);
+		err = fal_files_make_setup(&t->files, s, diag);
 	if (err < 0)
 		return err;
 	/* The data are there twice: as read, and as samples.  Parameters of the job's
@@ -339,7 +340,7 @@ trial_unload(struct trial *t)
 {
 	trainer_pool_close(t->pool);
 	trainer_job_free(&t->job);
-	fal_epoch_drop(t->epoch);
+	fal_epoch_release(t->epoch);
 	fal_samples_free(t->samples[0]);
 	fal_samples_free(t->samples[1]);
 	fal_setup_free(&t->setup);
@@ -375,9 +376,9 @@ trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, floa
 	const bool eval = grad == NULL;
 	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
 	struct trainer *trainer = t->pool->trainer[0];
-	const struct fal_run_job job = { .batch = { t->samples[eval], order, &s->norm },
-					 .first = first,
-					 .count = count };
+	const struct fal_lane_task job = { .batch = { t->samples[eval], order, &s->norm },
+					   .first = first,
+					   .count = count };
 	const struct trainer_task task = {
 		.line = { .id = ++t->ids,
 			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task) ^
@@ -406,7 +407,7 @@ trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, floa
 		return true;
 	fflush(stdout);
 	print_fault(t, "a task of %u sample%s was not computed: see what it said above",
-		    count, fal_text_s(count));
+		    count, fal_text_plural(count));
 	return false;
 }
 
@@ -436,7 +437,7 @@ trial_check_room(struct trial *t, float most)
 	struct fal_diag what;
 	if (most < room)
 		return true;
-	fal_run_say_large(most, room, &what);
+	fal_explain_large_gradient(most, room, &what);
 	print_fault(t, "a %s", what.text);
 	return false;
 }
@@ -551,7 +552,7 @@ print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 	const double fixed = fmin(1, fmax(0, (ms - each * count) / ms));
 	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
 	       "%s\n",
-	       count, fal_text_s(count), ms, half, half_ms, 100 * fixed,
+	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
 	       fixed > 0.5 ? "do not depend on its size: larger ones (batch.task) "
 			     "would cost little more"
 			   : "do not depend on its size");
@@ -561,7 +562,7 @@ print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 		       "depend "
 		       "on its size: a larger batch.tail-task, or batch.tail = 0, would "
 		       "cost less\n",
-		       job->tail_task, fal_text_s(job->tail_task), 100 * small);
+		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
 }
 
 static bool
@@ -627,8 +628,9 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 		const char *about = t.pool->hello.about;
 		const struct fal_model *m = t.setup.model;
 		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
-		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
-		       fal_text_group(m->values, params), fal_text_s(m->values));
+		       *about != '\0' ? ", " : "", m->tensors,
+		       fal_text_plural(m->tensors), fal_text_thousands(m->values, params),
+		       fal_text_plural(m->values));
 		trainer_set_job(t.pool->trainer[0], &t.job);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);

@@ -732,7 +732,7 @@ trainer_pause(struct trainer *t, uint64_t id, uint64_t until)
  * it.
  */
 static bool
-next_word(struct trainer *t, struct fal_grad_word *w)
+next_word(struct trainer *t, struct fal_grad_message *w)
 {
 	const char *p = (const char *)t->in.p;
 	const char *nl = t->in.n > 0 ? memchr(p, '\n', t->in.n) : NULL;
@@ -742,7 +742,7 @@ next_word(struct trainer *t, struct fal_grad_word *w)
 	if (nl == NULL || t->is_blamed)
 		return false;
 	const size_t n = (size_t)(nl - p);
-	const int err = fal_grad_get(p, n, w, &why);
+	const int err = fal_grad_parse(p, n, w, &why);
 	if (err == FAL_EVERSION)
 		trainer_blame(t, true, "its hello: %s", why.text);
 	else if (err < 0)
@@ -757,7 +757,7 @@ next_word(struct trainer *t, struct fal_grad_word *w)
 /* Waits for the next message.  False: the trainer is blamed, the task of this id is not
  * wanted, or the time `until` came first. */
 static bool
-await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w)
+await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_message *w)
 {
 	while (!next_word(t, w)) {
 		if (!t->is_blamed && t->has_ended)
@@ -770,7 +770,7 @@ await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word 
 
 /* Blames the trainer for a message that answers no request. */
 static void
-blame_word(struct trainer *t, const struct fal_grad_word *w)
+blame_word(struct trainer *t, const struct fal_grad_message *w)
 {
 	if (w->op == FAL_GRAD_HELLO)
 		trainer_blame(t, false, "it says hello again");
@@ -783,12 +783,12 @@ blame_word(struct trainer *t, const struct fal_grad_word *w)
 static void
 await_hello(struct trainer *t, uint64_t id)
 {
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	const uint64_t limit = t->start.warned ? hello_ns : warn_ns;
 	const bool said = await_word(t, id, t->started_at + limit, &w);
 	if (said && w.op != FAL_GRAD_HELLO) {
 		trainer_blame(t, false, "it answers before it was asked");
-	} else if (said && t->has_hello && !fal_grad_alike(&t->hello, &w.hello)) {
+	} else if (said && t->has_hello && !fal_grad_hello_equal(&t->hello, &w.hello)) {
 		trainer_blame(t, true, "its hello is not that of its first start");
 	} else if (said) {
 		t->hello = w.hello;
@@ -831,7 +831,7 @@ send_job(struct trainer *t)
 static bool
 trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 {
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	while (!is_unwanted(t, id)) {
 		if (t->is_blamed) {
 			trainer_end_blamed(t);
@@ -908,7 +908,7 @@ send_task(struct trainer *t, const struct trainer_task *task)
 /* Waits for the answer to the task; `*cancels`: the trainer was told to cancel the task.
  * False: there will be no answer. */
 static bool
-await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_word *w,
+await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_message *w,
 	     bool *cancels)
 {
 	const struct start *s = &t->start;
@@ -968,7 +968,7 @@ trainer_compute(struct trainer *t, const struct trainer_task *task,
 		struct trainer_result *out)
 {
 	const uint64_t id = task->line.id;
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	bool cancels = false;
 	*out = (struct trainer_result){ .end = TRAINER_CANCELLED };
 	assert(t->stage == HAS_JOB);

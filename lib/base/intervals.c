@@ -61,7 +61,7 @@ fal_intervals_has(const struct fal_intervals *s, uint64_t number)
 }
 
 uint64_t
-fal_intervals_gap(const struct fal_intervals *s)
+fal_intervals_first_gap(const struct fal_intervals *s)
 {
 	return s->n > 0 && s->v[0].begin == 0 ? s->v[0].end : 0;
 }

@@ -23,7 +23,7 @@ int fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end,
 		      uint64_t *twice);
 bool fal_intervals_has(const struct fal_intervals *s, uint64_t number);
 /* The smallest number that is not in the set. */
-uint64_t fal_intervals_gap(const struct fal_intervals *s);
+uint64_t fal_intervals_first_gap(const struct fal_intervals *s);
 void fal_intervals_free(struct fal_intervals *s);
 
 #endif

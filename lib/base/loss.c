@@ -10,7 +10,7 @@ loss_bound(uint32_t samples)
 }
 
 int64_t
-fal_loss_said(double loss, uint32_t samples)
+fal_loss_encode(double loss, uint32_t samples)
 {
 	const double bound = (double)samples * FAL_LOSS_MAX;
 	const double bounded = isnan(loss) ? bound : fmax(fmin(loss, bound), -bound);
@@ -24,13 +24,13 @@ fal_loss_fits(int64_t loss, uint32_t samples)
 }
 
 bool
-fal_loss_known(int64_t loss, uint32_t samples)
+fal_loss_is_known(int64_t loss, uint32_t samples)
 {
 	return loss > -loss_bound(samples) && loss < loss_bound(samples);
 }
 
 double
-fal_loss_is(int64_t loss)
+fal_loss_decode(int64_t loss)
 {
 	return ldexp((double)loss, -FAL_LOSS_BITS);
 }

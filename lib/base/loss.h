@@ -12,15 +12,15 @@ enum {
 
 /* The sum of so many samples' losses as it travels; NAN, not known, becomes the upper
  * bound, so that it never looks good. */
-int64_t fal_loss_said(double loss, uint32_t samples);
+int64_t fal_loss_encode(double loss, uint32_t samples);
 
 /* Is such a sum possible for so many samples? */
 bool fal_loss_fits(int64_t loss, uint32_t samples);
 
 /* Is the sum within its bounds?  At a bound the loss is not known. */
-bool fal_loss_known(int64_t loss, uint32_t samples);
+bool fal_loss_is_known(int64_t loss, uint32_t samples);
 
 /* The loss, or a sum of losses, that travelled so. */
-double fal_loss_is(int64_t loss);
+double fal_loss_decode(int64_t loss);
 
 #endif

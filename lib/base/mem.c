@@ -97,7 +97,7 @@ fal_strdup(const char *s)
 }
 
 bool
-fal_memory_left(size_t n)
+fal_memory_is_free(size_t n)
 {
 	const size_t all = n + ((size_t)1 << 20);
 	void *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -116,7 +116,7 @@ fal_out_of_memory(void)
 }
 
 void *
-fal_must(void *p)
+fal_check_alloc(void *p)
 {
 	if (p == NULL)
 		fal_out_of_memory();
@@ -126,19 +126,19 @@ fal_must(void *p)
 void *
 fal_xcalloc(size_t n, size_t size)
 {
-	return fal_must(fal_calloc(n, size));
+	return fal_check_alloc(fal_calloc(n, size));
 }
 
 void *
 fal_xcalloc_aligned(size_t n, size_t size)
 {
-	return fal_must(fal_calloc_aligned(n, size));
+	return fal_check_alloc(fal_calloc_aligned(n, size));
 }
 
 char *
 fal_xstrdup(const char *s)
 {
-	return fal_must(fal_strdup(s));
+	return fal_check_alloc(fal_strdup(s));
 }
 
 void

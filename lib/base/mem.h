@@ -52,13 +52,13 @@ enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
  * whose many small allocations are not checked, the question is asked once, before it
  * begins.  The answer is by a mapping: malloc(3) may have n bytes where no more can be
  * mapped. */
-bool fal_memory_left(size_t n);
+bool fal_memory_is_free(size_t n);
 
 /* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);
 
 /* Returns `p`, an allocation by other functions; NULL ends the program. */
-void *fal_must(void *p);
+void *fal_check_alloc(void *p);
 
 /* As fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never NULL. */
 void *fal_xcalloc(size_t n, size_t size);

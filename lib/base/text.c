@@ -34,13 +34,13 @@ fal_text_width(const char *s)
 }
 
 const char *
-fal_text_s(uint64_t n)
+fal_text_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
 
 const char *
-fal_text_group(uint64_t n, char out[static 32])
+fal_text_thousands(uint64_t n, char out[static 32])
 {
 	char digits[24];
 	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);

@@ -17,10 +17,10 @@ size_t fal_text_cut(const char *s, size_t max);
 size_t fal_text_width(const char *s);
 
 /* The plural ending for n: "s", or "" if n is 1. */
-const char *fal_text_s(uint64_t n);
+const char *fal_text_plural(uint64_t n);
 
 /* 7500 → "7,500", in `out`, which is returned. */
-const char *fal_text_group(uint64_t n, char out[static 32]);
+const char *fal_text_thousands(uint64_t n, char out[static 32]);
 
 /* The bytes of the UTF-8 character at the start of n > 0 bytes, and its number; 0: there
  * is none (RFC 3629). */

@@ -69,7 +69,7 @@ print_error(const char *prog, const char *fmt, va_list ap)
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
-	fal_progress_end();
+	fal_progress_wipe();
 	/* A single call, so that lines of several processes are not mixed. */
 	if (folded.err == 0)
 		fwrite(folded.p, 1, folded.n, stderr);
@@ -197,7 +197,7 @@ take_option(struct fal_cli *cli, size_t i)
 	else if (err < 0)
 		fal_cli_err(cli->prog, "--%s: '%s' is not a %s", o->name, value,
 			    o->kind == FAL_OPT_SIZE ? "size" : "number");
-	return err == 0 ? -1 : fal_cli_exit(err);
+	return err == 0 ? -1 : fal_cli_exit_code(err);
 }
 
 /* Takes the operands; -1 or an exit code. */
@@ -284,7 +284,7 @@ option_index(const struct fal_cli *cli, const char *name)
 }
 
 bool
-fal_cli_given(const struct fal_cli *cli, const char *name)
+fal_cli_is_given(const struct fal_cli *cli, const char *name)
 {
 	return cli->state->given[option_index(cli, name)];
 }
@@ -328,7 +328,7 @@ fal_cli_free(struct fal_cli *cli)
 }
 
 int
-fal_cli_exit(int err)
+fal_cli_exit_code(int err)
 {
 	switch (err) {
 	case FAL_OK:
@@ -349,9 +349,10 @@ fal_cli_exit(int err)
 }
 
 int
-fal_cli_exit_file(int err)
+fal_cli_file_exit_code(int err)
 {
-	return err == FAL_ENOENT || err == FAL_EIO ? FAL_EXIT_USAGE : fal_cli_exit(err);
+	return err == FAL_ENOENT || err == FAL_EIO ? FAL_EXIT_USAGE
+						   : fal_cli_exit_code(err);
 }
 
 void

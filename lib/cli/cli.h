@@ -73,7 +73,7 @@ struct fal_cli {
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
 /* Is option `name` given?  After fal_cli_parse. */
-bool fal_cli_given(const struct fal_cli *cli, const char *name);
+bool fal_cli_is_given(const struct fal_cli *cli, const char *name);
 
 /* Checks option `name`, a U64 or SIZE, after fal_cli_parse: -1 to go on if the option is
  * not given or min ≤ value ≤ max, else FAL_EXIT_USAGE after one line on stderr.  So 0 is
@@ -99,11 +99,11 @@ void fal_cli_print(const struct fal_buf *text);
 
 /* The exit code for an error of the library: FAL_EXIT_USAGE for bad input, _TEMPFAIL for
  * the wrong moment, _NOPERM for an operation that is not permitted, else _NO. */
-int fal_cli_exit(int err);
+int fal_cli_exit_code(int err);
 
 /* The exit code for a file of the command line that could not be read: a faulty or
  * missing file is bad input; a file without permission is FAL_EXIT_NOPERM. */
-int fal_cli_exit_file(int err);
+int fal_cli_file_exit_code(int err);
 
 /* For programs that hold keys, before the keys are read: from then on the process leaves
  * no core dump, and no other process of its user can read its memory (prctl(2),

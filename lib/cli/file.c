@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 const char *
-fal_cli_file(const char *path)
+fal_cli_file_name(const char *path)
 {
 	return strcmp(path, "-") == 0 ? "standard input" : path;
 }
@@ -40,7 +40,7 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 {
 	enum { CHUNK = 1 << 16 };
 	const bool in = strcmp(path, "-") == 0;
-	const char *name = fal_cli_file(path);
+	const char *name = fal_cli_file_name(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return diag_errno(diag, name);
@@ -84,7 +84,7 @@ on_read(void *arg, const void *p, size_t n)
 int
 fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_diag *diag)
 {
-	const char *name = fal_cli_file(path);
+	const char *name = fal_cli_file_name(path);
 	struct reading r = { .limit = limit, .name = name, .diag = diag };
 	int err = fal_cli_feed(path, on_read, &r, diag);
 	if (err == 0 && fal_text_has_key(r.got.p, r.got.n))
@@ -133,7 +133,7 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		  struct fal_diag *diag)
 {
 	const bool in = strcmp(path, "-") == 0;
-	const char *name = fal_cli_file(path);
+	const char *name = fal_cli_file_name(path);
 	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return diag_errno(diag, name);
@@ -165,7 +165,7 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 }
 
 int
-fal_cli_put(int fd, const void *p, size_t n)
+fal_cli_write_all(int fd, const void *p, size_t n)
 {
 	const uint8_t *at = p;
 	while (n > 0) {
@@ -238,8 +238,8 @@ replace_file(const char *path, const void *p, size_t n, mode_t mode,
 		goto free_temp;
 	}
 	if ((owner != NULL && fchown(fd, owner->st_uid, owner->st_gid) < 0) ||
-	    (kept != NULL && fchmod(fd, kept->mode) < 0) || fal_cli_put(fd, p, n) < 0 ||
-	    FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
+	    (kept != NULL && fchmod(fd, kept->mode) < 0) ||
+	    fal_cli_write_all(fd, p, n) < 0 || FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
 	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0) {
 		err = diag_errno(diag, path);
 		unlink(temp);
@@ -280,7 +280,7 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 {
 	struct stat old;
 	if (strcmp(path, "-") == 0)
-		return fal_cli_put(STDOUT_FILENO, p, n) < 0
+		return fal_cli_write_all(STDOUT_FILENO, p, n) < 0
 			       ? diag_errno(diag, "standard output")
 			       : 0;
 	return stat(path, &old) < 0
@@ -309,7 +309,7 @@ existing_path(const char *folder, const char *rest)
 }
 
 char *
-fal_cli_key(const char *option)
+fal_cli_key_path(const char *option)
 {
 	const char *given = option != NULL ? option : getenv("FALCON_KEY");
 	if (given != NULL && *given != '\0')

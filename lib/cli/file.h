@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 /* The name of an input file in messages. */
-const char *fal_cli_file(const char *path);
+const char *fal_cli_file_name(const char *path);
 
 /* Appends the whole of `path` to `out`, at most `limit` bytes, without a byte order mark
  * at its beginning; "-" is stdin.  Errors, each with a diagnosis that names the path:
@@ -42,7 +42,7 @@ int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		      struct fal_diag *diag);
 
 /* Writes all of the n bytes.  0, or -1 with errno set. */
-int fal_cli_put(int fd, const void *p, size_t n);
+int fal_cli_write_all(int fd, const void *p, size_t n);
 
 /* Makes `path` hold exactly these bytes, or leaves it unchanged: writes a temporary file
  * beside it, syncs, renames it over `path`, and syncs the folder.  `mode` is the mode of
@@ -64,6 +64,6 @@ int fal_cli_rewrite(const char *path, const void *p, size_t n, struct fal_diag *
 /* The path of the key: `option` (of -k/--key) if not NULL, else $FALCON_KEY, else the
  * first existing file of $XDG_CONFIG_HOME/falcon/key ($HOME/.config without that
  * variable) and /etc/falcon/key.  Free with free().  NULL: there is none. */
-char *fal_cli_key(const char *option);
+char *fal_cli_key_path(const char *option);
 
 #endif

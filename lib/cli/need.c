@@ -37,7 +37,7 @@ own_bytes(unsigned field, uint64_t otherwise)
 }
 
 uint64_t
-fal_need_program(void)
+fal_memory_prepare(void)
 {
 #ifdef M_MMAP_THRESHOLD
 	(void)mallopt(M_MMAP_THRESHOLD, LARGE);
@@ -48,20 +48,20 @@ fal_need_program(void)
 }
 
 uint64_t
-fal_need_begun(uint64_t yet)
+fal_memory_now(uint64_t yet)
 {
 	return own_bytes(2, BEGUN) + yet;
 }
 
 uint64_t
-fal_need_read(uint64_t program)
+fal_memory_of_input(uint64_t program)
 {
 	const uint64_t now = own_bytes(2, BEGUN) + RUNS;
 	return now > program ? now - program : 0;
 }
 
 int
-fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_diag *why)
+fal_memory_check(uint64_t need, uint64_t reserved, uint64_t most, struct fal_diag *why)
 {
 	const uint64_t group = fal_cli_group_memory(""), has = own_bytes(2, 0);
 	const uint64_t more = reserved + THREADS * STACK + (need > has ? need - has : 0);
@@ -91,18 +91,19 @@ fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most, struct fal_dia
 }
 
 int
-fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials)
+fal_memory_apply_limit(const struct fal_cli *cli, uint64_t program, uint64_t most,
+		       bool dials)
 {
 	const int code = fal_cli_range(cli, "max-memory", 1, UINT64_MAX);
 	if (code >= 0 || most == 0)
 		return code;
 	struct fal_diag why;
-	if (fal_need_allowed(program, 0, most, &why) < 0) {
+	if (fal_memory_check(program, 0, most, &why) < 0) {
 		fal_cli_err(cli->prog, "%s", why.text);
 		return FAL_EXIT_NO;
 	}
 	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
-		    fal_need_mib(program));
+		    fal_memory_mib(program));
 	struct rlimit stack, data;
 	getrlimit(RLIMIT_STACK, &stack);
 	getrlimit(RLIMIT_DATA, &data);

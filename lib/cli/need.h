@@ -11,7 +11,7 @@
 
 /* In MiB, as in log lines: rounded up. */
 static inline uint64_t
-fal_need_mib(uint64_t bytes)
+fal_memory_mib(uint64_t bytes)
 {
 	return (bytes + (1 << 20) - 1) >> 20;
 }
@@ -20,20 +20,20 @@ fal_need_mib(uint64_t bytes)
  * control groups?  FAL_ELIMIT, with both in `why`: "needs 9 bytes, --max-memory allows
  * 7".  And can the missing part be mapped, with `reserved` bytes that are hardly used and
  * the stacks of libuv's threads?  FAL_ENOMEM, with `why`. */
-int fal_need_allowed(uint64_t need, uint64_t reserved, uint64_t most,
+int fal_memory_check(uint64_t need, uint64_t reserved, uint64_t most,
 		     struct fal_diag *why);
 
 /* Prepares a program's memory, before the program allocates: freed large blocks go back
  * to the system, so that an estimate equals the memory in use.  Returns the bytes of the
  * program itself: its memory now, and the part of its code, libraries and small blocks
  * that comes when it runs. */
-uint64_t fal_need_program(void);
+uint64_t fal_memory_prepare(void);
 
 /* The bytes of a running program: its memory now, and `yet` bytes still to come. */
-uint64_t fal_need_begun(uint64_t yet);
+uint64_t fal_memory_now(uint64_t yet);
 
 /* The memory now beyond `program`: the input that was read. */
-uint64_t fal_need_read(uint64_t program);
+uint64_t fal_memory_of_input(uint64_t program);
 
 /* Applies --max-memory, of `most` bytes, to a program whose memory grows with its input,
  * by an amount not known before; `program` is its need without input.  Without the
@@ -41,6 +41,7 @@ uint64_t fal_need_read(uint64_t program);
  * is out of memory beyond the limit (setrlimit(2), RLIMIT_DATA); or an exit code: the
  * need is too much, or the option is no size.  `dials`: the program will have libuv's
  * threads, whose stacks count, though they are hardly used. */
-int fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials);
+int fal_memory_apply_limit(const struct fal_cli *cli, uint64_t program, uint64_t most,
+			   bool dials);
 
 #endif

@@ -37,7 +37,7 @@ fal_cli_notify(const char *state)
 }
 
 int
-fal_cli_ready(int fd, const char *text, struct fal_diag *diag)
+fal_cli_write_ready(int fd, const char *text, struct fal_diag *diag)
 {
 	const int err = dprintf(fd, "%s\n", text) < 0 ? errno : 0;
 	close(fd);

@@ -13,6 +13,6 @@ int fal_cli_notify(const char *state);
 
 /* Writes the text and a newline to the descriptor of --ready-fd, and closes it.  FAL_EIO,
  * with `diag`. */
-int fal_cli_ready(int fd, const char *text, struct fal_diag *diag);
+int fal_cli_write_ready(int fd, const char *text, struct fal_diag *diag);
 
 #endif

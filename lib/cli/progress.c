@@ -140,7 +140,7 @@ fal_progress_show(struct fal_progress *p, uint64_t done, double now)
 }
 
 void
-fal_progress_end(void)
+fal_progress_wipe(void)
 {
 	FILE *f = atomic_exchange(&drawn, NULL);
 	if (f == NULL)

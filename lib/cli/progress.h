@@ -12,7 +12,7 @@
 enum { FAL_PROGRESS_NOTES = 3 };
 
 struct fal_progress {
-	const char *label; /* borrowed until fal_progress_end */
+	const char *label; /* borrowed until fal_progress_wipe */
 	/* Further texts, the most important first; "": none.  Borrowed for each
 	 * fal_progress_show. */
 	const char *note[FAL_PROGRESS_NOTES];
@@ -34,7 +34,7 @@ void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
 
 /* Wipes the bar, if it is the last line, so that the next line starts clean.  fal_cli_err
  * does so itself. */
-void fal_progress_end(void);
+void fal_progress_wipe(void);
 
 /* Columns of the terminal `f`, or, if the terminal does not tell, COLUMNS of the
  * environment, or 80.  0: `f` is no terminal. */

@@ -39,7 +39,7 @@ void fal_hash_label(struct fal_hash_state *s, const char *label);
  * `messages` (borrowed); FAL_HASH_BYTES for each to `out`.  Several messages are hashed
  * at a time: three to six times as fast as single ones, on current x86, eight at a time.
  */
-void fal_hash_each(const char *label, const void *messages, size_t bytes, size_t n,
+void fal_hash_many(const char *label, const void *messages, size_t bytes, size_t n,
 		   uint8_t *out);
 
 /* SHA-256 (FIPS 180-4), in one call or of pieces. */

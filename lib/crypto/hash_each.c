@@ -154,7 +154,7 @@ hash_lanes(const char *label, const uint8_t *p, size_t bytes, size_t n, uint8_t 
 }
 
 void
-fal_hash_each(const char *label, const void *messages, size_t bytes, size_t n,
+fal_hash_many(const char *label, const void *messages, size_t bytes, size_t n,
 	      uint8_t *out)
 {
 	const uint8_t *p = messages;

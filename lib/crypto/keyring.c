@@ -69,7 +69,7 @@ fal_role_parse(const char *s, enum fal_role *out)
 }
 
 bool
-fal_role_may(enum fal_role role, enum fal_role needed)
+fal_role_permits(enum fal_role role, enum fal_role needed)
 {
 	assert(needed != FAL_ROLE_NONE);
 	return role == needed || role == FAL_ROLE_ALL ||
@@ -184,15 +184,16 @@ fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES],
 }
 
 void
-fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1])
+fal_key_print_fingerprint(const struct fal_key *key,
+			  char out[static FAL_KEY_FINGERPRINT + 1])
 {
 	const bool shared = key->public == NULL;
 	fal_key_fingerprint(shared ? key->psk : key->public, shared, out);
 }
 
 void
-fal_client_key_print(const struct fal_client_key *key,
-		     char out[static FAL_KEY_FINGERPRINT + 1])
+fal_client_key_print_fingerprint(const struct fal_client_key *key,
+				 char out[static FAL_KEY_FINGERPRINT + 1])
 {
 	fal_key_fingerprint(key->is_static ? key->public : key->psk, !key->is_static,
 			    out);
@@ -405,8 +406,9 @@ set_common_secrets(struct fal_keyring *kr, struct lines *l)
 	for (size_t i = 0; i < kr->n; i++) {
 		const struct fal_key *key = &kr->keys[i];
 		if (key->public == NULL ||
-		    fal_noise_common(FAL_NOISE_RESPONDER, kr->secrets, key->public,
-				     kr->secrets + (key->psk - kr->secrets)) == FAL_OK)
+		    fal_noise_shared_secret(FAL_NOISE_RESPONDER, kr->secrets, key->public,
+					    kr->secrets + (key->psk - kr->secrets)) ==
+			    FAL_OK)
 			continue;
 		l->number = key->line;
 		return bad_line(l, "a public key that is none, of small order", NULL);
@@ -468,7 +470,7 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 		fal_keyring_free(kr);
 		return err;
 	}
-	fal_noise_public(kr->secrets, kr->public);
+	fal_noise_derive_public(kr->secrets, kr->public);
 	*out = kr;
 	return FAL_OK;
 }
@@ -497,7 +499,7 @@ fal_keyring_public(const struct fal_keyring *kr)
 }
 
 const char *
-fal_keyring_self(const struct fal_keyring *kr)
+fal_keyring_own_name(const struct fal_keyring *kr)
 {
 	return kr->self;
 }
@@ -546,8 +548,9 @@ fal_client_key_static(struct fal_client_key *key,
 {
 	key->is_static = true;
 	memmove(key->secret, secret, FAL_KEY_BYTES);
-	fal_noise_public(secret, key->public);
-	return fal_noise_common(FAL_NOISE_INITIATOR, secret, key->server, key->psk);
+	fal_noise_derive_public(secret, key->public);
+	return fal_noise_shared_secret(FAL_NOISE_INITIATOR, secret, key->server,
+				       key->psk);
 }
 
 /* Reads the fields of a client's key. */

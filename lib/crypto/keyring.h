@@ -38,7 +38,7 @@ const char *fal_role_name(enum fal_role role);
 int fal_role_parse(const char *s, enum fal_role *out);
 
 /* May a key of `role` do what needs the role `needed` (never FAL_ROLE_NONE)? */
-bool fal_role_may(enum fal_role role, enum fal_role needed);
+bool fal_role_permits(enum fal_role role, enum fal_role needed);
 
 /* Is `s` a name: 1 … FAL_NAME_MAX of A-Z a-z 0-9 . _ -? */
 bool fal_name_valid(const char *s);
@@ -79,11 +79,12 @@ struct fal_key {
 	int64_t expires; /* first second in which it is invalid; INT64_MAX: never */
 	/* FAL_KEY_BYTES each, borrowed from the keyring. */
 	const uint8_t *public; /* the client's static key; NULL: a shared key */
-	const uint8_t *psk;    /* the shared key, or the result of fal_noise_common */
+	const uint8_t *psk; /* the shared key, or the result of fal_noise_shared_secret */
 };
 
 /* The fingerprint of a keyring's key, of its public half if it has one. */
-void fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1]);
+void fal_key_print_fingerprint(const struct fal_key *key,
+			       char out[static FAL_KEY_FINGERPRINT + 1]);
 
 struct fal_keyring;
 
@@ -100,7 +101,7 @@ void fal_keyring_free(struct fal_keyring *kr);
  * public half, and the coordinator's name. */
 const uint8_t *fal_keyring_secret(const struct fal_keyring *kr);
 const uint8_t *fal_keyring_public(const struct fal_keyring *kr);
-const char *fal_keyring_self(const struct fal_keyring *kr);
+const char *fal_keyring_own_name(const struct fal_keyring *kr);
 
 /* The clients' keys, sorted by name, then line; borrowed.  `*n` is their number. */
 const struct fal_key *fal_keyring_keys(const struct fal_keyring *kr, size_t *n);
@@ -134,8 +135,8 @@ int fal_client_key_static(struct fal_client_key *key,
 			  const uint8_t secret[static FAL_KEY_BYTES]);
 
 /* The key's fingerprint, equal to that of its line in the keyring. */
-void fal_client_key_print(const struct fal_client_key *key,
-			  char out[static FAL_KEY_FINGERPRINT + 1]);
+void fal_client_key_print_fingerprint(const struct fal_client_key *key,
+				      char out[static FAL_KEY_FINGERPRINT + 1]);
 
 /* Parses a client's key file: one line besides comments; otherwise as fal_keyring_parse.
  * Free with fal_secret_free. */

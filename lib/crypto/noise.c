@@ -227,7 +227,7 @@ take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
 		memcpy(ns->psk, opt->psk, FAL_KEY_BYTES);
 	if (own != NULL) {
 		memcpy(ns->s, own, FAL_KEY_BYTES);
-		fal_noise_public(ns->s, ns->s_pub);
+		fal_noise_derive_public(ns->s, ns->s_pub);
 	}
 	if (peer != NULL)
 		memcpy(ns->rs, peer, FAL_KEY_BYTES);
@@ -235,7 +235,7 @@ take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
 		memcpy(ns->e, opt->ephemeral, FAL_KEY_BYTES);
 	else
 		fal_random_bytes(ns->e, FAL_KEY_BYTES);
-	fal_noise_public(ns->e, ns->e_pub);
+	fal_noise_derive_public(ns->e, ns->e_pub);
 }
 
 struct fal_noise *
@@ -368,19 +368,20 @@ fal_noise_keypair(uint8_t secret[static FAL_KEY_BYTES],
 		  uint8_t public[static FAL_KEY_BYTES])
 {
 	fal_random_bytes(secret, FAL_KEY_BYTES);
-	fal_noise_public(secret, public);
+	fal_noise_derive_public(secret, public);
 }
 
 int
-fal_noise_common(enum fal_noise_side side, const uint8_t secret[static FAL_KEY_BYTES],
-		 const uint8_t peer[static FAL_KEY_BYTES],
-		 uint8_t out[static FAL_KEY_BYTES])
+fal_noise_shared_secret(enum fal_noise_side side,
+			const uint8_t secret[static FAL_KEY_BYTES],
+			const uint8_t peer[static FAL_KEY_BYTES],
+			uint8_t out[static FAL_KEY_BYTES])
 {
 	const bool initiator = side == FAL_NOISE_INITIATOR;
 	uint8_t shared[crypto_scalarmult_BYTES], both[FAL_MAC_KEY];
 	int err = FAL_EAUTH;
 	memcpy(both + (initiator ? 0 : FAL_KEY_BYTES), peer, FAL_KEY_BYTES);
-	fal_noise_public(secret, both + (initiator ? FAL_KEY_BYTES : 0));
+	fal_noise_derive_public(secret, both + (initiator ? FAL_KEY_BYTES : 0));
 	if (crypto_scalarmult(shared, secret, peer) == 0) {
 		fal_mac("falcon static", both, shared, sizeof(shared), out);
 		err = FAL_OK;
@@ -390,8 +391,8 @@ fal_noise_common(enum fal_noise_side side, const uint8_t secret[static FAL_KEY_B
 }
 
 void
-fal_noise_public(const uint8_t secret[static FAL_KEY_BYTES],
-		 uint8_t public[static FAL_KEY_BYTES])
+fal_noise_derive_public(const uint8_t secret[static FAL_KEY_BYTES],
+			uint8_t public[static FAL_KEY_BYTES])
 {
 	/* Multiplying the base point cannot give zero: the scalar is clamped. */
 	(void)crypto_scalarmult_base(public, secret);

@@ -88,12 +88,13 @@ void fal_noise_keypair(uint8_t secret[static FAL_KEY_BYTES],
  * keys of responder and initiator, in this order, as its key.  Each side gives its own
  * secret key and the public key of the other.  FAL_EAUTH: the peer's key is of small
  * order. */
-int fal_noise_common(enum fal_noise_side side, const uint8_t secret[static FAL_KEY_BYTES],
-		     const uint8_t peer[static FAL_KEY_BYTES],
-		     uint8_t out[static FAL_KEY_BYTES]);
+int fal_noise_shared_secret(enum fal_noise_side side,
+			    const uint8_t secret[static FAL_KEY_BYTES],
+			    const uint8_t peer[static FAL_KEY_BYTES],
+			    uint8_t out[static FAL_KEY_BYTES]);
 
 /* The public key of `secret`. */
-void fal_noise_public(const uint8_t secret[static FAL_KEY_BYTES],
-		      uint8_t public[static FAL_KEY_BYTES]);
+void fal_noise_derive_public(const uint8_t secret[static FAL_KEY_BYTES],
+			     uint8_t public[static FAL_KEY_BYTES]);
 
 #endif

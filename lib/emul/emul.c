@@ -327,7 +327,7 @@ pattern_delay(const struct fal_pattern *p, const struct fal_machine *m, uint64_t
 #define T0_NS 100000000 /* nominal clock without worker=I/M and clock= */
 
 void
-fal_emul_bind(struct fal_emul *e, uint32_t batch)
+fal_emul_set_batch(struct fal_emul *e, uint32_t batch)
 {
 	struct fal_machine *m = &e->machine;
 	if (e->clock == 0 && m->count > 0) {
@@ -526,7 +526,8 @@ fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples)
 }
 
 uint64_t
-fal_emul_start(const struct fal_emulated *before, uint64_t now, uint64_t *regained)
+fal_emul_task_begin_time(const struct fal_emul_previous *before, uint64_t now,
+			 uint64_t *regained)
 {
 	const bool follows = before->next && before->in_time;
 	*regained = follows ? before->late : 0;

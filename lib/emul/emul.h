@@ -161,7 +161,7 @@ struct fal_emul_task {
 /* Sets the nominal clock once the job's `batch` samples a clock are known: the workers
  * share the batch unless SPEC has clock=; without worker=I/M a nominal clock takes 0.1 s.
  * Later calls change nothing. */
-void fal_emul_bind(struct fal_emul *e, uint32_t batch);
+void fal_emul_set_batch(struct fal_emul *e, uint32_t batch);
 
 /* Begins a task at `now`; the first task sets the origin of all times.  The task ends
  * when the integral of the speed equals its work, after a day at the latest. */
@@ -191,7 +191,7 @@ uint64_t fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples);
 const struct fal_link *fal_emul_link(struct fal_emul *e);
 
 /* The previous task of a lane. */
-struct fal_emulated {
+struct fal_emul_previous {
 	bool next;     /* the next task follows in the same turn */
 	bool in_time;  /* the real work was done before the virtual end */
 	uint64_t end;  /* the virtual end, ns */
@@ -202,8 +202,8 @@ struct fal_emulated {
  * previous task if that task was in time and the new task follows at once, so that late
  * wake-ups do not add up; else `now`.  In the first case `*regained` is the previous
  * task's lateness, which the earlier begin makes up for; else 0. */
-uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now,
-			uint64_t *regained);
+uint64_t fal_emul_task_begin_time(const struct fal_emul_previous *before, uint64_t now,
+				  uint64_t *regained);
 
 /* ---- SPEC, which falcon-emulate(5) defines ---- */
 

@@ -418,7 +418,7 @@ set_array_sizes(const struct array_reader *r, struct fal_array *a)
 	a->rows = r->opts->max_rows != 0 ? r->opts->max_rows : a->dim[0];
 	if (a->rows > a->dim[0])
 		return source_fail(s, FAL_EINVAL, "has %u row%s, not %u", a->dim[0],
-				   fal_text_s(a->dim[0]), a->rows);
+				   fal_text_plural(a->dim[0]), a->rows);
 	if (s->own == FAL_FILETYPE_SAFETENSORS &&
 	    r->tensor_bytes != (uint64_t)a->dim[0] * a->row_bytes)
 		return source_fail(s, FAL_EFORMAT,
@@ -477,7 +477,7 @@ read_array_rows(struct array_reader *r, struct fal_array *a)
 	int err = source_exact(&r->s, NULL, r->skip_before);
 	if (err == FAL_OK)
 		err = source_exact(&r->s, a->data, keep);
-	return err < 0 || fal_dtype_is_whole(a->dtype) ? err : convert_floats(&r->s, a);
+	return err < 0 || fal_dtype_is_integer(a->dtype) ? err : convert_floats(&r->s, a);
 }
 
 int

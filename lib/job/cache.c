@@ -67,7 +67,7 @@ read_chunk_file(int fd, struct fal_buf *out)
 }
 
 char *
-fal_cache_where(const char *option)
+fal_cache_directory(const char *option)
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	if (option != NULL && strcmp(option, "none") == 0)
@@ -124,7 +124,7 @@ fal_cache_put(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	int fd = mkostemp(temp, O_CLOEXEC);
 	if (fd < 0)
 		return FAL_EIO;
-	err = fal_cli_put(fd, p, n) < 0 ? FAL_EIO : FAL_OK;
+	err = fal_cli_write_all(fd, p, n) < 0 ? FAL_EIO : FAL_OK;
 	if (close(fd) < 0 && err == FAL_OK)
 		err = FAL_EIO;
 	if (err == FAL_OK && FAL_TRY(RENAME, -1, rename(temp, path)) < 0)

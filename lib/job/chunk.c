@@ -388,7 +388,7 @@ fal_samples_put_set(struct fal_samples *s, const struct fal_set *set)
 }
 
 bool
-fal_samples_have(const struct fal_samples *s, uint32_t i)
+fal_samples_has_chunk(const struct fal_samples *s, uint32_t i)
 {
 	return s->chunk[i] != NULL;
 }

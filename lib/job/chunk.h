@@ -135,7 +135,7 @@ int fal_samples_put_chunk(struct fal_samples *s, uint32_t i, const uint8_t *p, s
 int fal_samples_put_set(struct fal_samples *s, const struct fal_set *set);
 
 /* Is chunk i (< chunks) here? */
-bool fal_samples_have(const struct fal_samples *s, uint32_t i);
+bool fal_samples_has_chunk(const struct fal_samples *s, uint32_t i);
 
 /* Returns the sample_bytes bytes of sample `id`, borrowed until fal_samples_free, and its
  * label; NULL: no such sample, or its chunk is missing. */
@@ -150,7 +150,7 @@ const uint8_t *fal_samples_row(const struct fal_samples *s, uint32_t id, uint32_
 /* Returns the directory of the cache: `option`, or if `option` is NULL
  * $XDG_CACHE_HOME/falcon or ~/.cache/falcon.  The caller frees the result.  NULL: no such
  * directory is defined, or `option` is "none". */
-char *fal_cache_where(const char *option);
+char *fal_cache_directory(const char *option);
 
 /* Appends the chunk named `hash`.  FAL_ENOENT (no such file, or a file with other bytes,
  * which is removed), FAL_EIO, FAL_ENOMEM. */

@@ -301,7 +301,7 @@ read_csv_record(struct csv_reader *r, const struct fal_set_opts *opts)
 		if (end == RECORD_END)
 			return csv_fail(r, FAL_EFORMAT, line,
 					"%zu field%s, but the header has %zu", i,
-					fal_text_s(i), all);
+					fal_text_plural(i), all);
 		int err = read_field(r, &end);
 		if (err < 0)
 			return err;
@@ -345,7 +345,7 @@ read_records(struct csv_reader *r, const struct fal_set_opts *opts)
 		err = csv_fail(r, FAL_EFORMAT, r->line, "no record behind the header");
 	if (err == FAL_OK && opts->max_samples > r->rows)
 		err = fal_diag_set(r->s.diag, FAL_EINVAL, "%s: has %u row%s, not %u",
-				   r->s.path, r->rows, fal_text_s(r->rows),
+				   r->s.path, r->rows, fal_text_plural(r->rows),
 				   opts->max_samples);
 	return err;
 }

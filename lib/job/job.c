@@ -18,7 +18,7 @@
 /* A text during parsing. */
 struct job_parser {
 	const char *name;
-	const struct fal_job_set *set;
+	const struct fal_job_assignments *set;
 	struct fal_job *job;
 	unsigned *line;         /* of each key; 0: the text lacks the key */
 	uint32_t mean_n, std_n; /* entries of the lists */
@@ -166,7 +166,8 @@ key_of_member(size_t at)
 }
 
 const char *
-fal_job_diag_name(const struct fal_job_set *set, const char *what, const char *name)
+fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
+		  const char *name)
 {
 	for (size_t i = 0; i < set->n; i++) {
 		const size_t n = strcspn(set->v[i], "=");
@@ -444,9 +445,9 @@ check_files(const struct job_parser *p)
 static int
 check_local_steps(const struct job_parser *p)
 {
-	const char *key = fal_job_server_only(p->job);
+	const char *key = fal_job_server_only_key(p->job);
 	struct fal_diag d;
-	if (key == NULL || !fal_rule_local(&p->job->rule))
+	if (key == NULL || !fal_rule_has_local_steps(&p->job->rule))
 		return FAL_OK;
 	fal_diag_set(&d, 0, "takes steps outside the server, which %s is not for", key);
 	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
@@ -675,13 +676,13 @@ int
 fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 	      struct fal_diag *diag)
 {
-	const struct fal_job_set none = { NULL, 0 };
+	const struct fal_job_assignments none = { NULL, 0 };
 	return fal_job_parse_set(name, text, n, &none, out, diag);
 }
 
 int
 fal_job_parse_set(const char *name, const char *text, size_t n,
-		  const struct fal_job_set *set, struct fal_job *out,
+		  const struct fal_job_assignments *set, struct fal_job *out,
 		  struct fal_diag *diag)
 {
 	struct fal_job job = { .schedule.gamma = 1 };
@@ -755,17 +756,18 @@ fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 		return fal_diag_set(
 			diag, FAL_EINVAL,
 			"schedule.warmup: '%ju' is more than the %ju update%s of the job",
-			job->schedule.warmup, total, fal_text_s(total));
+			job->schedule.warmup, total, fal_text_plural(total));
 	for (uint32_t i = 0; i < job->parts; i++)
-		if (fal_grid_part(&g, 0, i) == fal_grid_part(&g, 0, i + 1))
+		if (fal_grid_part_first_task(&g, 0, i) ==
+		    fal_grid_part_first_task(&g, 0, i + 1))
 			return fal_diag_set(
 				diag, FAL_EINVAL,
 				"data.parts: '%u' leaves a part without one of "
 				"the %u task%s of a clock",
 				job->parts, fal_grid_tasks(&g, 0),
-				fal_text_s(fal_grid_tasks(&g, 0)));
+				fal_text_plural(fal_grid_tasks(&g, 0)));
 	struct fal_diag why;
-	int err = fal_rule_fits(&job->rule, &g, &why);
+	int err = fal_rule_check_grid(&job->rule, &g, &why);
 	if (err < 0)
 		return fal_diag_set(diag, err, "sync.scheme: %s", why.text);
 	job->schedule.total = total;
@@ -827,10 +829,10 @@ job_values_add(void *arg, const char *section, const char *key, const char *valu
 }
 
 int
-fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
-	       int (*on_key)(void *arg, const char *key, const char *in_a,
-			     const char *in_b),
-	       void *arg)
+fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
+	     int (*on_key)(void *arg, const char *key, const char *in_a,
+			   const char *in_b),
+	     void *arg)
 {
 	struct job_values t = { 0 };
 	const struct fal_buf *text[] = { a, b };
@@ -872,7 +874,7 @@ struct tensor_patterns {
 };
 
 bool
-fal_job_buffers(const void *job, const char *name)
+fal_job_is_buffer(const void *job, const char *name)
 {
 	const char *patterns = ((const struct fal_job *)job)->buffers;
 	char copy[FAL_INI_LINE + 1], *rest = NULL;
@@ -887,11 +889,12 @@ fal_job_buffers(const void *job, const char *name)
 struct fal_safetensors
 fal_job_tensors(const struct fal_job *job, const char *name, const struct fal_buf *bytes)
 {
-	return (struct fal_safetensors){ name, bytes->p, bytes->n, fal_job_buffers, job };
+	return (struct fal_safetensors){ name, bytes->p, bytes->n, fal_job_is_buffer,
+					 job };
 }
 
 const char *
-fal_job_server_only(const struct fal_job *job)
+fal_job_server_only_key(const struct fal_job *job)
 {
 	if (job->buffers != NULL)
 		return "model.buffers";

@@ -158,17 +158,17 @@ int fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *
 		  struct fal_diag *diag);
 
 /* Assignments "section.key=value" of falcon-ps --set; borrowed. */
-struct fal_job_set {
+struct fal_job_assignments {
 	const char *const *v;
 	size_t n;
 };
 /* As fal_job_parse, for a text with these assignments (fal_job_override): a diagnosis
  * about an assigned value names --set instead of a line. */
 int fal_job_parse_set(const char *name, const char *text, size_t n,
-		      const struct fal_job_set *set, struct fal_job *out,
+		      const struct fal_job_assignments *set, struct fal_job *out,
 		      struct fal_diag *diag);
 /* Returns "--set" if an assignment sets the key with which `what` begins; else `name`. */
-const char *fal_job_diag_name(const struct fal_job_set *set, const char *what,
+const char *fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
 			      const char *name);
 
 /* Frees the members of `job` and sets `job` to {0}, which is valid as well. */
@@ -185,10 +185,11 @@ int fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 int fal_job_set_ranges(struct fal_job *job, const struct fal_model *m,
 		       struct fal_diag *diag);
 /* Returns the key of the job that demands steps in the server and so excludes the rules
- * of fal_rule_local ("model.buffers", "push.bits", "job.nonfinite = skip"), or NULL. */
-const char *fal_job_server_only(const struct fal_job *job);
+ * of fal_rule_has_local_steps ("model.buffers", "push.bits", "job.nonfinite = skip"), or
+ * NULL. */
+const char *fal_job_server_only_key(const struct fal_job *job);
 /* Does model.buffers of this struct fal_job match the tensor `name`? */
-bool fal_job_buffers(const void *job, const char *name);
+bool fal_job_is_buffer(const void *job, const char *name);
 
 /* Returns the file `name` with these bytes (all borrowed) as weights of the job, without
  * the buffers that are not floats. */
@@ -205,10 +206,10 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
  * falcon-job(5), with the values as written (NULL: the text lacks the key).  Returns the
  * number of these keys; a negative result of on_key ends the comparison and is returned;
  * FAL_EFORMAT. */
-int fal_job_differ(const struct fal_buf *a, const struct fal_buf *b,
-		   int (*on_key)(void *arg, const char *key, const char *in_a,
-				 const char *in_b),
-		   void *arg);
+int fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
+		 int (*on_key)(void *arg, const char *key, const char *in_a,
+			       const char *in_b),
+		 void *arg);
 
 /* Returns `path` relative to the folder of `job_file`, or itself if absolute; the caller
  * frees the result. */

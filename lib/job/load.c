@@ -141,7 +141,7 @@ load_set_files(const struct fal_load *l, const char *samples, const char *labels
 	}
 	if (err == FAL_OK && set->n < max)
 		err = fal_diag_set(diag, FAL_EINVAL, "the files have %u sample%s, not %u",
-				   set->n, fal_text_s(set->n), max);
+				   set->n, fal_text_plural(set->n), max);
 	if (err == FAL_OK && max > 0)
 		set->n = max;
 	return err;

@@ -80,10 +80,11 @@ part_run_at(const struct fal_grid *g, uint64_t i)
 {
 	const uint64_t clock = i / g->parts;
 	const uint32_t part = (uint32_t)(i % g->parts);
-	const uint32_t first = fal_grid_part(g, clock, part);
-	const uint32_t tasks = fal_grid_part(g, clock, part + 1) - first;
+	const uint32_t first = fal_grid_part_first_task(g, clock, part);
+	const uint32_t tasks = fal_grid_part_first_task(g, clock, part + 1) - first;
 	return (struct part_run){
-		.first = (uint32_t)(clock * g->batch) + fal_grid_before(g, clock, first),
+		.first = (uint32_t)(clock * g->batch) +
+			 fal_grid_samples_before(g, clock, first),
 		.count = fal_grid_range_samples(g, clock, first, tasks),
 		.part = part,
 	};
@@ -251,11 +252,11 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 }
 
 int
-fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64_t *x,
-		uint32_t *label)
+fal_batch_fill_integers(const struct fal_batch *b, uint32_t first, uint32_t count,
+			int64_t *x, uint32_t *label)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
-	if (!batch_fits(b, first, count) || !fal_dtype_is_whole(part->dtype))
+	if (!batch_fits(b, first, count) || !fal_dtype_is_integer(part->dtype))
 		return FAL_EINVAL;
 	const size_t size = fal_dtype_size(part->dtype);
 	for (uint32_t i = 0; i < count; i++) {

@@ -82,7 +82,7 @@ int fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, fl
 
 /* As fal_batch_fill, for samples of whole numbers without normalisation: x gets count ×
  * values numbers.  Also FAL_EINVAL for samples of another type. */
-int fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64_t *x,
-		    uint32_t *label);
+int fal_batch_fill_integers(const struct fal_batch *b, uint32_t first, uint32_t count,
+			    int64_t *x, uint32_t *label);
 
 #endif

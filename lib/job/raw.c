@@ -67,7 +67,7 @@ limit_samples(const struct source *s, uint64_t have, const struct fal_set_opts *
 {
 	if (opts->max_samples > have)
 		return source_fail(s, FAL_EINVAL, "has %ju sample%s, not %u", have,
-				   fal_text_s(have), opts->max_samples);
+				   fal_text_plural(have), opts->max_samples);
 	if (opts->max_samples == 0 && have > FAL_SAMPLES_MAX)
 		return source_fail(s, FAL_ELIMIT, "more than 2^31 samples");
 	*n = opts->max_samples != 0 ? opts->max_samples : (uint32_t)have;
@@ -83,7 +83,7 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 	if (bytes <= window)
 		return source_fail(s, FAL_EFORMAT,
 				   "%zu byte%s, not even one window of %u and the next",
-				   bytes, fal_text_s(bytes), window);
+				   bytes, fal_text_plural(bytes), window);
 	int err = limit_samples(s, (bytes - 1) / window, opts, &n);
 	if (err == FAL_OK)
 		err = make_byte_set(s, n, shape, out);

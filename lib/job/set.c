@@ -45,7 +45,7 @@ check_pair(const struct named_array *img, const struct named_array *lab, bool ta
 					      "the classes, argmax(axis=1)"
 					    : "%s: %u dimensions: samples, not labels?",
 				    lab->name, lab->a.ndim);
-	if (!targets && !fal_dtype_is_whole(lab->a.dtype))
+	if (!targets && !fal_dtype_is_integer(lab->a.dtype))
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: labels are whole numbers, not %s; or is "
 				    "data.target = value meant?",
@@ -53,8 +53,9 @@ check_pair(const struct named_array *img, const struct named_array *lab, bool ta
 	if (img->a.dim[0] != lab->a.dim[0])
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: %u label%s for the %u sample%s of %s", lab->name,
-				    lab->a.dim[0], fal_text_s(lab->a.dim[0]),
-				    img->a.dim[0], fal_text_s(img->a.dim[0]), img->name);
+				    lab->a.dim[0], fal_text_plural(lab->a.dim[0]),
+				    img->a.dim[0], fal_text_plural(img->a.dim[0]),
+				    img->name);
 	if (img->a.row_bytes > FAL_SAMPLE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT,
 				    "%s: a sample of %zu bytes is above the limit of %d",

@@ -43,7 +43,7 @@ bool fal_dtype_of(const char *name, bool npy, enum fal_dtype *out);
 
 /* Does the type hold whole numbers? */
 static inline bool
-fal_dtype_is_whole(enum fal_dtype t)
+fal_dtype_is_integer(enum fal_dtype t)
 {
 	return t < FAL_F32;
 }

@@ -68,7 +68,7 @@ beta_product(double beta, const struct fal_optim_part *part, uint64_t steps,
 }
 
 static void
-set_adamw_factors(const struct fal_optim *o, const struct fal_optim_had *had,
+set_adamw_factors(const struct fal_optim *o, const struct fal_optim_history *had,
 		  const struct fal_optim_part *part, double rate,
 		  struct fal_optim_step *s)
 {
@@ -84,7 +84,8 @@ set_adamw_factors(const struct fal_optim *o, const struct fal_optim_had *had,
 }
 
 struct fal_optim_step
-fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_had *had,
+fal_optim_part_step(const struct fal_optim *o, float lr,
+		    const struct fal_optim_history *had,
 		    const struct fal_optim_part *part)
 {
 	const double share = is_whole_clock(part) ? 1 : part->share;
@@ -117,13 +118,13 @@ fal_optim_part_step(const struct fal_optim *o, float lr, const struct fal_optim_
 struct fal_optim_step
 fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
 {
-	const struct fal_optim_had had = { before, 1, 1 };
+	const struct fal_optim_history had = { before, 1, 1 };
 	return fal_optim_part_step(o, lr, &had, &(struct fal_optim_part){ 0 });
 }
 
 void
-fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
-	       struct fal_optim_had *had)
+fal_optim_add_step(const struct fal_optim *o, const struct fal_optim_part *part,
+		   struct fal_optim_history *had)
 {
 	if (is_whole_clock(part)) {
 		had->steps++;
@@ -226,14 +227,15 @@ fal_optim_apply(const struct fal_optim_step *s, float *w, float *state, size_t s
 }
 
 int
-fal_optim_most(const struct fal_optim *o)
+fal_optim_overflow_exponent(const struct fal_optim *o)
 {
 	const bool squared = o->kind == FAL_ADAGRAD || o->kind == FAL_ADAMW;
 	return squared && o->clip <= 0 ? 60 : 120;
 }
 
-struct fal_reach
-fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
+struct fal_optim_bounds
+fal_optim_step_bounds(const struct fal_optim_step *s, const struct fal_optim_bounds *was,
+		      double mean)
 {
 	const double d = mean + fabs((double)s->pull) * was->params;
 	const double part = (double)s->share * d;
@@ -259,7 +261,7 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 		fabs((double)s->keep) * was->params + fabs((double)s->lr) * by;
 	const double running = s->take > 0 ? fmax(was->params, mean) : 0;
 	/* The factor covers the rounding of each operation. */
-	return (struct fal_reach){ fmax(weight, running) * 1.001, state * 1.001 };
+	return (struct fal_optim_bounds){ fmax(weight, running) * 1.001, state * 1.001 };
 }
 
 /* ---- ranges, and clipping ------------------------------------------------------- */

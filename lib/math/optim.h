@@ -86,7 +86,7 @@ struct fal_optim_part {
 
 /* The past steps of a state: the number of whole steps, and adamw's products of b over
  * the other steps, 1 without any. */
-struct fal_optim_had {
+struct fal_optim_history {
 	uint64_t steps;
 	double beta1, beta2;
 };
@@ -105,11 +105,11 @@ struct fal_optim_step fal_optim_step(const struct fal_optim *o, float lr,
 				     uint64_t before);
 /* Returns the step of a part of a clock, for a state with the past steps `had`. */
 struct fal_optim_step fal_optim_part_step(const struct fal_optim *o, float lr,
-					  const struct fal_optim_had *had,
+					  const struct fal_optim_history *had,
 					  const struct fal_optim_part *part);
 /* Adds that step to `had`. */
-void fal_optim_have(const struct fal_optim *o, const struct fal_optim_part *part,
-		    struct fal_optim_had *had);
+void fal_optim_add_step(const struct fal_optim *o, const struct fal_optim_part *part,
+			struct fal_optim_history *had);
 
 /* Makes one step: changes w[n] and its state in place by mean_grad[n] (borrowed, without
  * overlap).  Slot k of the state of w[i] is state[k·stride + i]; state may be NULL
@@ -146,16 +146,17 @@ void fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *p
 
 /* Returns the exponent e such that mean gradients of 2^e and more overflow float32 in the
  * step or the state, at once or within a few steps. */
-int fal_optim_most(const struct fal_optim *o);
+int fal_optim_overflow_exponent(const struct fal_optim *o);
 
 /* Bounds of the magnitudes of an array's weights and state. */
-struct fal_reach {
+struct fal_optim_bounds {
 	double params, state;
 };
 /* Returns the bounds after a step with mean gradients of magnitude `mean` at most, with
  * room for rounding. */
-struct fal_reach fal_optim_reach(const struct fal_optim_step *s,
-				 const struct fal_reach *was, double mean);
+struct fal_optim_bounds fal_optim_step_bounds(const struct fal_optim_step *s,
+					      const struct fal_optim_bounds *was,
+					      double mean);
 
 /* Learning-rate schedules.
  *

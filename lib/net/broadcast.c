@@ -268,7 +268,7 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *text, u
 }
 
 void
-fal_shared_break(struct fal_shared *s)
+fal_shared_abandon(struct fal_shared *s)
 {
 	s->broken = true;
 }

@@ -21,7 +21,7 @@ struct fal_shared {
 	uint32_t parts;
 	uint8_t suite;
 	bool zstd, lasting, unsealed;
-	bool broken;              /* by fal_shared_break */
+	bool broken;              /* by fal_shared_abandon */
 	uint32_t made;            /* records, of pub.count */
 	uint32_t taken;           /* records that the fastest channel has taken */
 	size_t bytes;             /* sum over records */
@@ -41,7 +41,7 @@ struct fal_shared {
 };
 
 static inline bool
-fal_shared_whole(const struct fal_shared *s)
+fal_shared_is_complete(const struct fal_shared *s)
 {
 	return s->made == s->pub.count;
 }
@@ -66,7 +66,7 @@ struct fal_shared_opt {
 	uint32_t parts;       /* publications of a version; 0: one */
 	uint8_t suite;        /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;            /* compresses each message that becomes smaller */
-	bool lasting;         /* for the owner's fal_old_fn */
+	bool lasting;         /* for the owner's fal_is_outdated_fn */
 	bool unsealed; /* for channels of fal_chan_is_unsealed alone; not with `zstd` */
 };
 
@@ -88,7 +88,7 @@ int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
 
 /* Breaks the publication off: channels that have sent the records made drop the rest, and
  * their readers learn of the gap from the next publication. */
-void fal_shared_break(struct fal_shared *s);
+void fal_shared_abandon(struct fal_shared *s);
 
 /* Adds a reference; returns `s`. */
 struct fal_shared *fal_shared_ref(struct fal_shared *s);

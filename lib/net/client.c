@@ -41,7 +41,7 @@ fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_
 		    struct fal_diag *diag)
 {
 	struct fal_client_key *key = NULL;
-	char *text, *path = fal_cli_key(option);
+	char *text, *path = fal_cli_key_path(option);
 	size_t n;
 	if (path == NULL)
 		return fal_diag_set(diag, FAL_ENOENT, "no key: give --key FILE");
@@ -51,7 +51,7 @@ fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_
 		fal_secret_free(text);
 	}
 	if (err == FAL_OK && needed != FAL_ROLE_NONE &&
-	    !fal_role_may(key->role, needed)) {
+	    !fal_role_permits(key->role, needed)) {
 		err = fal_diag_set(diag, FAL_EPERM, "%s: a key of role %s may not %s",
 				   path, fal_role_name(key->role), fal_role_name(needed));
 		fal_secret_free(key);
@@ -111,7 +111,7 @@ fal_retry_reached(struct fal_retry *r, uint64_t now)
 }
 
 void
-fal_retry_later(struct fal_retry *r)
+fal_retry_note_later(struct fal_retry *r)
 {
 	r->has_paused = r->has_paused && r->was_reached;
 	r->was_reached = true;
@@ -160,12 +160,12 @@ fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 }
 
 int
-fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
-		struct fal_diag *later, bool each)
+fal_retry_report(struct fal_retry *r, const char *prog, int err, const char *why,
+		 struct fal_diag *later, bool each)
 {
 	const char *reason = later->text[0] != '\0' ? later->text : why;
 	if (reason != why)
-		fal_retry_later(r);
+		fal_retry_note_later(r);
 	const int code = fal_retry_verdict(r, err, uv_hrtime());
 	if (code < 0 && (each || fal_retry_is_first(r)))
 		fal_cli_err(prog, "%s; trying again", reason);
@@ -174,7 +174,7 @@ fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
 }
 
 uint64_t
-fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most)
+fal_retry_limit_ms(const struct fal_retry *r, uint64_t now, uint64_t most)
 {
 	const uint64_t ms = retry_time_left(r, now) / 1000000;
 	return ms > most ? most : ms < LEAST_MS ? LEAST_MS : ms;
@@ -252,7 +252,7 @@ static void
 client_fail(struct fal_client *c, int err)
 {
 	fal_diag_set(c->diag, err, "%s: %s", c->at, fal_strerror(err));
-	fal_client_end(c, fal_cli_exit(err));
+	fal_client_end(c, fal_cli_exit_code(err));
 }
 
 static void
@@ -286,7 +286,7 @@ fal_client_send(struct fal_client *c, const struct fal_msg *m)
 }
 
 void
-fal_client_await(struct fal_client *c)
+fal_client_expect_answer(struct fal_client *c)
 {
 	if (!c->is_over)
 		uv_timer_start(&c->silence, client_on_silence, FAL_CHAN_DEADLINE_MS, 0);
@@ -303,7 +303,7 @@ client_on_open(void *arg, struct fal_chan *chan)
 	c->ops->on_open(c->ops->arg, c);
 }
 
-/* Handles a message: FAL_CLIENT_ON, or an exit code. */
+/* Handles a message: FAL_CLIENT_CONTINUE, or an exit code. */
 static int
 client_on_message(struct fal_client *c, const struct fal_msg *m)
 {
@@ -316,7 +316,7 @@ client_on_message(struct fal_client *c, const struct fal_msg *m)
 		return FAL_EXIT_TEMPFAIL;
 	}
 	int code = c->ops->on_msg(c->ops->arg, c, m);
-	if (code != FAL_CLIENT_ALIEN)
+	if (code != FAL_CLIENT_UNEXPECTED)
 		return code;
 	fal_diag_set(c->diag, FAL_ESTATE, "%s: a message that is not for us: %s", c->at,
 		     fal_msg_name(m->type));
@@ -337,7 +337,7 @@ client_on_bytes(void *arg, struct fal_chan *chan, const uint8_t *p, size_t n)
 	}
 	uv_timer_stop(&c->silence);
 	int code = client_on_message(c, &m);
-	if (code != FAL_CLIENT_ON)
+	if (code != FAL_CLIENT_CONTINUE)
 		fal_client_end(c, code);
 }
 
@@ -369,7 +369,7 @@ client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 			       fal_retry_pause_ms(&c->retries, uv_hrtime()), 0);
 		return;
 	}
-	if (err == 0 && !fal_role_may(c->key->role, c->ops->role)) {
+	if (err == 0 && !fal_role_permits(c->key->role, c->ops->role)) {
 		fal_diag_set(c->diag, FAL_EPERM, "%s: the key's role is %s: %s is needed",
 			     c->at, fal_role_name(c->key->role),
 			     fal_role_name(c->ops->role));

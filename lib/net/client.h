@@ -17,8 +17,8 @@
  * Key files are read into locked memory only. */
 
 /* Reads the client's key of -k/--key (`option`), or, if that is NULL, from where
- * fal_cli_key looks.  Its role must permit what `needed` does; FAL_ROLE_NONE: any role.
- * Free with fal_secret_free.  Errors are those of fal_cli_read_into and
+ * fal_cli_key_path looks.  Its role must permit what `needed` does; FAL_ROLE_NONE: any
+ * role. Free with fal_secret_free.  Errors are those of fal_cli_read_into and
  * fal_client_key_parse, FAL_ENOENT also without any key file, and FAL_EPERM for another
  * role; `diag` names file and line, but no secret. */
 int fal_client_key_load(const char *option, enum fal_role needed,
@@ -61,7 +61,7 @@ bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 
 /* A coordinator has admitted us only to send us away for later: the coordinator is
  * there. */
-void fal_retry_later(struct fal_retry *r);
+void fal_retry_note_later(struct fal_retry *r);
 
 /* Is this failure news: was there no pause since the first attempt, since the coordinator
  * was reached, or since the silence began?  Refusals before then are no news until the
@@ -80,8 +80,8 @@ int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
 
 /* The verdict at the end of an attempt, now.  If a retry follows, logs `why`, or the
  * coordinator's `later`, the first time or `each` time.  Clears `later`. */
-int fal_retry_after(struct fal_retry *r, const char *prog, int err, const char *why,
-		    struct fal_diag *later, bool each);
+int fal_retry_report(struct fal_retry *r, const char *prog, int err, const char *why,
+		     struct fal_diag *later, bool each);
 
 /* The pause before the next attempt, in ms: doubling, with jitter, but not longer than
  * the coordinator is looked for; the shortest again after a coordinator was there for
@@ -95,7 +95,7 @@ fal_retry_reset_pause(struct fal_retry *r)
 
 /* `most` ms, or the time until the client gives up, if that is less: at least a
  * second. */
-uint64_t fal_retry_left_ms(const struct fal_retry *r, uint64_t now, uint64_t most);
+uint64_t fal_retry_limit_ms(const struct fal_retry *r, uint64_t now, uint64_t most);
 
 /* ---- a session: one channel in one loop, from dialling to the end ---------------------
  *
@@ -106,8 +106,8 @@ struct fal_client; /* opaque; good until fal_client_run returns */
 
 /* Results of on_msg beside exit codes. */
 enum {
-	FAL_CLIENT_ON = -1,   /* the session goes on */
-	FAL_CLIENT_ALIEN = -2 /* this session has no such messages */
+	FAL_CLIENT_CONTINUE = -1,  /* the session goes on */
+	FAL_CLIENT_UNEXPECTED = -2 /* this session has no such messages */
 };
 
 struct fal_client_ops {
@@ -139,7 +139,7 @@ void fal_client_send(struct fal_client *c, const struct fal_msg *m);
 
 /* Waits for a message: the session ends with FAL_EXIT_TEMPFAIL if none comes within
  * FAL_CHAN_DEADLINE_MS.  Each message ends the wait. */
-void fal_client_await(struct fal_client *c);
+void fal_client_expect_answer(struct fal_client *c);
 
 /* Ends the session with this exit code, unless it has ended. */
 void fal_client_end(struct fal_client *c, int code);

@@ -455,7 +455,7 @@ chan_handshake(struct fal_chan *c)
 	struct fal_diag d;
 	const uint8_t *in = c->in.p + c->in.from;
 	const size_t n = chan_unopened(c);
-	if (c->is_server && !fal_memory_left(SESSION_BYTES)) {
+	if (c->is_server && !fal_memory_is_free(SESSION_BYTES)) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
 		return true;
 	}
@@ -669,7 +669,7 @@ chan_link_rate(const struct fal_chan *c)
 }
 
 bool
-fal_chan_room(struct fal_chan *c)
+fal_chan_has_room(struct fal_chan *c)
 {
 	c->room_due = c->writer->queued >= chan_batch_limit(c) ||
 		      c->turn_bulk >= FAL_OUTBOX_MAX;
@@ -810,7 +810,7 @@ chan_pump(struct fal_chan *c)
 		fal_chan_fail(c, FAL_EIO, "cannot write");
 		return;
 	}
-	if (c->room_due && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
+	if (c->room_due && c->state == FAL_CHAN_OPEN && fal_chan_has_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
 	/* The owner's callback may have offered messages, and a rest is left. */
@@ -901,7 +901,8 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 	struct sockaddr_storage ss = { 0 };
 	char ip[INET6_ADDRSTRLEN] = "?";
 	struct fal_chan *c;
-	if (!fal_memory_left(SESSION_BYTES) || fal_chan_new(at->loop, opt, ops, &c) < 0)
+	if (!fal_memory_is_free(SESSION_BYTES) ||
+	    fal_chan_new(at->loop, opt, ops, &c) < 0)
 		return FAL_ELIMIT;
 	c->is_server = true;
 	(void)fal_chan_make_stream(c,
@@ -945,7 +946,7 @@ fal_chan_close(struct fal_chan *c)
 }
 
 void
-fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops)
+fal_chan_set_ops(struct fal_chan *c, const struct fal_chan_ops *ops)
 {
 	c->ops = *ops;
 	c->reader->place = ops->on_place;
@@ -993,13 +994,13 @@ fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 }
 
 void
-fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
+fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old, const void *arg)
 {
 	fal_writer_drop_outdated(c->writer, is_old, arg);
 }
 
 int
-fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub)
+fal_chan_expect_publication(struct fal_chan *c, const struct fal_publication *pub)
 {
 	return fal_reader_expect(c->reader, pub);
 }

@@ -58,7 +58,7 @@ struct fal_chan_ops {
 	 * on_msg all the same.  Both may be NULL. */
 	fal_place_fn *on_place;
 	void (*on_placed)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
-	/* There is room again, after fal_chan_room returned false.  May be NULL. */
+	/* There is room again, after fal_chan_has_room returned false.  May be NULL. */
 	void (*on_room)(void *arg, struct fal_chan *c);
 	/* The socket has taken all bytes sent.  May be NULL. */
 	void (*on_drain)(void *arg, struct fal_chan *c);
@@ -130,7 +130,7 @@ int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send h
  * this turn?  An owner with much to send asks before each message, and after a no waits
  * for on_room: so the queue stays short on any link, the socket stays busy, and other
  * channels have their turn. */
-bool fal_chan_room(struct fal_chan *c);
+bool fal_chan_has_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, after the bulk.  The peer gets its id and key in an
  * earlier message.  A record that is not made yet leaves once it is made, by
@@ -150,11 +150,12 @@ bool fal_chan_is_unsealed(const struct fal_chan *c);
 
 /* Drops the unsent rest of outdated publications: the peer gets a newer version
  * instead. */
-void fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
+void fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
+			  const void *arg);
 
 /* Prepares for `pub`, whose id and key the peer has sent; all is copied.  Errors as
  * fal_reader_expect. */
-int fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub);
+int fal_chan_expect_publication(struct fal_chan *c, const struct fal_publication *pub);
 
 /* Sets whether bulk is compressed.  FAL_COMPRESS_AUTO begins a measurement: bulk is
  * compressed for FAL_WRITER_TRIAL bytes or FAL_WRITER_TRIES messages, then as long as the
@@ -179,7 +180,7 @@ void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Replaces the callbacks: the owner of an accepted channel takes the channel over. */
-void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
+void fal_chan_set_ops(struct fal_chan *c, const struct fal_chan_ops *ops);
 
 /* Name and role of the client's key (for a dialled channel: our own name, role none);
  * borrowed from the channel. */

@@ -205,7 +205,7 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	memset(hs, 0, sizeof(*hs));
 	derive_mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
-	fal_client_key_print(key, hs->fingerprint);
+	fal_client_key_print_fingerprint(key, hs->fingerprint);
 	const size_t from = out->n;
 	handshake_reserve(out);
 	put_preamble(out, key);
@@ -509,7 +509,7 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	}
 	memcpy(new.name, g->name, sizeof(new.name));
 	memcpy(new.build, g->build, sizeof(new.build));
-	fal_key_print(g->key, new.fingerprint);
+	fal_key_print_fingerprint(g->key, new.fingerprint);
 	*s = new;
 	return FAL_OK;
 }

@@ -14,9 +14,9 @@
  * from 4 on (the builds from 6 on, if both ends are), so that versions that do not
  * understand one another can say so, and be believed.  The MAC proves the key before the
  * server computes anything expensive; until then the server does not answer.  With a
- * static key the MAC's key is the common secret of both (fal_noise_common), which the
- * server has for each client beforehand: so public keys alone do not suffice to make a
- * MAC.
+ * static key the MAC's key is the common secret of both (fal_noise_shared_secret), which
+ * the server has for each client beforehand: so public keys alone do not suffice to make
+ * a MAC.
  */
 #ifndef FAL_NET_HANDSHAKE_H
 #define FAL_NET_HANDSHAKE_H

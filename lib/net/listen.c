@@ -101,7 +101,7 @@ peer_check_key(struct peer *g, char text[static FAL_EXPIRED_TEXT])
 	for (size_t i = 0; i < n && why != NULL; i++) {
 		if (strcmp(key[i].name, fal_chan_name(g->chan)) != 0)
 			continue;
-		fal_key_print(&key[i], fingerprint);
+		fal_key_print_fingerprint(&key[i], fingerprint);
 		if (strcmp(fingerprint, fal_chan_fingerprint(g->chan)) != 0)
 			continue;
 		g->expires = key[i].expires;
@@ -533,7 +533,7 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 }
 
 const char *
-fal_listen_text(const struct fal_listen *l)
+fal_listen_addr_text(const struct fal_listen *l)
 {
 	return (const char *)l->text.p;
 }

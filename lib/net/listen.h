@@ -27,7 +27,7 @@ struct fal_listen; /* opaque */
 struct fal_listen_ops {
 	void *arg;
 	/* A client's first record has opened, and its message comes next: the owner calls
-	 * fal_chan_adopt or fal_chan_kill now.  `name` is borrowed from the channel. */
+	 * fal_chan_set_ops or fal_chan_kill now.  `name` is borrowed from the channel. */
 	void (*on_accept)(void *arg, struct fal_chan *c, const char *name,
 			  enum fal_role role);
 	/* A client came no further than the handshake.  May be called often: the owner
@@ -65,7 +65,7 @@ int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 		     struct fal_diag *diag);
 
 /* The bound addresses as a list for fal_addrs_parse; borrowed. */
-const char *fal_listen_text(const struct fal_listen *l);
+const char *fal_listen_addr_text(const struct fal_listen *l);
 /* The bound addresses; returns their number. */
 size_t fal_listen_addrs(const struct fal_listen *l,
 			struct fal_addr out[static FAL_ADDRS_MAX]);

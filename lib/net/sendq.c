@@ -21,8 +21,8 @@
 enum node_kind {
 	NODE_CONTROL = FAL_SEND_CONTROL,
 	NODE_BULK = FAL_SEND_BULK,
-	NODE_PACKED = FAL_SEND_PACKED,
-	NODE_ZIPPED = FAL_SEND_ZIPPED,
+	NODE_PACKED = FAL_SEND_COMPRESSED,
+	NODE_ZIPPED = FAL_SEND_PRECOMPRESSED,
 	NODE_RAW,   /* leaves as it is */
 	NODE_UNSEAL /* an unseal record */
 };
@@ -178,7 +178,8 @@ writer_drop_shared(struct fal_writer *w, struct fal_node *node)
 }
 
 void
-fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
+fal_writer_drop_outdated(struct fal_writer *w, fal_is_outdated_fn *is_old,
+			 const void *arg)
 {
 	struct fal_node *next;
 	for (struct fal_node *node = TAILQ_FIRST(&w->bulk); node != NULL; node = next) {

@@ -22,10 +22,11 @@
 #define FAL_WRITER_TRIES 64                /* and messages and publications at most */
 
 enum fal_send {
-	FAL_SEND_CONTROL, /* before all bulk; never compressed */
-	FAL_SEND_BULK,    /* compressed if the connection is */
-	FAL_SEND_PACKED,  /* bulk that is always compressed: texts, traces, snapshots */
-	FAL_SEND_ZIPPED   /* bulk that fal_zip_compress has made: sent as it is */
+	FAL_SEND_CONTROL,      /* before all bulk; never compressed */
+	FAL_SEND_BULK,         /* compressed if the connection is */
+	FAL_SEND_COMPRESSED,   /* bulk that is always compressed: texts, traces, snapshots
+				*/
+	FAL_SEND_PRECOMPRESSED /* bulk that fal_zip_compress has made: sent as it is */
 };
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
@@ -86,8 +87,9 @@ void fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
 /* Drops the unsent rest of outdated publications in the queue. */
-typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
-void fal_writer_drop_outdated(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
+typedef bool fal_is_outdated_fn(const void *arg, const struct fal_shared *s);
+void fal_writer_drop_outdated(struct fal_writer *w, fal_is_outdated_fn *is_old,
+			      const void *arg);
 
 /* Is the queue without records that could leave?  Records not made yet do not count. */
 bool fal_writer_is_idle(const struct fal_writer *w);

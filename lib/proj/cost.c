@@ -115,7 +115,7 @@ machine_runs(const struct fal_cost_machine *m, double share)
 }
 
 void
-fal_cost_sum(struct fal_cost_machine *m)
+fal_cost_update_sums(struct fal_cost_machine *m)
 {
 	m->tasks = m->seconds = m->work = 0;
 	bool works = false;
@@ -143,7 +143,7 @@ fal_cost_choose_pacing(struct fal_cost_machine *m, double share)
 		hung |= m->pace[i].hung;
 	m->by_time = hung || r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
 		     r.cov > outlasts * r.var;
-	fal_cost_sum(m);
+	fal_cost_update_sums(m);
 }
 
 static double
@@ -172,7 +172,7 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		uint32_t lanes)
 {
-	double need = fal_bound_longer(m->fixed, part) *
+	double need = fal_bound_task_size(m->fixed, part) *
 		      fal_oversubscription(lanes, m->cores) /
 		      fal_oversubscription(m->lanes, m->cores),
 	       took = 0;
@@ -205,7 +205,7 @@ fal_cost_hang_s(const struct fal_cost_machine *m, double at)
 }
 
 double
-fal_cost_mean(const struct fal_cost_machine *m)
+fal_cost_mean_task_s(const struct fal_cost_machine *m)
 {
 	double sum = 0, n = 0;
 	for (size_t i = 0; i < m->paces; i++) {
@@ -223,7 +223,8 @@ machine_lanes(const struct fal_cost_machine *m)
 {
 	return (struct fal_bound_lanes){
 		.lanes = m->lanes < m->cores ? m->lanes : m->cores,
-		.task_s = fal_cost_mean(m) / fal_oversubscription(m->lanes, m->cores),
+		.task_s = fal_cost_mean_task_s(m) /
+			  fal_oversubscription(m->lanes, m->cores),
 		.fixed = m->fixed,
 	};
 }
@@ -236,11 +237,11 @@ fal_cost_speed(const struct fal_cost *c)
 		const struct fal_bound_lanes v = machine_lanes(&c->machine[i]);
 		sum += v.lanes / v.task_s;
 	}
-	return sum * fal_grid_full(&c->grid);
+	return sum * fal_grid_full_samples(&c->grid);
 }
 
 void
-fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
+fal_cost_task_sizes(const struct fal_cost *c, double *whole, double *small)
 {
 	struct fal_bound_lanes *v = fal_xcalloc(c->machines, sizeof(*v));
 	const double k = fal_grid_size(&c->grid, 0);

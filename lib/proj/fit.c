@@ -287,7 +287,7 @@ fit_take_group(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const uint64_t lanes = l->is.group.lanes;
 	struct fit_worker *w = fit_row(f, l);
-	if (w == NULL || fal_trace_most(l, "lanes", lanes, FAL_LANES_MAX) < 0)
+	if (w == NULL || fal_trace_check_max(l, "lanes", lanes, FAL_LANES_MAX) < 0)
 		return l->err;
 	if (lanes == 0)
 		return fal_trace_fail(l, FAL_EINVAL, "lanes: 0");
@@ -487,11 +487,12 @@ fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 			      .wait = e->wait - latency,
 			      .cut = e->cut,
 			      .cut_s = e->cut > 0 ? e->cut_s : 0 };
-	if (w == NULL || fal_trace_most(l, "done", e->done, most) < 0 ||
-	    fal_trace_most(l, "lost", e->lost, most) < 0 ||
-	    fal_trace_most(l, "cut", e->cut, most) < 0 ||
-	    fal_trace_most(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
-	    (!own_round && fal_trace_most(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
+	if (w == NULL || fal_trace_check_max(l, "done", e->done, most) < 0 ||
+	    fal_trace_check_max(l, "lost", e->lost, most) < 0 ||
+	    fal_trace_check_max(l, "cut", e->cut, most) < 0 ||
+	    fal_trace_check_max(l, "lanes", e->lanes, FAL_LANES_MAX) < 0 ||
+	    (!own_round &&
+	     fal_trace_check_max(l, "clock", e->clock, f->job.clocks - 1) < 0) ||
 	    fal_trace_clock_paces(l, &f->job, &c.ran) < 0)
 		return l->err;
 	if (e->cut > 0 && isnan(e->cut_s))
@@ -511,7 +512,7 @@ static int
 fit_take_update(struct fal_fit *f, struct fal_trace_line *l)
 {
 	const uint64_t clock = l->is.update.clock, samples = l->is.update.samples;
-	if (fal_trace_most(l, "clock", clock, f->job.clocks - 1) < 0)
+	if (fal_trace_check_max(l, "clock", clock, f->job.clocks - 1) < 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
 	const bool hung = f->suspects > 0 || f->suspicions != f->last_suspicions;
@@ -663,7 +664,7 @@ report_full_task_s(const struct fal_fit *f, double fixed, const struct fit_repor
 static double
 report_mean_part(const struct fal_fit *f, const struct fit_report *t)
 {
-	const double full = fal_grid_full(&f->job.grid);
+	const double full = fal_grid_full_samples(&f->job.grid);
 	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
 }
 
@@ -856,8 +857,8 @@ cost_fill_unknown(struct fal_cost *c, struct scratch *s)
 	for (size_t i = 0; i < c->machines; i++) {
 		const struct fal_cost_machine *m = &c->machine[i];
 		if (machine_is_known(m))
-			s->v[s->n++] =
-				fit_at_lanes(fal_cost_mean(m), m->cores, m->lanes, 1);
+			s->v[s->n++] = fit_at_lanes(fal_cost_mean_task_s(m), m->cores,
+						    m->lanes, 1);
 	}
 	const double pace = scratch_median(s);
 	if (!(pace > 0))

@@ -242,7 +242,7 @@ static void
 frame_add_clock(struct fal_report_state *s, size_t at, double speed)
 {
 	const double samples = fal_grid_samples(&s->summary.job.grid, s->base + at);
-	const double full = fal_grid_full(&s->summary.job.grid);
+	const double full = fal_grid_full_samples(&s->summary.job.grid);
 	double ran = 0, won = 0; /* full tasks */
 	size_t n = 0;
 	for (size_t i = 0; i < s->rows; i++) {
@@ -377,7 +377,7 @@ report_set_scheme(struct fal_report_state *s, struct fal_trace_line *l,
 	if (fal_trace_scheme_read(l, scheme, &s->rule) < 0)
 		return l->err;
 	report_drop_frames(s);
-	if (!fal_rule_eq(&old, &s->rule))
+	if (!fal_rule_equal(&old, &s->rule))
 		report_begin_window(s);
 	return 0;
 }
@@ -508,7 +508,7 @@ static void
 row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 		const struct report_line *t)
 {
-	const double full = fal_grid_full(&job->grid) * (double)t->lanes;
+	const double full = fal_grid_full_samples(&job->grid) * (double)t->lanes;
 	struct report_ring *r = NULL;
 	for (size_t i = 0; i < t->ran.paces; i++) {
 		const struct fal_trace_pace *p = &t->ran.pace[i];
@@ -881,7 +881,7 @@ report_window_use(const struct fal_report_state *s, double *ideal)
 static size_t
 report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const double full = fal_grid_full(&r->state->summary.job.grid);
+	const double full = fal_grid_full_samples(&r->state->summary.job.grid);
 	const double ratio = (double)task / full;
 	size_t n = 0;
 	for (size_t i = 0; i < r->workers; i++) {
@@ -889,7 +889,7 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 		const struct fal_report_speed *s = worker_speed_at(w, w->lanes);
 		if (w->clocks == 0 || s == NULL)
 			continue;
-		const double longer = fal_bound_longer(w->row->fixed, ratio);
+		const double longer = fal_bound_task_size(w->row->fixed, ratio);
 		v[n++] = (struct fal_bound_lanes){
 			.task_s = full * s->lanes / s->median * longer,
 			.lanes = s->lanes,
@@ -984,7 +984,8 @@ report_more_slack(const struct fal_report *r, double loss)
 		for (; then.early % 2 == 0; then.of /= 2)
 			then.early /= 2;
 		if (p * (1 - loss) >= OF * loss &&
-		    fal_rule_fits(&then, &r->state->summary.job.grid, NULL) == FAL_OK &&
+		    fal_rule_check_grid(&then, &r->state->summary.job.grid, NULL) ==
+			    FAL_OK &&
 		    fal_stable_factor(&r->state->optim, 1, (double)p / OF) <= 1)
 			return then;
 	}
@@ -1291,7 +1292,8 @@ find_granularity(struct fal_report *r)
 				   : "a larger batch would fill them" OTHER);
 	report_add(r, "granularity", NULL, loss,
 		   "tasks of %ju sample%s leave %.0f %% idle at %lu lane%s: %s", r->task,
-		   fal_text_s(r->task), 100 * loss, lanes, fal_text_s(lanes), what);
+		   fal_text_plural(r->task), 100 * loss, lanes, fal_text_plural(lanes),
+		   what);
 }
 
 static void
@@ -1310,7 +1312,7 @@ find_small_tasks(struct fal_report *r)
 			 100 * saved);
 	report_add(r, "small_tasks", NULL, loss,
 		   "%.0f %% of the clock is that tasks have %ju sample%s only: %s",
-		   100 * loss, r->task, fal_text_s(r->task), what);
+		   100 * loss, r->task, fal_text_plural(r->task), what);
 }
 
 /* The share of its time that the worker spends on its link, if that is much. */
@@ -1531,7 +1533,7 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->shared = report_shared(s);
 	r->done = s->summary.done;
 	r->batch = fal_grid_samples(&s->summary.job.grid, 0);
-	r->task = fal_grid_full(&s->summary.job.grid);
+	r->task = fal_grid_full_samples(&s->summary.job.grid);
 	r->seconds = s->summary.seconds - s->begin;
 	report_list_workers(r);
 	double v[FAL_REPORT_TICKS];

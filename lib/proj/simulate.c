@@ -94,11 +94,11 @@ worker_start_tasks(struct sim_worker *w, const struct fal_sched *s,
 		    !fal_sched_round(s, it->round, &r))
 			continue;
 		double samples = fal_grid_range_samples(grid, r.clock, it->task, 1);
-		double part = samples / fal_grid_full(grid);
+		double part = samples / fal_grid_full_samples(grid);
 		double from = fmax(at, it->from);
 		it->task_s = fal_cost_task_s(w->machine, w->started, from, part, busy);
 		it->ends = from + it->task_s + w->machine->turn_s;
-		w->started += fal_bound_longer(w->machine->fixed, part);
+		w->started += fal_bound_task_size(w->machine->fixed, part);
 		worker_change_running(w, 1, from);
 	}
 }
@@ -250,7 +250,7 @@ sim_task_samples(const struct sim *g, const struct sim_task *it)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(g->s, it->round, &r)) /* the round has ended */
-		return fal_grid_full(&g->grid);
+		return fal_grid_full_samples(&g->grid);
 	return fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
 }
 
@@ -298,7 +298,7 @@ sim_end_round(struct sim *g, const struct fal_act *a)
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
 	if (a->fate >= FAL_FATE_DROP)
 		g->t.won -= sim_claimed_samples(g, &r);
-	if (a->fate == FAL_FATE_ABANDON) {
+	if (a->fate == FAL_FATE_RETRY) {
 		g->t.duplicates += sim_claimed_samples(g, &r);
 		return;
 	}
@@ -337,7 +337,7 @@ sim_act(struct sim *g, const struct fal_act *a)
 		g->t.load += g->conf->cost->step_s;
 		g->t.updates++;
 		g->version++;
-		fal_sched_published(g->s, g->now, a->version);
+		fal_sched_note_published(g->s, g->now, a->version);
 		break;
 	case FAL_ACT_MODEL:
 		for (size_t i = 0; w == NULL && i < g->conf->cost->machines; i++)
@@ -365,7 +365,7 @@ sim_act(struct sim *g, const struct fal_act *a)
 		sim_charge(g, 0);
 		break;
 	case FAL_ACT_FENCE:
-		fal_sched_fenced(g->s, g->now, a->round, a->cid);
+		fal_sched_note_fenced(g->s, g->now, a->round, a->cid);
 		break;
 	default: /* workers are honest, and nothing is written or evaluated */
 		break;
@@ -376,7 +376,7 @@ static void
 sim_act_all(struct sim *g)
 {
 	struct fal_act a;
-	while (fal_sched_next(g->s, &a)) {
+	while (fal_sched_next_action(g->s, &a)) {
 		sim_act(g, &a);
 		if (a.worker == 0)
 			continue;
@@ -399,16 +399,16 @@ sim_claim(struct sim *g, struct sim_worker *w, size_t i)
 	double ended = w->q[i].ends;
 	struct sim_task it = worker_remove_task(w, i, ended);
 	struct sim_part *p = worker_part_for(w, &it);
-	struct fal_claim_in c = { .worker = (uint32_t)(w - g->worker) + 1,
-				  .round = it.round,
-				  .task = it.task,
-				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
-				  .fills = it.fills,
-				  .task_s = it.task_s };
+	struct fal_claim_report c = { .worker = (uint32_t)(w - g->worker) + 1,
+				      .round = it.round,
+				      .task = it.task,
+				      .seq = p->seq != 0 ? p->seq : w->seq + 1,
+				      .fills = it.fills,
+				      .task_s = it.task_s };
 	const double samples = sim_task_samples(g, &it);
 	worker_start_tasks(w, g->s, &g->grid, ended);
 	sim_charge(g, 0);
-	fal_sched_heard(g->s, g->now, c.worker);
+	fal_sched_note_message(g->s, g->now, c.worker);
 	const int won = fal_sched_claim(g->s, g->now, &c);
 	g->stopped |= won < 0;
 	*(won > 0 ? &g->t.won : &g->t.duplicates) += samples;
@@ -425,7 +425,7 @@ sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
 	sim_charge(g, g->conf->cost->push_bytes);
-	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
+	fal_sched_note_blocks(g->s, g->now, p.round, cid, 1, true);
 	if (!fal_sched_round(g->s, p.round, &r) || r.ledger->claimed != r.tasks)
 		return;
 	/* The round is complete when all its contributions have arrived.  For shared
@@ -442,7 +442,7 @@ sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
 		(*open)++;
 	if (*open == l->contribs)
-		fal_sched_complete(g->s, g->now, p.round);
+		fal_sched_note_complete(g->s, g->now, p.round);
 }
 
 /* Handles the worker's next event. */
@@ -454,9 +454,9 @@ sim_worker_event(struct sim *g, struct sim_worker *w)
 	g->now = fmax(g->now, e.at);
 	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* an answer to a ping */
 		w->pong_at = INFINITY;
-		fal_sched_heard(g->s, g->now, id);
-		fal_sched_pong(g->s, g->now, id, g->now - w->pinged_at,
-			       (uint64_t)(g->now * 1e9));
+		fal_sched_note_message(g->s, g->now, id);
+		fal_sched_note_pong(g->s, g->now, id, g->now - w->pinged_at,
+				    (uint64_t)(g->now * 1e9));
 	} else if (e.part == SIZE_MAX) {
 		sim_claim(g, w, e.item);
 	} else {
@@ -468,7 +468,7 @@ sim_worker_event(struct sim *g, struct sim_worker *w)
 static int
 sim_step(struct sim *g)
 {
-	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
+	double next = fal_heap_min_key(&g->next), wake = fal_sched_next_tick(g->s);
 	if (isinf(next) && isinf(wake))
 		return FAL_ESTATE;
 	if (wake < next) {
@@ -529,7 +529,7 @@ sim_begin(struct sim *g)
 		err = sim_join(g, i);
 	if (err < 0)
 		return err;
-	fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
+	fal_sched_set_clock_limit(g->s, g->now, fal_grid_clocks(&g->grid));
 	sim_act_all(g);
 	return FAL_OK;
 }

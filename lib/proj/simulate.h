@@ -24,7 +24,7 @@ struct fal_cost_pace {
 	double tasks;              /* computed, in full ones; not below 0 */
 	double seconds;            /* that passed; above 0 */
 	bool hung;                 /* nothing was computed, at whatever task_s */
-	double at_task, at_second; /* sums over the paces before (fal_cost_sum) */
+	double at_task, at_second; /* sums over the paces before (fal_cost_update_sums) */
 };
 
 /* A worker.
@@ -76,7 +76,7 @@ struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *nam
 /* Sets the machine's sums.  Needed after each change of its paces.  A machine without
  * tasks goes by the time; a machine that hung in all paces counts as one that never hung.
  */
-void fal_cost_sum(struct fal_cost_machine *m);
+void fal_cost_update_sums(struct fal_cost_machine *m);
 /* Sets these sums and by_time: true if the machine hung in any pace, or if neighbouring
  * runs of `share` tasks, those of a clock, are alike (their correlation is over 0.7, or
  * they differ by less than 1 %). */
@@ -91,12 +91,12 @@ double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, do
  * it does not hang. */
 double fal_cost_hang_s(const struct fal_cost_machine *m, double at);
 /* Returns the machine's mean pace: Σ seconds of its tasks / tasks. */
-double fal_cost_mean(const struct fal_cost_machine *m);
+double fal_cost_mean_task_s(const struct fal_cost_machine *m);
 /* Returns the sum of the machines' speeds at their mean paces: samples a second that
  * their lanes, at most one a core, compute in full tasks without a pause. */
 double fal_cost_speed(const struct fal_cost *c);
 /* fal_bound_sizes at the machines' mean paces. */
-void fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
+void fal_cost_task_sizes(const struct fal_cost *c, double *whole, double *small);
 
 /* Simulates a policy on a cost model: runs the scheduler itself (lib/sched) in virtual
  * time with workers that need the model's times.  The scheduler gets the same calls as in

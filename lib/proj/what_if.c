@@ -23,13 +23,13 @@ cost_median_machine(const struct fal_cost *cost)
 {
 	double *v = fal_xcalloc(cost->machines, sizeof(*v));
 	for (size_t i = 0; i < cost->machines; i++)
-		v[i] = fal_cost_mean(&cost->machine[i]);
+		v[i] = fal_cost_mean_task_s(&cost->machine[i]);
 	const double mean = fal_quantile(v, cost->machines, 0.5);
 	const struct fal_cost_machine *at = NULL;
 	for (const struct fal_cost_machine *m = cost->machine;
 	     m < cost->machine + cost->machines; m++)
-		if (fal_cost_mean(m) >= mean &&
-		    (at == NULL || fal_cost_mean(m) < fal_cost_mean(at)))
+		if (fal_cost_mean_task_s(m) >= mean &&
+		    (at == NULL || fal_cost_mean_task_s(m) < fal_cost_mean_task_s(at)))
 			at = m;
 	free(v);
 	return at;
@@ -116,7 +116,7 @@ spec_apply(const struct machine_spec *s, double speed, struct fal_cost_machine *
 		m->pace[i].task_s *= factor;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;
 	m->lanes_min = m->lanes_min < m->lanes_max ? m->lanes_min : m->lanes_max;
-	fal_cost_sum(m);
+	fal_cost_update_sums(m);
 }
 
 int
@@ -142,17 +142,18 @@ fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 static void
 cost_set_grid(struct fal_cost *cost, struct fal_grid to)
 {
-	const double ratio = (double)fal_grid_full(&to) / fal_grid_full(&cost->grid);
+	const double ratio =
+		(double)fal_grid_full_samples(&to) / fal_grid_full_samples(&cost->grid);
 	cost->grid = to;
 	for (size_t i = 0; i < cost->machines; i++) {
 		struct fal_cost_machine *m = &cost->machine[i];
-		const double longer = fal_bound_longer(m->fixed, ratio);
+		const double longer = fal_bound_task_size(m->fixed, ratio);
 		for (size_t k = 0; k < m->paces; k++) {
 			m->pace[k].task_s *= longer;
 			m->pace[k].tasks /= ratio;
 		}
 		m->fixed /= longer;
-		fal_cost_sum(m);
+		fal_cost_update_sums(m);
 	}
 }
 
@@ -347,12 +348,12 @@ advice_try_shares(const struct fal_cost *cost, struct fal_advice *best)
 	if (!traits.shared || traits.moves || cost->machines > MOST)
 		return;
 	for (size_t i = 0; i < cost->machines; i++)
-		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);
+		all += cost->machine[i].lanes / fal_cost_mean_task_s(&cost->machine[i]);
 	struct fal_policy try = fal_policy_copy(&best->policy);
 	for (size_t i = 0; i < cost->machines; i++) {
 		const struct fal_cost_machine *m = &cost->machine[i];
 		const double share =
-			m->lanes / fal_cost_mean(m) / all * (double)cost->machines;
+			m->lanes / fal_cost_mean_task_s(m) / all * (double)cost->machines;
 		/* Rounded, so that the advice is the same in each window of a trace. */
 		fal_policy_entry(&try, m->name)->share = round(share * 20) / 20;
 	}
@@ -396,7 +397,8 @@ cost_slowest_machine(const struct fal_cost *cost, const struct fal_policy *p)
 	double most = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
 		const struct fal_cost_machine *m = &cost->machine[i];
-		const double s = fal_cost_mean(m) + m->pull_s + m->push_s + m->rtt_s;
+		const double s =
+			fal_cost_mean_task_s(m) + m->pull_s + m->push_s + m->rtt_s;
 		if (s > most && !policy_excludes(p, m)) {
 			most = s;
 			at = m;
@@ -443,7 +445,7 @@ fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 	out->policy = fal_policy_copy(now);
 	for (size_t i = 0; i < n_rules; i++) {
 		const bool same = fal_rule_same_model(&rules[i], &now->rule);
-		if (fal_rule_eq(&rules[i], &now->rule) || (!same && !model))
+		if (fal_rule_equal(&rules[i], &now->rule) || (!same && !model))
 			continue;
 		struct fal_policy try = fal_policy_copy(now);
 		try.rule = rules[i];

@@ -93,7 +93,8 @@ check_setup_data(const struct fal_setup *s, struct fal_diag *diag)
 	if (s->job.channels != 1 && s->job.channels != has)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "data.mean lists %u channel%s, a sample has %u",
-				    s->job.channels, fal_text_s(s->job.channels), has);
+				    s->job.channels, fal_text_plural(s->job.channels),
+				    has);
 	if (s->job.format == FAL_JOB_FORMAT_TEXT &&
 	    (part->dtype != FAL_U8 || part->values != s->job.window + 1))
 		return fal_diag_set(diag, FAL_EINVAL,
@@ -128,7 +129,7 @@ fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *m
 }
 
 int
-fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+fal_setup_init(struct fal_setup *s, const struct fal_setup_text *job,
 	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
 	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
@@ -148,7 +149,7 @@ fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
 void
 fal_setup_free(struct fal_setup *s)
 {
-	fal_epoch_drop(s->epoch);
+	fal_epoch_release(s->epoch);
 	fal_order_free(&s->test_order);
 	fal_manifest_free(&s->manifest);
 	fal_model_free(s->model);
@@ -178,7 +179,7 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 			fal_out_of_memory();
 		e->number = number;
 		e->refs = 1;
-		fal_epoch_drop(s->epoch);
+		fal_epoch_release(s->epoch);
 		s->epoch = e;
 	}
 	s->epoch->refs++;
@@ -186,7 +187,7 @@ fal_setup_epoch(struct fal_setup *s, uint32_t number)
 }
 
 void
-fal_epoch_drop(struct fal_epoch *e)
+fal_epoch_release(struct fal_epoch *e)
 {
 	assert(e == NULL || e->refs > 0);
 	if (e == NULL || --e->refs > 0)
@@ -210,7 +211,8 @@ fal_setup_places(const struct fal_setup *s, uint64_t clock, uint32_t task)
 	struct fal_places p = { .epoch = (uint32_t)(clock / clocks) };
 	if (task >= fal_grid_tasks(&g, clock))
 		return p;
-	p.first = (uint32_t)(clock % clocks * g.batch) + fal_grid_before(&g, clock, task);
+	p.first = (uint32_t)(clock % clocks * g.batch) +
+		  fal_grid_samples_before(&g, clock, task);
 	p.count = fal_grid_range_samples(&g, clock, task, 1);
 	return p;
 }
@@ -348,7 +350,7 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 	return err;
 }
 
-const char fal_files_any_from[] = "";
+const char fal_files_skip_from[] = "";
 
 /* Loads the weights of --from for the model's names and shapes. */
 static int
@@ -361,7 +363,7 @@ load_from(struct fal_files *j, const char *path, const char *file, struct fal_di
 				    fal_job_diag_name(&j->set,
 						      "model.from-sha256:", path),
 				    j->job.from_sha256);
-	if (file == NULL || file == fal_files_any_from)
+	if (file == NULL || file == fal_files_skip_from)
 		return FAL_OK;
 	j->from_file = file;
 	return load_weights(j, path, file, "model.from-sha256", j->job.from_sha256,
@@ -432,7 +434,7 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 						    : job->train);
 	int err = fal_diag_set(diag, FAL_EINVAL,
 			       "%s: samples of %u value%s, but the model takes %u", file,
-			       set->values, fal_text_s(set->values), m->inputs);
+			       set->values, fal_text_plural(set->values), m->inputs);
 	free(file);
 	return err;
 }
@@ -450,7 +452,7 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 			    fal_job_diag_name(&j->set, "data.mean:",
 					      fal_job_diag_name(&j->set,
 								"data.std:", path)),
-			    j->job.channels, fal_text_s(j->job.channels), has);
+			    j->job.channels, fal_text_plural(j->job.channels), has);
 }
 
 static int
@@ -508,7 +510,7 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 		struct fal_buf bytes = { 0 };
 		char hex[2 * FAL_HASH_BYTES + 1];
 		const char *name;
-		fal_files_input(j, key[i], &name);
+		fal_files_hash_kind(j, key[i], &name);
 		char *file = fal_job_path(path, name);
 		fal_manifest_encode(&set[i], &bytes);
 		hash_text(&bytes, hex);
@@ -522,13 +524,13 @@ put_data_hashes(struct fal_files *j, const char *path, struct fal_diag *diag)
 }
 
 const char *
-fal_files_init(const struct fal_files *j)
+fal_files_weights_hash(const struct fal_files *j)
 {
 	return j->from[0] != '\0' ? j->from : j->init_hex;
 }
 
 const char *
-fal_files_input(const struct fal_files *j, const char *key, const char **file)
+fal_files_hash_kind(const struct fal_files *j, const char *key, const char **file)
 {
 	const struct fal_job *job = &j->job;
 	const bool idx = job->format == FAL_JOB_FORMAT_IDX;
@@ -572,7 +574,7 @@ add_lasting_key(void *arg, const char *key, const char *none, const char *value)
 	struct fal_buf *out = arg;
 	(void)none;
 	if (strcmp(key, "job.epochs") != 0 && !fal_files_is_path(key) &&
-	    fal_files_input(&no_files, key, &none) == NULL)
+	    fal_files_hash_kind(&no_files, key, &none) == NULL)
 		fal_put_fmt(out, "%s=%s\n", key, value);
 	return out->err;
 }
@@ -583,7 +585,7 @@ fal_files_hash(struct fal_files *j)
 	const struct fal_buf none = { 0 };
 	struct fal_buf lasting = { 0 }, shapes = { 0 };
 	char hex[2 * FAL_HASH_BYTES + 1];
-	int err = fal_job_differ(&none, &j->job_text, add_lasting_key, &lasting);
+	int err = fal_job_diff(&none, &j->job_text, add_lasting_key, &lasting);
 	for (uint32_t i = 0; i < j->model->tensors; i++)
 		fal_put_bytes(&shapes, j->model->tensor[i].dim,
 			      sizeof(j->model->tensor[i].dim));
@@ -639,7 +641,7 @@ parse_placement(struct fal_files *j, const char *file, char *text, struct fal_di
 		       ? FAL_OK
 		       : fal_diag_set(diag, FAL_EINVAL,
 				      "%s: %" PRIu64 " block%s in all, the model has %u",
-				      file, all, fal_text_s(all), blocks);
+				      file, all, fal_text_plural(all), blocks);
 }
 
 static int
@@ -672,8 +674,8 @@ fal_files_load(struct fal_files *j, const char *path, const char *from,
 }
 
 int
-fal_files_take(struct fal_files *j, const char *path, const char *from,
-	       const struct fal_buf *text, struct fal_diag *diag)
+fal_files_load_text(struct fal_files *j, const char *path, const char *from,
+		    const struct fal_buf *text, struct fal_diag *diag)
 {
 	*j = (struct fal_files){ 0 };
 	fal_put_bytes(&j->job_text, text->p, text->n);
@@ -696,24 +698,25 @@ fal_files_free(struct fal_files *j)
 }
 
 int
-fal_files_setup(const struct fal_files *j, struct fal_setup *out, struct fal_diag *diag)
+fal_files_make_setup(const struct fal_files *j, struct fal_setup *out,
+		     struct fal_diag *diag)
 {
 	const struct fal_setup_text job = { "job", j->job_text.p, j->job_text.n };
 	const struct fal_setup_text model = { "model", j->model_text.p, j->model_text.n };
 	int err = fal_manifest_parse(j->manifest_bytes.p, j->manifest_bytes.n,
 				     &out->manifest);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err))
-		       : fal_setup_make(out, &job, &model, diag);
+		       : fal_setup_init(out, &job, &model, diag);
 }
 
 uint64_t
-fal_files_data(const struct fal_files *j)
+fal_files_data_bytes(const struct fal_files *j)
 {
 	return fal_part_bytes(&j->manifest.train) + fal_part_bytes(&j->manifest.test);
 }
 
 uint32_t
-fal_files_tasks(const struct fal_files *j)
+fal_files_clock_tasks(const struct fal_files *j)
 {
 	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
 	return fal_grid_tasks(&g, 0);
@@ -734,7 +737,8 @@ count_blocks(const struct fal_files *j, uint32_t places, uint32_t *count)
 }
 
 void
-fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
+fal_files_make_place_line(const struct fal_files *j, uint32_t places,
+			  struct fal_line_place *out)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
 	uint32_t count[FAL_SHARDS_MAX], b = 0;
@@ -753,14 +757,14 @@ fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_plac
 }
 
 void
-fal_files_place_free(struct fal_line_place *p)
+fal_place_line_free(struct fal_line_place *p)
 {
 	free((void *)(uintptr_t)p->shard);
 }
 
 void
-fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
-	      uint32_t before[FAL_SHARDS_MAX + 1])
+fal_files_make_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
+		   uint32_t before[FAL_SHARDS_MAX + 1])
 {
 	uint32_t count[FAL_SHARDS_MAX], first = 0;
 	count_blocks(j, places, count);
@@ -785,16 +789,16 @@ fal_files_shard_conf(const struct fal_job *job, const struct fal_model *m, uint3
 }
 
 struct fal_shard_set_conf
-fal_files_rack_conf(const struct fal_files *j, uint32_t shards)
+fal_files_shard_set_conf(const struct fal_files *j, uint32_t shards)
 {
 	return (struct fal_shard_set_conf){
 		.shards = shards,
-		.each = fal_files_shard_conf(&j->job, j->model, fal_files_tasks(j))
+		.each = fal_files_shard_conf(&j->job, j->model, fal_files_clock_tasks(j))
 	};
 }
 
 struct fal_shard_set *
-fal_files_rack(const struct fal_files *j, const struct fal_shard_set_conf *conf)
+fal_files_new_shard_set(const struct fal_files *j, const struct fal_shard_set_conf *conf)
 {
 	float *drawn = NULL;
 	if (j->init == NULL) {

@@ -73,13 +73,13 @@ int fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_tex
 /* Makes the rest of `s`, whose manifest the caller has set; an error frees the manifest
  * as well.  Free with fal_setup_free.  Errors of the parsers; FAL_EINVAL (data that do
  * not fit data.mean or data.window); each with `diag`. */
-int fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+int fal_setup_init(struct fal_setup *s, const struct fal_setup_text *job,
 		   const struct fal_setup_text *model, struct fal_diag *diag);
 void fal_setup_free(struct fal_setup *s); /* `s` is {0} again */
 
-/* Returns the order of epoch `number`; the caller ends the use with fal_epoch_drop. */
+/* Returns the order of epoch `number`; the caller ends the use with fal_epoch_release. */
 struct fal_epoch *fal_setup_epoch(struct fal_setup *s, uint32_t number);
-void fal_epoch_drop(struct fal_epoch *e);
+void fal_epoch_release(struct fal_epoch *e);
 
 /* Returns the bytes of all samples with their labels and of two orders of epochs. */
 uint64_t fal_setup_bytes(const struct fal_setup *s);
@@ -98,7 +98,7 @@ struct fal_places fal_setup_test_places(const struct fal_setup *s, uint32_t task
 #define FAL_FILES_SIZES 128
 
 struct fal_files {
-	struct fal_job_set set; /* of fal_files_load */
+	struct fal_job_assignments set; /* of fal_files_load */
 	struct fal_job job;
 	struct fal_model *model;
 	float *init; /* model->params floats; NULL: the parameters are drawn */
@@ -108,8 +108,8 @@ struct fal_files {
 	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
 	/* The texts for workers: the effective job text, which has the hashes of net,
-	 * weights and data (fal_files_input); the model file, or names and shapes; the
-	 * manifest. */
+	 * weights and data (fal_files_hash_kind); the model file, or names and shapes;
+	 * the manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
 	/* Hashes of the three texts. */
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
@@ -129,26 +129,26 @@ struct fal_files {
 int fal_files_load(struct fal_files *j, const char *path, const char *from,
 		   const char *const *set, size_t n_set, struct fal_diag *diag);
 /* As fal_files_load, from an effective text (copied) whose paths are relative to the
- * folder of `path`, without the placement file.  With `from` = fal_files_any_from the
+ * folder of `path`, without the placement file.  With `from` = fal_files_skip_from the
  * weights of model.from-sha256 are not read. */
-extern const char fal_files_any_from[];
-int fal_files_take(struct fal_files *j, const char *path, const char *from,
-		   const struct fal_buf *text, struct fal_diag *diag);
+extern const char fal_files_skip_from[];
+int fal_files_load_text(struct fal_files *j, const char *path, const char *from,
+			const struct fal_buf *text, struct fal_diag *diag);
 /* Computes all hashes and the sizes.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_files_hash(struct fal_files *j);
 /* Returns the SHA-256 of the first weights; "": the weights are drawn. */
-const char *fal_files_init(const struct fal_files *j);
+const char *fal_files_weights_hash(const struct fal_files *j);
 /* If `key` is the hash of a file, returns the file's kind for falcon-ps --accept-change
  * ("net", "init" or "data") and its name in `*file`; else NULL. */
-const char *fal_files_input(const struct fal_files *j, const char *key,
-			    const char **file);
+const char *fal_files_hash_kind(const struct fal_files *j, const char *key,
+				const char **file);
 /* Is `key` the path of a file whose hash the effective text has as well? */
 bool fal_files_is_path(const char *key);
 void fal_files_free(struct fal_files *j);
 
-/* Makes the setup of lanes from the job's texts.  Errors of fal_setup_make. */
-int fal_files_setup(const struct fal_files *j, struct fal_setup *out,
-		    struct fal_diag *diag);
+/* Makes the setup of lanes from the job's texts.  Errors of fal_setup_init. */
+int fal_files_make_setup(const struct fal_files *j, struct fal_setup *out,
+			 struct fal_diag *diag);
 
 /* Returns the settings common to all shards of a job with at most `tasks` tasks a clock.
  */
@@ -156,27 +156,28 @@ struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,
 					   const struct fal_model *m, uint32_t tasks);
 
 /* Returns the settings of a set of `shards` shards. */
-struct fal_shard_set_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
+struct fal_shard_set_conf fal_files_shard_set_conf(const struct fal_files *j,
+						   uint32_t shards);
 /* Makes a set of shards with the job's first parameters; NULL: out of memory. */
-struct fal_shard_set *fal_files_rack(const struct fal_files *j,
-				     const struct fal_shard_set_conf *conf);
+struct fal_shard_set *fal_files_new_shard_set(const struct fal_files *j,
+					      const struct fal_shard_set_conf *conf);
 
 /* Maps the blocks to `places` places (at most FAL_SHARDS_MAX), each with one range, in
  * order: as many blocks as the placement file says, or else equal parts.  The places with
  * blocks are the job's shards; before[i] becomes the number of shards among the first i
  * places. */
-void fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
-		   uint32_t before[FAL_SHARDS_MAX + 1]);
+void fal_files_make_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
+			uint32_t before[FAL_SHARDS_MAX + 1]);
 /* Makes the trace line of that map, without the map's number; free the line with
- * fal_files_place_free. */
-void fal_files_place(const struct fal_files *j, uint32_t places,
-		     struct fal_line_place *out);
-void fal_files_place_free(struct fal_line_place *p);
+ * fal_place_line_free. */
+void fal_files_make_place_line(const struct fal_files *j, uint32_t places,
+			       struct fal_line_place *out);
+void fal_place_line_free(struct fal_line_place *p);
 
 /* Returns K, the tasks of a full clock. */
-uint32_t fal_files_tasks(const struct fal_files *j);
+uint32_t fal_files_clock_tasks(const struct fal_files *j);
 
 /* Returns the bytes of all chunks: of all samples with their labels. */
-uint64_t fal_files_data(const struct fal_files *j);
+uint64_t fal_files_data_bytes(const struct fal_files *j);
 
 #endif

@@ -17,8 +17,8 @@ struct replay_lane {
 	int err;
 };
 
-struct fal_anew {
-	struct fal_anew_conf conf;
+struct fal_replay {
+	struct fal_replay_conf conf;
 	struct fal_shard_set_conf set_conf;
 	struct fal_setup setup;
 	struct fal_net *net;
@@ -32,8 +32,8 @@ struct fal_anew {
 	struct fal_threads *threads; /* one for each lane */
 	struct replay_lane *lane;
 	/* The current clock. */
-	const struct fal_anew_clock *clock;
-	struct fal_anew_task *results;
+	const struct fal_replay_clock *clock;
+	struct fal_replay_task *results;
 	const float *params, *late_params;
 	const struct fal_order *order;
 	uint32_t tasks;
@@ -42,18 +42,18 @@ struct fal_anew {
 /* ---- memory and samples --- */
 
 int
-fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
-	     struct fal_diag *diag)
+fal_replay_new(const struct fal_replay_conf *conf, struct fal_replay **out,
+	       struct fal_diag *diag)
 {
-	struct fal_anew *a = fal_xcalloc(1, sizeof(*a));
+	struct fal_replay *a = fal_xcalloc(1, sizeof(*a));
 	a->conf = *conf;
-	a->set_conf = fal_files_rack_conf(conf->files, 1);
+	a->set_conf = fal_files_shard_set_conf(conf->files, 1);
 	a->set_conf.each.checksums = false; /* the replay's own sums need no proof */
-	int err = fal_files_setup(conf->files, &a->setup, diag);
+	int err = fal_files_make_setup(conf->files, &a->setup, diag);
 	if (err == FAL_OK)
 		err = fal_task_runner_net(&a->setup, &a->net, diag);
 	if (err < 0)
-		fal_anew_free(a);
+		fal_replay_free(a);
 	else
 		*out = a;
 	return err;
@@ -62,12 +62,12 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 /* The comparison with a snapshot needs the most: two shard_sets, of which one has no open
  * round, and the images of both.  Each lane's task sum is only quantised. */
 uint64_t
-fal_anew_need(const struct fal_anew *a, uint64_t *space)
+fal_replay_memory(const struct fal_replay *a, uint64_t *space)
 {
 	const uint64_t lanes = a->conf.lanes, params = a->setup.model->params;
 	const uint32_t versions = a->conf.versions > 0 ? a->conf.versions : 1;
-	const struct fal_store_most own = { .versions = versions, .rounds = 1 },
-				    snapshot = { .versions = versions };
+	const struct fal_store_limits own = { .versions = versions, .rounds = 1 },
+				      snapshot = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
 	/* Shard_sets and images count as if each held a version. */
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
@@ -81,7 +81,7 @@ fal_anew_need(const struct fal_anew *a, uint64_t *space)
 }
 
 int
-fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
+fal_replay_start(struct fal_replay *a, struct fal_diag *diag)
 {
 	a->exps = fal_xcalloc(fal_blocks(a->setup.model->params), 1);
 	fal_kern_reserve(a->conf.lanes);
@@ -106,7 +106,7 @@ fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
 }
 
 void
-fal_anew_free(struct fal_anew *a)
+fal_replay_free(struct fal_replay *a)
 {
 	if (a == NULL)
 		return;
@@ -127,7 +127,7 @@ fal_anew_free(struct fal_anew *a)
 }
 
 const uint8_t *
-fal_anew_fingerprint(const struct fal_anew *a)
+fal_replay_fingerprint(const struct fal_replay *a)
 {
 	return a->fingerprint;
 }
@@ -136,18 +136,18 @@ fal_anew_fingerprint(const struct fal_anew *a)
 
 /* Makes a shard_set with the contents of the snapshot, or at version 0. */
 static int
-load_shard_set(const struct fal_anew *a, int folder, const struct fal_found *f,
+load_shard_set(const struct fal_replay *a, int folder, const struct fal_snapshot_found *f,
 	       struct fal_shard_set **out, struct fal_diag *diag)
 {
-	*out = fal_files_rack(a->conf.files, &a->set_conf);
+	*out = fal_files_new_shard_set(a->conf.files, &a->set_conf);
 	if (*out == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	return f != NULL ? fal_snapshot_load(folder, f, *out, diag) : FAL_OK;
 }
 
 int
-fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
-	       struct fal_diag *diag)
+fal_replay_load_snapshot(struct fal_replay *a, int folder,
+			 const struct fal_snapshot_found *f, struct fal_diag *diag)
 {
 	fal_shard_set_free(a->shard_set);
 	a->version = f != NULL ? f->is.image.version : 0;
@@ -156,13 +156,13 @@ fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
 }
 
 const float *
-fal_anew_params(struct fal_anew *a)
+fal_replay_params(struct fal_replay *a)
 {
 	return fal_shard_set_params(a->shard_set, a->version);
 }
 
 const int8_t *
-fal_anew_exps(const struct fal_anew *a)
+fal_replay_exponents(const struct fal_replay *a)
 {
 	struct fal_shard_part part;
 	return fal_shard_set_part(a->shard_set, 0, a->version, &part) ? part.exps : NULL;
@@ -177,7 +177,7 @@ make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 	int err = fal_shard_set_order(r, &mark);
 	if (err < 0)
 		return err;
-	return fal_shard_set_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
+	return fal_shard_set_take_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
 }
 
 static const struct fal_image_array *
@@ -208,8 +208,8 @@ images_equal(const struct fal_image *a, const struct fal_image *b,
 }
 
 int
-fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
-	      char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
+fal_replay_compare(struct fal_replay *a, int folder, const struct fal_snapshot_found *f,
+		   char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
 {
 	struct fal_shard_set *kept = NULL;
 	struct fal_image replayed = { 0 }, written = { 0 };
@@ -232,12 +232,12 @@ fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
 /* Computes a task on a lane, and adds the gradient to the lane's sum unless the clock
  * skips the task. */
 static int
-replay_task(struct fal_anew *a, struct replay_lane *l, uint32_t task)
+replay_task(struct fal_replay *a, struct replay_lane *l, uint32_t task)
 {
-	struct fal_ran ran = { 0 };
-	struct fal_anew_task *result = &a->results[task];
+	struct fal_task_result ran = { 0 };
+	struct fal_replay_task *result = &a->results[task];
 	const struct fal_places p = fal_setup_places(&a->setup, a->clock->clock, task);
-	const struct fal_run_job job = {
+	const struct fal_lane_task job = {
 		.run = { .clock = a->clock->clock,
 			 .task = task,
 			 .params = task < a->clock->late ? a->params : a->late_params,
@@ -268,7 +268,7 @@ replay_task(struct fal_anew *a, struct replay_lane *l, uint32_t task)
 static void
 replay_part(void *replay, uint32_t task, uint32_t thread)
 {
-	struct fal_anew *a = replay;
+	struct fal_replay *a = replay;
 	struct replay_lane *l = &a->lane[thread];
 	if (l->err == FAL_OK)
 		l->err = replay_task(a, l, task);
@@ -276,7 +276,7 @@ replay_part(void *replay, uint32_t task, uint32_t thread)
 
 /* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
 static int
-replay_tasks(struct fal_anew *a)
+replay_tasks(struct fal_replay *a)
 {
 	for (unsigned i = 0; i < a->conf.lanes; i++) {
 		a->lane[i].err = FAL_OK;
@@ -292,12 +292,12 @@ replay_tasks(struct fal_anew *a)
 
 /* Handles the shard's events, and orders the scaling when the squares are known. */
 static int
-handle_shard_events(struct fal_anew *a)
+handle_shard_events(struct fal_replay *a)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_shard_set_next(a->shard_set, &shard, &say)) {
+	while (err == FAL_OK && fal_shard_set_next_say(a->shard_set, &shard, &say)) {
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
 		a->is_nonfinite |= say.odd != NULL;
 		if (say.kind == FAL_SAY_STEPPED)
@@ -312,7 +312,7 @@ handle_shard_events(struct fal_anew *a)
 }
 
 static int
-send_order(struct fal_anew *a, const struct fal_shard_order *o)
+send_order(struct fal_replay *a, const struct fal_shard_order *o)
 {
 	int err = fal_shard_set_order(a->shard_set, o);
 	return err < 0 ? err : handle_shard_events(a);
@@ -321,7 +321,7 @@ send_order(struct fal_anew *a, const struct fal_shard_order *o)
 /* Opens the round and pushes the sum of all tasks that are not skipped; `*samples`
  * becomes the number of samples that count. */
 static int
-push_round(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
+push_round(struct fal_replay *a, const struct fal_grid *g, uint32_t *samples)
 {
 	const uint64_t clock = a->clock->clock;
 	const uint32_t blocks = fal_blocks(a->setup.model->params);
@@ -359,7 +359,7 @@ push_round(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
 
 /* Ends the round and makes the next version. */
 static int
-make_next_version(struct fal_anew *a, uint32_t samples)
+make_next_version(struct fal_replay *a, uint32_t samples)
 {
 	const struct fal_shard_order end = { .kind = FAL_ORDER_END,
 					     .round = a->round,
@@ -379,8 +379,8 @@ make_next_version(struct fal_anew *a, uint32_t samples)
 }
 
 int
-fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
-	       struct fal_anew_task *out)
+fal_replay_clock(struct fal_replay *a, const struct fal_replay_clock *c,
+		 struct fal_replay_task *out)
 {
 	const struct fal_grid g = fal_job_grid(&a->setup.job, a->setup.manifest.train.n);
 	struct fal_shard_part part, late = { 0 };
@@ -401,7 +401,7 @@ fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 	a->order = &e->order;
 	memset(out, 0, a->tasks * sizeof(*out));
 	int err = replay_tasks(a);
-	fal_epoch_drop(e);
+	fal_epoch_release(e);
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++)
 		if (out[i].nonfinite && !c->skips[i])
 			err = FAL_ENONFINITE;

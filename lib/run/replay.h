@@ -9,36 +9,36 @@
 #include "run/job_files.h"
 #include "run/snapshot.h"
 
-struct fal_anew; /* opaque */
+struct fal_replay; /* opaque */
 
-struct fal_anew_conf {
-	const struct fal_files *files; /* kept until fal_anew_free */
+struct fal_replay_conf {
+	const struct fal_files *files; /* kept until fal_replay_free */
 	unsigned lanes;                /* computing threads */
 	uint32_t versions;             /* that open rounds use at a time */
 	uint32_t held; /* copies of versions that snapshots hold at a time, at most 4 */
 };
 
-/* Reads the job; fal_anew_start takes most of the memory and time.  FAL_EINVAL (this
+/* Reads the job; fal_replay_start takes most of the memory and time.  FAL_EINVAL (this
  * program cannot compute the job's gradients), FAL_ENOMEM; with `diag`. */
-int fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
-		 struct fal_diag *diag);
+int fal_replay_new(const struct fal_replay_conf *conf, struct fal_replay **out,
+		   struct fal_diag *diag);
 /* Returns the most bytes that the replay will need; `*space` gets further bytes of
  * address space that the replay hardly uses. */
-uint64_t fal_anew_need(const struct fal_anew *a, uint64_t *space);
+uint64_t fal_replay_memory(const struct fal_replay *a, uint64_t *space);
 /* Takes memory and loads samples; to be called once, before the functions below.
  * FAL_ENOMEM, with `diag`. */
-int fal_anew_start(struct fal_anew *a, struct fal_diag *diag);
-void fal_anew_free(struct fal_anew *a);
+int fal_replay_start(struct fal_replay *a, struct fal_diag *diag);
+void fal_replay_free(struct fal_replay *a);
 
 /* Returns the numerics fingerprint of this machine for this job. */
-const uint8_t *fal_anew_fingerprint(const struct fal_anew *a);
+const uint8_t *fal_replay_fingerprint(const struct fal_replay *a);
 
 /* Loads the snapshot after which the next clock begins; NULL: version 0.  Errors of
  * fal_snapshot_load. */
-int fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
-		   struct fal_diag *diag);
+int fal_replay_load_snapshot(struct fal_replay *a, int folder,
+			     const struct fal_snapshot_found *f, struct fal_diag *diag);
 
-struct fal_anew_clock {
+struct fal_replay_clock {
 	uint64_t clock;
 	uint64_t on;   /* version of the tasks' parameters and of all exponents */
 	uint64_t late; /* tasks from this one on run on version on + 1 */
@@ -47,7 +47,7 @@ struct fal_anew_clock {
 	const uint64_t *seed; /* by task: seeds of the checksums; NULL: no checksums */
 };
 /* The result of a task. */
-struct fal_anew_task {
+struct fal_replay_task {
 	bool nonfinite;
 	uint8_t hash[FAL_TASK_HASH];
 	uint64_t sum; /* fal_sum_checksum over all blocks */
@@ -55,18 +55,19 @@ struct fal_anew_task {
 /* Computes all tasks of the clock into `out` and makes the next version from the tasks
  * that are not skipped.  FAL_ENONFINITE (a task that counts, or the step, gives values
  * that are not finite), FAL_ESTATE (a version is missing), FAL_ENOMEM. */
-int fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
-		   struct fal_anew_task *out);
+int fal_replay_clock(struct fal_replay *a, const struct fal_replay_clock *c,
+		     struct fal_replay_task *out);
 
 /* Returns the parameters of the newest version, borrowed until the next call. */
-const float *fal_anew_params(struct fal_anew *a);
+const float *fal_replay_params(struct fal_replay *a);
 /* Returns the exponents of the newest version, one for each block, borrowed as well. */
-const int8_t *fal_anew_exps(const struct fal_anew *a);
+const int8_t *fal_replay_exponents(const struct fal_replay *a);
 
 /* Compares the newest version with a snapshot: parameters, optimiser and exponents.
  * Returns 1 if all are equal, 0 if not, with the name of a difference in `differs`.
  * Errors of fal_snapshot_load. */
-int fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
-		  char differs[static FAL_IMAGE_NAME], struct fal_diag *diag);
+int fal_replay_compare(struct fal_replay *a, int folder,
+		       const struct fal_snapshot_found *f,
+		       char differs[static FAL_IMAGE_NAME], struct fal_diag *diag);
 
 #endif

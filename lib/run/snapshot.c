@@ -169,39 +169,41 @@ struct member_list {
 	const struct member *member;
 	uint32_t width;
 	size_t size;      /* of an element */
-	size_t v, n, cap; /* offsets in struct fal_coord_past */
+	size_t v, n, cap; /* offsets in struct fal_coord_checkpoint */
 };
 
 static const struct member key_members[] = {
-	MEMBER("keys", TEXT, struct fal_past_key, name),
-	MEMBER("keys", TEXT, struct fal_past_key, fingerprint),
-	MEMBER("keys", SMALL, struct fal_past_key, charges),
+	MEMBER("keys", TEXT, struct fal_checkpoint_key, name),
+	MEMBER("keys", TEXT, struct fal_checkpoint_key, fingerprint),
+	MEMBER("keys", SMALL, struct fal_checkpoint_key, charges),
 };
 static const struct member speed_members[] = {
-	MEMBER("speeds", TEXT, struct fal_past_speed, name),
-	MEMBER("speeds", SMALL, struct fal_past_speed, key),
-	MEMBER("speeds", SMALL, struct fal_past_speed, is.lanes),
-	MEMBER("speeds", REAL, struct fal_past_speed, is.task_s),
-	MEMBER("speeds", REAL, struct fal_past_speed, is.fixed),
-	MEMBER("speeds", REAL, struct fal_past_speed, is.eval_s),
-	MEMBER("speeds", REAL, struct fal_past_speed, is.push_s),
+	MEMBER("speeds", TEXT, struct fal_checkpoint_speed, name),
+	MEMBER("speeds", SMALL, struct fal_checkpoint_speed, key),
+	MEMBER("speeds", SMALL, struct fal_checkpoint_speed, is.lanes),
+	MEMBER("speeds", REAL, struct fal_checkpoint_speed, is.task_s),
+	MEMBER("speeds", REAL, struct fal_checkpoint_speed, is.fixed),
+	MEMBER("speeds", REAL, struct fal_checkpoint_speed, is.eval_s),
+	MEMBER("speeds", REAL, struct fal_checkpoint_speed, is.push_s),
 };
 static const struct member here_members[] = {
-	MEMBER("here", TEXT, struct fal_past_worker, name),
-	MEMBER("here", SMALL, struct fal_past_worker, id),
+	MEMBER("here", TEXT, struct fal_checkpoint_worker, name),
+	MEMBER("here", SMALL, struct fal_checkpoint_worker, id),
 };
-#define LIST(name, members, type, v, n, cap)      \
-	{ name,                                   \
-	  members,                                \
-	  sizeof(members) / sizeof((members)[0]), \
-	  sizeof(type),                           \
-	  offsetof(struct fal_coord_past, v),     \
-	  offsetof(struct fal_coord_past, n),     \
-	  offsetof(struct fal_coord_past, cap) }
+#define LIST(name, members, type, v, n, cap)        \
+	{ name,                                     \
+	  members,                                  \
+	  sizeof(members) / sizeof((members)[0]),   \
+	  sizeof(type),                             \
+	  offsetof(struct fal_coord_checkpoint, v), \
+	  offsetof(struct fal_coord_checkpoint, n), \
+	  offsetof(struct fal_coord_checkpoint, cap) }
 static const struct member_list lists[] = {
-	LIST("keys", key_members, struct fal_past_key, key, keys, key_cap),
-	LIST("speeds", speed_members, struct fal_past_speed, speed, speeds, speed_cap),
-	LIST("here", here_members, struct fal_past_worker, worker, here, worker_cap),
+	LIST("keys", key_members, struct fal_checkpoint_key, key, keys, key_cap),
+	LIST("speeds", speed_members, struct fal_checkpoint_speed, speed, speeds,
+	     speed_cap),
+	LIST("here", here_members, struct fal_checkpoint_worker, worker, here,
+	     worker_cap),
 };
 enum { LISTS = sizeof(lists) / sizeof(lists[0]) };
 
@@ -340,9 +342,9 @@ get_manifest_policy(struct manifest_reading *r, const json_t *o, struct fal_poli
 static void
 check_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 {
-	const struct fal_coord_past *p = &m->past;
+	const struct fal_coord_checkpoint *p = &m->past;
 	for (uint32_t i = 0; i < p->speeds; i++) {
-		const struct fal_past_speed *s = &p->speed[i];
+		const struct fal_checkpoint_speed *s = &p->speed[i];
 		if (!(s->is.task_s >= 0 && s->is.fixed >= -1 && s->is.eval_s >= 0 &&
 		      s->is.push_s >= 0))
 			manifest_fail(r, "speeds", "not what it should hold");
@@ -413,7 +415,7 @@ void
 fal_snap_manifest_free(struct fal_snap_manifest *m)
 {
 	fal_policy_free(&m->policy);
-	fal_coord_past_free(&m->past);
+	fal_coord_checkpoint_free(&m->past);
 	*m = (struct fal_snap_manifest){ 0 };
 }
 
@@ -457,7 +459,7 @@ write_hashed(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
 	while (n > 0) {
 		const size_t some = n < PIECE ? n : PIECE;
 		fal_hash_update(hash, p, some);
-		if (fal_cli_put(fd, p, some) < 0)
+		if (fal_cli_write_all(fd, p, some) < 0)
 			return FAL_EIO;
 		p += some;
 		n -= some;
@@ -539,7 +541,7 @@ write_manifest(struct fal_snapshot *s, int dir)
 		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	int err = text.err;
 	if (err == FAL_OK &&
-	    (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
+	    (fd < 0 || fal_cli_write_all(fd, text.p, text.n) < 0 ||
 	     FAL_TRY(FSYNC, -1, fsync(fd)) < 0 || FAL_TRY(FSYNC, -1, fsync(dir)) < 0))
 		err = report_errno(&s->diag, begun, manifest);
 	if (fd >= 0)
@@ -739,7 +741,7 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 }
 
 int
-fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
+fal_snapshot_read(int folder, const struct fal_files *job, struct fal_snapshot_found *f,
 		  struct fal_diag *why)
 {
 	char name[NAME];
@@ -764,12 +766,12 @@ fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
 }
 
 int
-fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out,
+fal_snapshot_find(int folder, const struct fal_files *job, struct fal_snapshot_found *out,
 		  struct fal_diag *diag)
 {
 	uint64_t *clock;
 	size_t n;
-	*out = (struct fal_found){ 0 };
+	*out = (struct fal_snapshot_found){ 0 };
 	int err = fal_snapshot_list(folder, &clock, &n, diag);
 	for (size_t i = 0; i < n && err == FAL_OK && !out->there; i++) {
 		struct fal_diag why = { "" };
@@ -817,7 +819,7 @@ read_array(void *arg, const struct fal_image_array *a)
 }
 
 int
-fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r,
+fal_snapshot_load(int folder, const struct fal_snapshot_found *f, struct fal_shard_set *r,
 		  struct fal_diag *diag)
 {
 	char name[NAME];
@@ -847,7 +849,7 @@ fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r
 		l.left -= sizeof(head) + header;
 	}
 	if (err == FAL_OK)
-		err = fal_shard_set_become(r, &f->is.image, read_array, &l);
+		err = fal_shard_set_restore(r, &f->is.image, read_array, &l);
 	if (err == FAL_OK && l.left > 0)
 		err = fal_diag_set(diag, FAL_EFORMAT, "%s/%s: %" PRIu64 " bytes too many",
 				   name, state, l.left);

@@ -70,7 +70,7 @@ struct fal_snap_manifest {
 	uint64_t bytes;
 	char blake2b[2 * FAL_HASH_BYTES + 1];
 	struct fal_policy policy;
-	struct fal_coord_past past;
+	struct fal_coord_checkpoint past;
 };
 
 /* Appends the manifest as a JSON line. */
@@ -102,7 +102,7 @@ void fal_snapshot_write(struct fal_snapshot *s);
 void fal_snapshot_free(struct fal_snapshot *s);
 
 /* A snapshot on disk. */
-struct fal_found {
+struct fal_snapshot_found {
 	bool there;
 	uint64_t clock;
 	struct fal_snap_manifest is; /* the caller frees the manifest */
@@ -115,16 +115,16 @@ int fal_snapshot_list(int folder, uint64_t **clock, size_t *n, struct fal_diag *
 /* Reads the manifest of the snapshot of clock `out->clock` and checks that the snapshot
  * is complete and of this job.  FAL_EFORMAT, FAL_EINVAL, FAL_ESTATE (other sizes of data
  * or model), FAL_EIO, FAL_ENOMEM, with `diag`. */
-int fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *out,
-		      struct fal_diag *diag);
+int fal_snapshot_read(int folder, const struct fal_files *job,
+		      struct fal_snapshot_found *out, struct fal_diag *diag);
 
 /* Finds the newest complete snapshot of this job.  FAL_ESTATE, FAL_ENOMEM, FAL_EIO. */
-int fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out,
-		      struct fal_diag *diag);
+int fal_snapshot_find(int folder, const struct fal_files *job,
+		      struct fal_snapshot_found *out, struct fal_diag *diag);
 /* Loads the snapshot into new shards, which are at version 0.  FAL_EFORMAT, FAL_EIO,
  * FAL_ENOMEM. */
-int fal_snapshot_load(int folder, const struct fal_found *f, struct fal_shard_set *r,
-		      struct fal_diag *diag);
+int fal_snapshot_load(int folder, const struct fal_snapshot_found *f,
+		      struct fal_shard_set *r, struct fal_diag *diag);
 /* Removes the snapshots of clock `from` and later clocks.  FAL_EIO. */
 int fal_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag);
 

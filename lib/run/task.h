@@ -10,9 +10,9 @@
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, all of
  * whose chunks are present. */
-struct fal_run_job {
+struct fal_lane_task {
 	uint64_t id; /* unique among these lanes */
-	struct fal_run run;
+	struct fal_task_run run;
 	struct fal_batch batch;
 	uint32_t first, count;
 	bool hashed; /* the result needs its hash */
@@ -22,7 +22,7 @@ struct fal_run_job {
 };
 
 /* The computed gradient and loss of a task. */
-struct fal_run_made {
+struct fal_task_output {
 	const float *grad; /* NULL for eval; borrowed */
 	/* The model, if the gradient's tensors lie one after another; another process may
 	 * still write there.  NULL: the gradient is a flat vector. */
@@ -34,11 +34,11 @@ struct fal_run_made {
 /* Ends a task: quantises the gradient into run.sum (nothing for eval) and sets hash (0:
  * not needed), loss, right, samples, nonfinite, most and room of `ran`.  Errors of
  * fal_sum_quantise_block except FAL_ENONFINITE. */
-int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
-		   struct fal_ran *ran);
+int fal_lane_task_finish(const struct fal_lane_task *job,
+			 const struct fal_task_output *made, struct fal_task_result *ran);
 
 /* Writes the message about a gradient too large for its exponents to `diag`; `most` and
- * `room` are those of struct fal_ran. */
-void fal_run_say_large(float most, float room, struct fal_diag *diag);
+ * `room` are those of struct fal_task_result. */
+void fal_explain_large_gradient(float most, float room, struct fal_diag *diag);
 
 #endif

@@ -33,7 +33,7 @@ flip_one_bit(struct fal_sum *s, uint32_t block)
 /* Returns block `b` of the gradient: in its place, if the block is contiguous there and
  * `must_copy` is false; else copied to `copy`. */
 static const float *
-gradient_block(const struct fal_run_made *made, uint64_t n, uint32_t b, bool must_copy,
+gradient_block(const struct fal_task_output *made, uint64_t n, uint32_t b, bool must_copy,
 	       float copy[static FAL_BLOCK])
 {
 	const uint64_t first = (uint64_t)b * FAL_BLOCK;
@@ -53,10 +53,10 @@ gradient_block(const struct fal_run_made *made, uint64_t n, uint32_t b, bool mus
 
 /* Quantises the gradient block by block and hashes the result. */
 static int
-quantise_gradient(const struct fal_run_job *job, const struct fal_run_made *made,
+quantise_gradient(const struct fal_lane_task *job, const struct fal_task_output *made,
 		  uint8_t hash[static FAL_TASK_HASH])
 {
-	const struct fal_run *r = &job->run;
+	const struct fal_task_run *r = &job->run;
 	const uint64_t n = fal_sum_len(r->sum);
 	bool must_flip = job->flip;
 	struct fal_hash_state h;
@@ -82,7 +82,7 @@ quantise_gradient(const struct fal_run_job *job, const struct fal_run_made *made
 /* Sets most and room to those of the block that exceeds its room by the largest factor.
  */
 static void
-find_largest_excess(const struct fal_run *r, struct fal_ran *ran)
+find_largest_excess(const struct fal_task_run *r, struct fal_task_result *ran)
 {
 	double excess = 0;
 	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(r->sum)); b++) {
@@ -98,7 +98,7 @@ find_largest_excess(const struct fal_run *r, struct fal_ran *ran)
 }
 
 void
-fal_run_say_large(float most, float room, struct fal_diag *diag)
+fal_explain_large_gradient(float most, float room, struct fal_diag *diag)
 {
 	fal_diag_set(diag, FAL_ENONFINITE,
 		     "gradient is finite, but reaches %.7g, and there is room for less "
@@ -107,8 +107,8 @@ fal_run_say_large(float most, float room, struct fal_diag *diag)
 }
 
 int
-fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
-	       struct fal_ran *ran)
+fal_lane_task_finish(const struct fal_lane_task *job, const struct fal_task_output *made,
+		     struct fal_task_result *ran)
 {
 	const int err =
 		made->grad != NULL ? quantise_gradient(job, made, ran->hash) : FAL_OK;
@@ -118,7 +118,7 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	ran->most = ran->room = 0;
 	if (made->grad != NULL && !ran->nonfinite)
 		find_largest_excess(&job->run, ran);
-	ran->loss = fal_loss_said(made->loss, job->count);
+	ran->loss = fal_loss_encode(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;
 	return FAL_OK;
@@ -147,7 +147,7 @@ check_model_and_data(const struct fal_setup *s, struct fal_diag *diag)
 	if (values != s->model->inputs)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a sample has %u value%s, the model takes %u", values,
-				    fal_text_s(values), s->model->inputs);
+				    fal_text_plural(values), s->model->inputs);
 	if (part->targets)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have values to be predicted, the model "
@@ -245,8 +245,8 @@ gradient_memory(const struct fal_model *m, struct fal_sum *sum)
 }
 
 int
-fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
-		    struct fal_ran *ran)
+fal_task_runner_run(struct fal_task_runner *d, const struct fal_lane_task *job,
+		    struct fal_task_result *ran)
 {
 	struct fal_loss res;
 	const struct fal_model *m = fal_net_model(d->net);
@@ -262,10 +262,10 @@ fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
 						       &t, grad, &res, job->wait);
 	if (ran->cancelled)
 		return FAL_OK;
-	const struct fal_run_made made = { .grad = grad,
-					   .loss = res.loss,
-					   .right = res.right };
-	return fal_run_finish(job, &made, ran);
+	const struct fal_task_output made = { .grad = grad,
+					      .loss = res.loss,
+					      .right = res.right };
+	return fal_lane_task_finish(job, &made, ran);
 }
 
 uint64_t

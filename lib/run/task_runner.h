@@ -27,10 +27,10 @@ int fal_task_runner_new(const struct fal_net *net, struct fal_task_runner **out)
 void fal_task_runner_free(struct fal_task_runner *d);
 
 /* Computes the task, with the gradient in the memory of run.sum, and ends the task with
- * fal_run_finish; sets ran->cancelled if job->wait->need returned false.  Errors of
- * fal_batch_fill and fal_run_finish. */
-int fal_task_runner_run(struct fal_task_runner *d, const struct fal_run_job *job,
-			struct fal_ran *ran);
+ * fal_lane_task_finish; sets ran->cancelled if job->wait->need returned false.  Errors of
+ * fal_batch_fill and fal_lane_task_finish. */
+int fal_task_runner_run(struct fal_task_runner *d, const struct fal_lane_task *job,
+			struct fal_task_result *ran);
 
 /* Returns the number of layers passed so far, in all tasks.  For any thread. */
 uint64_t fal_task_runner_steps(const struct fal_task_runner *d);

@@ -201,7 +201,7 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 }
 
 static int
-get_done(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
+get_done(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 {
 	static const uint64_t any[] = { 0, UINT32_MAX };
 	const json_t *loss = json_object_get(o, "loss");
@@ -215,7 +215,7 @@ get_done(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 }
 
 static int
-get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
+get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 {
 	static const struct {
 		const char *name;
@@ -248,9 +248,10 @@ get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 }
 
 int
-fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_diag *diag)
+fal_grad_parse(const char *line, size_t n, struct fal_grad_message *out,
+	       struct fal_diag *diag)
 {
-	struct fal_grad_word w = { 0 };
+	struct fal_grad_message w = { 0 };
 	json_error_t why;
 	if (n > FAL_GRAD_LINE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
@@ -274,7 +275,7 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 }
 
 bool
-fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
+fal_grad_hello_equal(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
 {
 	return a->samples == b->samples && a->pipes == b->pipes &&
 	       a->impure == b->impure && a->train == b->train && a->test == b->test &&

@@ -77,7 +77,7 @@ struct fal_grad_hello {
 	char about[4 * FAL_GRAD_ABOUT_MAX + 1]; /* plain */
 };
 
-struct fal_grad_word {
+struct fal_grad_message {
 	enum fal_grad_op op;
 	struct fal_grad_hello hello;
 	uint64_t id;    /* of DONE, FAIL and CANCELLED */
@@ -89,10 +89,10 @@ struct fal_grad_word {
 /* Parses a line without its newline (hostile, `n` ≤ FAL_GRAD_LINE_MAX) and ignores
  * unknown members.  FAL_EFORMAT; FAL_ELIMIT (a number outside its range); FAL_EVERSION (a
  * hello of another protocol or with any other fault); FAL_ENOMEM; with `diag`. */
-int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
-		 struct fal_diag *diag);
+int fal_grad_parse(const char *line, size_t n, struct fal_grad_message *out,
+		   struct fal_diag *diag);
 
 /* Are two hellos equal, except for `about`? */
-bool fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b);
+bool fal_grad_hello_equal(const struct fal_grad_hello *a, const struct fal_grad_hello *b);
 
 #endif

@@ -28,7 +28,7 @@ bound_fits_tail(const struct fal_bound_lanes *v, size_t n, double t, double task
 	for (size_t i = 0; i < n; i++) {
 		const double of_lane = t / v[i].task_s * (1 + near);
 		const double whole = floor(of_lane);
-		const double one = fal_bound_longer(v[i].fixed, tail->unit);
+		const double one = fal_bound_task_size(v[i].fixed, tail->unit);
 		full += v[i].lanes * whole;
 		small += v[i].lanes * floor((of_lane - whole) / one) * tail->unit;
 	}
@@ -46,7 +46,7 @@ bound_fits_full(const struct fal_bound_lanes *v, size_t n, double t, double task
 		const double of_lane = t / v[i].task_s * (1 + near);
 		const double whole = floor(of_lane);
 		sum += (double)v[i].lanes * whole;
-		fits |= of_lane - whole >= fal_bound_longer(v[i].fixed, rest);
+		fits |= of_lane - whole >= fal_bound_task_size(v[i].fixed, rest);
 	}
 	return sum > full + 0.5 || (sum > full - 0.5 && fits);
 }
@@ -110,7 +110,7 @@ fal_bound_fixed(double task, double task_s, double large, double large_s)
 }
 
 double
-fal_bound_longer(double fixed, double ratio)
+fal_bound_task_size(double fixed, double ratio)
 {
 	return isnan(fixed) ? ratio : fixed + (1 - fixed) * ratio;
 }

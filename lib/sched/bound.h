@@ -27,8 +27,8 @@ struct fal_bound_tail {
 static inline struct fal_bound_tail
 fal_bound_tail_of(const struct fal_grid *g, uint64_t clock)
 {
-	const double full = fal_grid_full(g), unit = fal_grid_tail_task(g) / full;
-	const uint32_t head = fal_grid_head(g, clock);
+	const double full = fal_grid_full_samples(g), unit = fal_grid_tail_task(g) / full;
+	const uint32_t head = fal_grid_head_tasks(g, clock);
 	return (struct fal_bound_tail){
 		fal_grid_size(g, clock) - head * g->task / full,
 		unit < 1 ? unit : 1,
@@ -58,7 +58,7 @@ double fal_bound_fixed(double task, double task_s, double large, double large_s)
 /* The seconds of `ratio` tasks as one task, in those of a task; `fixed` NAN is taken as
  * 0.
  */
-double fal_bound_longer(double fixed, double ratio);
+double fal_bound_task_size(double fixed, double ratio);
 
 /* The costs of sizes, as parts of the whole-task bound: of whole tasks instead of split
  * ones, and of small tasks instead of batches (NAN: unknown). */

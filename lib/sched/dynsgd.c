@@ -12,7 +12,7 @@ static void
 dynsgd_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint64_t own = r->team->clock + 1, others = fal_slowest_clock(s, r->team);
-	struct fal_act end = { .fate = FAL_FATE_REVISE,
+	struct fal_act end = { .fate = FAL_FATE_REWEIGHT,
 			       .slot = r->team->clock,
 			       .below = own < others ? own : others };
 	if (s->policy.rule.by_updates) {

@@ -169,7 +169,8 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	(void)t;
 	r->info.version = s->first + (r->order > slack ? r->order - slack : 0);
 	if (r->order > 0) {
-		r->info.late = fal_rule_late(&s->policy.rule, &s->grid, r->info.clock);
+		r->info.late = fal_rule_first_late_task(&s->policy.rule, &s->grid,
+							r->info.clock);
 		r->info.after = r->info.version + 1;
 	}
 }

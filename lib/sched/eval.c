@@ -19,7 +19,7 @@ evals_make_room(struct fal_sched *s, uint32_t tasks)
 }
 
 int
-fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
+fal_sched_start_eval(struct fal_sched *s, double now, uint32_t tasks)
 {
 	if (s->eval.left > 0)
 		return FAL_ESTATE;
@@ -35,7 +35,7 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 }
 
 void
-fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
+fal_sched_prepare_evals(struct fal_sched *s, double now, uint32_t tasks)
 {
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->evals = 0;
@@ -50,19 +50,19 @@ fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 }
 
 int
-fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task)
+fal_sched_start_eval_task(struct fal_sched *s, double now, uint32_t task)
 {
 	if (task >= s->eval.tasks)
 		return FAL_EINVAL;
 	if (s->eval.task[task].holder != FAL_EVALUATED)
 		return FAL_OK;
 	s->eval.task[task].answers = 0;
-	fal_sched_eval_again(s, now, task);
+	fal_sched_repeat_eval(s, now, task);
 	return FAL_OK;
 }
 
 bool
-fal_sched_eval_done(const struct fal_sched *s)
+fal_sched_is_eval_done(const struct fal_sched *s)
 {
 	return s->eval.left == 0;
 }
@@ -120,7 +120,7 @@ eval_allows(const struct fal_sched *s, const struct fal_worker *w, uint32_t task
 }
 
 void
-fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task)
+fal_sched_repeat_eval(struct fal_sched *s, double now, uint32_t task)
 {
 	s->eval.task[task].holder = 0;
 	s->eval.free[s->eval.free_n++] = task;

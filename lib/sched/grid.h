@@ -54,25 +54,26 @@ fal_grid_tail_task(const struct fal_grid *g)
 
 /* Tasks of the clock's head. */
 static inline uint32_t
-fal_grid_head(const struct fal_grid *g, uint64_t clock)
+fal_grid_head_tasks(const struct fal_grid *g, uint64_t clock)
 {
 	return (uint32_t)((1 - g->tail) * fal_grid_samples(g, clock) / g->task);
 }
 
 /* Samples of a full task: the largest of the job. */
 static inline uint32_t
-fal_grid_full(const struct fal_grid *g)
+fal_grid_full_samples(const struct fal_grid *g)
 {
 	const uint32_t most = fal_grid_samples(g, 0);
-	const uint32_t full = fal_grid_head(g, 0) > 0 ? g->task : fal_grid_tail_task(g);
+	const uint32_t full =
+		fal_grid_head_tasks(g, 0) > 0 ? g->task : fal_grid_tail_task(g);
 	return full < most ? full : most;
 }
 
 /* The tasks of a clock that lie wholly within its first `samples` samples. */
 static inline uint32_t
-fal_grid_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
+fal_grid_tasks_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
 {
-	const uint32_t head = fal_grid_head(g, clock), each = fal_grid_tail_task(g);
+	const uint32_t head = fal_grid_head_tasks(g, clock), each = fal_grid_tail_task(g);
 	const uint32_t all = fal_grid_samples(g, clock), tail = head * g->task;
 	if (samples >= all)
 		return head + (all - tail) / each + ((all - tail) % each != 0);
@@ -84,21 +85,22 @@ fal_grid_within(const struct fal_grid *g, uint64_t clock, uint64_t samples)
 static inline uint32_t
 fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 {
-	return fal_grid_within(g, clock, UINT32_MAX);
+	return fal_grid_tasks_within(g, clock, UINT32_MAX);
 }
 
 /* Tasks of a clock outside of its tail; all tasks, if it has none. */
 static inline uint32_t
-fal_grid_large(const struct fal_grid *g, uint64_t clock)
+fal_grid_large_tasks(const struct fal_grid *g, uint64_t clock)
 {
-	return g->tail > 0 ? fal_grid_head(g, clock) : fal_grid_tasks(g, clock);
+	return g->tail > 0 ? fal_grid_head_tasks(g, clock) : fal_grid_tasks(g, clock);
 }
 
 /* The samples of a clock before task `task` <= K. */
 static inline uint32_t
-fal_grid_before(const struct fal_grid *g, uint64_t clock, uint32_t task)
+fal_grid_samples_before(const struct fal_grid *g, uint64_t clock, uint32_t task)
 {
-	const uint32_t head = fal_grid_head(g, clock), all = fal_grid_samples(g, clock);
+	const uint32_t head = fal_grid_head_tasks(g, clock),
+		       all = fal_grid_samples(g, clock);
 	const uint64_t before =
 		task <= head ? (uint64_t)task * g->task
 			     : (uint64_t)head * g->task +
@@ -111,43 +113,43 @@ static inline uint32_t
 fal_grid_range_samples(const struct fal_grid *g, uint64_t clock, uint32_t first,
 		       uint32_t count)
 {
-	return fal_grid_before(g, clock, first + count) -
-	       fal_grid_before(g, clock, first);
+	return fal_grid_samples_before(g, clock, first + count) -
+	       fal_grid_samples_before(g, clock, first);
 }
 
 /* A clock's samples, in full tasks. */
 static inline double
 fal_grid_size(const struct fal_grid *g, uint64_t clock)
 {
-	return (double)fal_grid_samples(g, clock) / fal_grid_full(g);
+	return (double)fal_grid_samples(g, clock) / fal_grid_full_samples(g);
 }
 
 /* Have clocks the same samples in both grids, in the same tasks?  Then sums are equal,
  * bit by bit. */
 static inline bool
-fal_grid_alike(const struct fal_grid *a, const struct fal_grid *b)
+fal_grid_equal(const struct fal_grid *a, const struct fal_grid *b)
 {
 	return fal_grid_samples(a, 0) == fal_grid_samples(b, 0) &&
-	       fal_grid_full(a) == fal_grid_full(b) &&
-	       fal_grid_head(a, 0) == fal_grid_head(b, 0) &&
+	       fal_grid_full_samples(a) == fal_grid_full_samples(b) &&
+	       fal_grid_head_tasks(a, 0) == fal_grid_head_tasks(b, 0) &&
 	       fal_grid_tail_task(a) == fal_grid_tail_task(b);
 }
 
 /* The first task of part i; for i = parts the end of the clock. */
 static inline uint32_t
-fal_grid_part(const struct fal_grid *g, uint64_t clock, uint32_t i)
+fal_grid_part_first_task(const struct fal_grid *g, uint64_t clock, uint32_t i)
 {
 	const uint32_t parts = g->parts > 0 ? g->parts : 1;
 	const uint64_t samples = (uint64_t)i * fal_grid_samples(g, clock) / parts;
-	return fal_grid_within(g, clock, samples);
+	return fal_grid_tasks_within(g, clock, samples);
 }
 
 /* The part of the task: the first one that does not end before the task. */
 static inline uint32_t
-fal_grid_part_of(const struct fal_grid *g, uint64_t clock, uint32_t task)
+fal_grid_task_part(const struct fal_grid *g, uint64_t clock, uint32_t task)
 {
 	const uint64_t parts = g->parts > 0 ? g->parts : 1;
-	const uint64_t end = fal_grid_before(g, clock, task + 1);
+	const uint64_t end = fal_grid_samples_before(g, clock, task + 1);
 	return (uint32_t)((end * parts - 1) / fal_grid_samples(g, clock));
 }
 

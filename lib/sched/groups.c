@@ -453,7 +453,7 @@ groups_before_round(struct fal_sched *s, struct fal_team *t)
 		return;
 	t->line = fal_branch_version(t->id, ++s->lines);
 	g->taken = s->version;
-	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
+	struct fal_act act = { .kind = FAL_ACT_BRANCH, .version = t->line };
 	fal_act_emit(s, act);
 }
 
@@ -479,7 +479,7 @@ branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	g->newest =
 		g->unpushed == 0 || r->info.clock > g->newest ? r->info.clock : g->newest;
 	g->unpushed++;
-	end->fate = FAL_FATE_LINE;
+	end->fate = FAL_FATE_BRANCH;
 	end->version = t->line;
 	if (s->policy.rule.quorum > 0) {
 		end->divisor = fal_round_samples(s, r);

@@ -48,7 +48,7 @@ fal_heap_top(const struct fal_heap *h)
 
 /* The smallest key, or infinity when empty. */
 static inline double
-fal_heap_least(const struct fal_heap *h)
+fal_heap_min_key(const struct fal_heap *h)
 {
 	return h->n > 0 ? h->item[0].key : INFINITY;
 }

@@ -240,7 +240,7 @@ bool
 fal_ledger_loss_known(const struct fal_ledger *l)
 {
 	for (uint32_t i = 0; i < l->tasks; i++)
-		if (!fal_loss_known(l->task[i].loss, l->task[i].samples))
+		if (!fal_loss_is_known(l->task[i].loss, l->task[i].samples))
 			return false;
 	return true;
 }

@@ -285,7 +285,7 @@ plan_grant_worker(struct fal_sched *s, struct fal_round *r, struct fal_worker *w
 static struct plan_spans
 plan_cut_spans(const struct fal_sched *s, const struct fal_round *r)
 {
-	const uint32_t small = fal_grid_large(&s->grid, r->info.clock);
+	const uint32_t small = fal_grid_large_tasks(&s->grid, r->info.clock);
 	struct plan_spans spans = { .at = { 0 } };
 	uint32_t early = 0;
 	while (early < r->free_n && r->free_task[early] < r->info.late)
@@ -329,7 +329,7 @@ fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 	}
 	/* All are granted, or none. */
 	r->free_n = memcmp(&next, &spans, sizeof(spans)) == 0 ? r->free_n : 0;
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = "nobody of its group has its version" };
 	if (!is_planned && s->traits.groups)
 		fal_round_end(s, r, end, now);

@@ -111,20 +111,22 @@ greatest_common_divisor(uint64_t a, uint64_t b)
 }
 
 uint32_t
-fal_rule_late(const struct fal_rule *r, const struct fal_grid *g, uint64_t clock)
+fal_rule_first_late_task(const struct fal_rule *r, const struct fal_grid *g,
+			 uint64_t clock)
 {
 	const uint64_t samples = fal_grid_samples(g, clock);
 	return r->of == 0 ? UINT32_MAX
-			  : fal_grid_within(g, clock, samples * r->early / r->of);
+			  : fal_grid_tasks_within(g, clock, samples * r->early / r->of);
 }
 
 int
-fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g, struct fal_diag *diag)
+fal_rule_check_grid(const struct fal_rule *r, const struct fal_grid *g,
+		    struct fal_diag *diag)
 {
 	const uint32_t samples = fal_grid_samples(g, 0);
 	const uint32_t task = fal_grid_range_samples(g, 0, 0, 1);
 	char name[FAL_RULE_TEXT];
-	if (fal_rule_late(r, g, 0) > 0)
+	if (fal_rule_first_late_task(r, g, 0) > 0)
 		return FAL_OK;
 	if (task == samples)
 		return fal_diag_set(diag, FAL_EINVAL,
@@ -516,7 +518,7 @@ fal_rule_text(const struct fal_rule *r, char out[static FAL_RULE_TEXT])
 /* ---- comparing ----------------------------------------------------------------- */
 
 bool
-fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b)
+fal_rule_equal(const struct fal_rule *a, const struct fal_rule *b)
 {
 	if (a->scheme != b->scheme)
 		return false;
@@ -535,7 +537,7 @@ rule_is_bsp(const struct fal_rule *r)
 }
 
 bool
-fal_rule_local(const struct fal_rule *r)
+fal_rule_has_local_steps(const struct fal_rule *r)
 {
 	return fal_rule_traits(r).local;
 }
@@ -543,7 +545,7 @@ fal_rule_local(const struct fal_rule *r)
 bool
 fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b)
 {
-	return (rule_is_bsp(a) && rule_is_bsp(b)) || fal_rule_eq(a, b);
+	return (rule_is_bsp(a) && rule_is_bsp(b)) || fal_rule_equal(a, b);
 }
 
 /* ---- policies -------------------------------------------------------------------- */

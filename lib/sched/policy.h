@@ -83,11 +83,11 @@ void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 enum { FAL_RULE_TEXT = 256 };
 const char *fal_rule_text(const struct fal_rule *r, char out[static FAL_RULE_TEXT]);
 
-bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
+bool fal_rule_equal(const struct fal_rule *a, const struct fal_rule *b);
 
 /* Do workers, or groups, step weights of their own between the updates of the model, to
  * which they send changes of weights? */
-bool fal_rule_local(const struct fal_rule *r);
+bool fal_rule_has_local_steps(const struct fal_rule *r);
 
 /* Do both rules give the same model, bit by bit, under the law?  bsp and epsp:0, ssp:0,
  * flexrr:0 do; every other rule does only with itself. */
@@ -133,12 +133,12 @@ struct fal_traits fal_rule_traits(const struct fal_rule *r);
 /* The clock's first task that is not early.  Under epsp:p/q tasks before it are computed
  * on the version before that of the others, unless the clock is the first one of the
  * rule. UINT32_MAX: all tasks are computed on one version. */
-uint32_t fal_rule_late(const struct fal_rule *r, const struct fal_grid *g,
-		       uint64_t clock);
+uint32_t fal_rule_first_late_task(const struct fal_rule *r, const struct fal_grid *g,
+				  uint64_t clock);
 /* FAL_EINVAL with `diag`: a fraction of slack without a task; the message names the least
  * fraction with one. */
-int fal_rule_fits(const struct fal_rule *r, const struct fal_grid *g,
-		  struct fal_diag *diag);
+int fal_rule_check_grid(const struct fal_rule *r, const struct fal_grid *g,
+			struct fal_diag *diag);
 
 /* "bsp"; static. */
 const char *fal_scheme_name(enum fal_scheme_id id);

@@ -12,7 +12,8 @@
 static bool
 part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 {
-	return fal_grid_part(&p->grid, clock, i) < fal_grid_part(&p->grid, clock, i + 1);
+	return fal_grid_part_first_task(&p->grid, clock, i) <
+	       fal_grid_part_first_task(&p->grid, clock, i + 1);
 }
 
 /* Updates the hindmost part after part i has moved on from `clock`.  If part i was the
@@ -41,7 +42,8 @@ part_advance(struct fal_pool *p, uint32_t i)
 {
 	struct fal_part *a = &p->part[i];
 	const uint64_t last = fal_grid_epoch_clocks(&p->grid) - 1, was = a->clock;
-	if (a->clock == p->clocks || a->task < fal_grid_part(&p->grid, a->clock, i + 1))
+	if (a->clock == p->clocks ||
+	    a->task < fal_grid_part_first_task(&p->grid, a->clock, i + 1))
 		return;
 	const bool in_full = part_has_tasks(p, 0, i),
 		   in_last = part_has_tasks(p, last, i);
@@ -53,7 +55,7 @@ part_advance(struct fal_pool *p, uint32_t i)
 	else if (a->clock < p->clocks && !in_last && a->clock % (last + 1) == last)
 		a->clock++;
 	if (a->clock < p->clocks)
-		a->task = fal_grid_part(&p->grid, a->clock, i);
+		a->task = fal_grid_part_first_task(&p->grid, a->clock, i);
 	hindmost_update(p, i, was);
 }
 
@@ -64,7 +66,7 @@ fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
 	p->grid.parts = g->parts > 0 ? g->parts : 1;
 	p->part = fal_xcalloc(p->grid.parts, sizeof(*p->part));
 	for (uint32_t i = 0; i < p->grid.parts; i++) {
-		p->part[i].task = fal_grid_part(g, 0, i);
+		p->part[i].task = fal_grid_part_first_task(g, 0, i);
 		part_advance(p, i);
 	}
 }
@@ -84,7 +86,8 @@ fal_pool_skip(struct fal_pool *p, uint64_t clock)
 	for (uint32_t i = 0; i < p->grid.parts; i++)
 		while (p->part[i].clock < clock) {
 			p->part[i].task =
-				fal_grid_part(&p->grid, p->part[i].clock, i + 1);
+				fal_grid_part_first_task(&p->grid, p->part[i].clock,
+							 i + 1);
 			part_advance(p, i);
 		}
 }
@@ -120,7 +123,8 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	const struct fal_part *a = &p->part[part];
 	struct fal_run_of left = { a->clock, a->task, 0 };
 	if (a->clock < p->clocks)
-		left.count = fal_grid_part(&p->grid, a->clock, part + 1) - a->task;
+		left.count =
+			fal_grid_part_first_task(&p->grid, a->clock, part + 1) - a->task;
 	return left;
 }
 
@@ -178,9 +182,9 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	*out = (struct fal_run_of){ clock, p->part[part].task, 0 };
 	for (uint32_t i = part; i < p->grid.parts && out->count < most; i++) {
 		struct fal_part *a = &p->part[i];
-		uint32_t end = fal_grid_part(&p->grid, clock, i + 1);
+		uint32_t end = fal_grid_part_first_task(&p->grid, clock, i + 1);
 		if (a->clock != clock || a->task != out->first + out->count) {
-			if (fal_grid_part(&p->grid, clock, i) == end)
+			if (fal_grid_part_first_task(&p->grid, clock, i) == end)
 				continue; /* has no task in this clock */
 			break;
 		}

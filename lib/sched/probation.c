@@ -32,7 +32,7 @@ static const char work_came[] = "its work came", no_other[] = "nobody else is le
 static void
 member_announce(struct fal_sched *s, struct fal_worker *w, const char *why, double now)
 {
-	const struct fal_act act = { .kind = FAL_ACT_BACK,
+	const struct fal_act act = { .kind = FAL_ACT_CLEARED,
 				     .worker = w->id,
 				     .why = why,
 				     .seconds = now - w->suspicion.announced_at };
@@ -250,7 +250,7 @@ fal_probation_advance(struct fal_sched *s, double now)
 		suspects_recall(s, now);
 	if (fal_probation_worker(s) != NULL || s->active == 0 ||
 	    now < s->probation.next_at || s->pool.over < s->probation.next_clock ||
-	    fal_heap_least(&s->suspects) > now)
+	    fal_heap_min_key(&s->suspects) > now)
 		return;
 	w = &s->worker[fal_heap_top(&s->suspects)];
 	w->standing = FAL_PROBATION;

@@ -69,7 +69,7 @@ fal_load_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
 	double full = (double)load.samples / s->full;
-	return load.tasks * fal_bound_longer(worker_fixed(s, w), full / load.tasks);
+	return load.tasks * fal_bound_task_size(worker_fixed(s, w), full / load.tasks);
 }
 
 double
@@ -164,7 +164,7 @@ fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 	double full = own_task_s(w, w->lanes);
 	bool known = w->pace[w->lanes].nearest == w->lanes;
 	if (full <= 0)
-		full = task_s / fal_bound_longer(worker_fixed(s, w), part);
+		full = task_s / fal_bound_task_size(worker_fixed(s, w), part);
 	if (known && task_s < full && full < task_s / part)
 		measure_fixed(s, w, part, task_s / full);
 	else

@@ -97,7 +97,7 @@ void
 fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		    struct fal_worker *w, uint32_t task)
 {
-	static const struct fal_act abandoned = { .fate = FAL_FATE_ABANDON,
+	static const struct fal_act abandoned = { .fate = FAL_FATE_RETRY,
 						  .why = "not finite" };
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->contrib != FAL_NONE || t->skipped)

@@ -282,7 +282,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	fal_round_notify_owner(s, r);
 	if (s->conf.brought) { /* the other scheduler counts the clocks */
 		fal_team_update(s, t, t->members, t->clock + 1);
-	} else if (end.fate == FAL_FATE_ABANDON) {
+	} else if (end.fate == FAL_FATE_RETRY) {
 		fal_pool_back(&s->pool, &run);
 		t->version = UINT64_MAX;
 		fal_teams_wake(s);
@@ -513,7 +513,8 @@ uint64_t
 fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 {
 	bool is_top = but != NULL && fal_heap_top(&s->behind) == but->at;
-	double least = is_top ? fal_heap_second(&s->behind) : fal_heap_least(&s->behind);
+	double least =
+		is_top ? fal_heap_second(&s->behind) : fal_heap_min_key(&s->behind);
 	return isinf(least) ? UINT64_MAX : (uint64_t)least;
 }
 
@@ -665,7 +666,7 @@ team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	fal_team_update(s, t, members, clock);
 	if (has_shrunk) /* any team may take from its part of the data */
 		fal_teams_wake(s);
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = fal_worker_is_suspect(w)
 						    ? "its worker is overdue"
 						    : "its worker left" };
@@ -716,9 +717,10 @@ static uint32_t
 tasks_covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
 {
 	const struct fal_grid *g = &s->grid;
-	const double end = fal_grid_before(g, run->clock, run->first) + samples;
-	const uint32_t whole = fal_grid_within(g, run->clock, (uint64_t)end);
-	const uint32_t behind = whole + (fal_grid_before(g, run->clock, whole) < end);
+	const double end = fal_grid_samples_before(g, run->clock, run->first) + samples;
+	const uint32_t whole = fal_grid_tasks_within(g, run->clock, (uint64_t)end);
+	const uint32_t behind =
+		whole + (fal_grid_samples_before(g, run->clock, whole) < end);
 	return behind > run->first ? behind - run->first : 1;
 }
 
@@ -875,7 +877,8 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 }
 
 void
-fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double now)
+fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
+			double now)
 {
 	const struct fal_run_of run = { b->clock, b->task, 1 };
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
@@ -992,7 +995,7 @@ fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double now)
 }
 
 uint64_t
-fal_sched_read(const struct fal_sched *s, uint64_t version)
+fal_sched_oldest_read_version(const struct fal_sched *s, uint64_t version)
 {
 	/* A committed round is the oldest, and has the oldest version. */
 	const struct fal_round *r = s->oldest;

@@ -47,9 +47,10 @@ struct fal_sched_conf {
 	/* A task that no other worker can get is granted as claimed (design.md, D25). */
 	bool preclaims;
 	/* A task without a finite result is skipped, instead of ending the job; not for
-	 * rules of fal_rule_local. */
+	 * rules of fal_rule_has_local_steps. */
 	bool skips;
-	bool brought; /* rounds begin by fal_sched_bring alone; for shared rounds */
+	bool brought; /* rounds begin by fal_sched_open_external alone; for shared rounds
+		       */
 	/* The state of an earlier scheduler with shared rounds, which this one continues:
 	 * so many clocks are over with `version`; its policy holds since `first`; the
 	 * next round.  All 0: from the beginning. */
@@ -60,30 +61,31 @@ struct fal_sched_conf {
 
 /* The fate of a round. */
 enum fal_fate {
-	FAL_FATE_MERGE,   /* its gradients are collected for the next step */
-	FAL_FATE_ADD,     /* weight · its change of weights is collected */
-	FAL_FATE_LINE,    /* its gradients step its group's line, to version `version` */
-	FAL_FATE_REVISE,  /* its change of weights joins the slot `slot` (DynSGD) */
-	FAL_FATE_DROP,    /* its tasks are over, without effect */
-	FAL_FATE_ABANDON, /* its tasks are free for all again */
-	FAL_FATE_GIVE     /* its sum goes to the scheduler that brought its tasks */
+	FAL_FATE_MERGE,    /* its gradients are collected for the next step */
+	FAL_FATE_ADD,      /* weight · its change of weights is collected */
+	FAL_FATE_BRANCH,   /* its gradients step its group's line, to version `version` */
+	FAL_FATE_REWEIGHT, /* its change of weights joins the slot `slot` (DynSGD) */
+	FAL_FATE_DROP,     /* its tasks are over, without effect */
+	FAL_FATE_RETRY,    /* its tasks are free for all again */
+	FAL_FATE_FORWARD   /* its sum goes to the scheduler that brought its tasks */
 };
 
 enum fal_act_kind {
-	FAL_ACT_LINE, /* the line of `version` takes over the newest version under it */
-	FAL_ACT_OPEN, /* round `round` begins: fal_sched_round */
+	FAL_ACT_BRANCH, /* the line of `version` takes over the newest version under it */
+	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
 	/* worker: run tasks first … first+count-1, marked `fills`; with a `cid` they are
 	 * claimed for it, and, `more`, so are the tasks of the next grant */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`.  `ahead`: each
 	 * shard ends the round as soon as it has all of its blocks, for the STEP that
-	 * follows; no worker hears of that STEP before a MODEL for all: fal_sched_made */
+	 * follows; no worker hears of that STEP before a MODEL for all:
+	 * fal_sched_note_applied */
 	FAL_ACT_END,
 	/* weight · the change of the line `line` since it took over a version is
 	 * collected for the STEP that follows */
 	FAL_ACT_PUSH,
-	/* apply the collected rounds, which makes `version`: fal_sched_published.
+	/* apply the collected rounds, which makes `version`: fal_sched_note_published.
 	 * Gradients are a part of a step of `divisor` samples, and the part `in` of the
 	 * clock is in; divisor 0: all samples were skipped, and nothing is applied.
 	 * Changes are applied as they are or, with a weight, by an outer step at that
@@ -93,7 +95,8 @@ enum fal_act_kind {
 	FAL_ACT_MODEL,
 	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round`, `work` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
-	/* fence contribution `cid` at the shards and tell its worker: fal_sched_fenced */
+	/* fence contribution `cid` at the shards and tell its worker:
+	   fal_sched_note_fenced */
 	FAL_ACT_FENCE,
 	FAL_ACT_EVAL,   /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,   /* worker: ask how far its lanes are */
@@ -104,7 +107,7 @@ enum fal_act_kind {
 	/* worker: has missed its deadline, others do its tasks: it owes `owes` for
 	 * `seconds`; `why` */
 	FAL_ACT_SUSPECT,
-	FAL_ACT_BACK, /* worker: is a full member again, after `seconds`; `why` */
+	FAL_ACT_CLEARED, /* worker: is a full member again, after `seconds`; `why` */
 	/* the worker's key has cost others too much: its workers get no work for
 	 * `seconds` */
 	FAL_ACT_BARRED,
@@ -219,41 +222,41 @@ struct fal_worker_info {
 	bool able; /* may get work: no suspect, not excluded, not on standby */
 };
 
-/* Makes a scheduler; no round begins before fal_sched_allow. */
+/* Makes a scheduler; no round begins before fal_sched_set_clock_limit. */
 struct fal_sched *fal_sched_new(const struct fal_sched_conf *conf);
 void fal_sched_free(struct fal_sched *s);
 
 /* Lets rounds of clocks before `clock` begin. */
-void fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
+void fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock);
 /* While `hold` is true no new round begins. */
 void fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* Is no round open, no step pending, every version published? */
-bool fal_sched_quiet(const struct fal_sched *s);
+bool fal_sched_is_quiet(const struct fal_sched *s);
 /* May any worker be given work? */
-bool fal_sched_staffed(const struct fal_sched *s);
+bool fal_sched_has_workers(const struct fal_sched *s);
 /* Changes the policy from the next round on (copied).  FAL_ESTATE: the rule is another
  * one and the scheduler is not quiet. */
 int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p);
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* The number of newest versions on which tasks are computed; 1: on the newest only. */
-uint32_t fal_sched_versions(const struct fal_sched *s);
+uint32_t fal_sched_count_versions(const struct fal_sched *s);
 /* The oldest version on which the worker may still be told to compute. */
-uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
+uint64_t fal_sched_oldest_version(const struct fal_sched *s, uint32_t id);
 /* Sets `out` to the versions of the worker's open rounds, oldest round first, `cap` of
  * them at most; returns their number.  Of rounds that were ordered to end only those
  * count that need to be filled; of lines all. */
-uint32_t fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out,
-			 uint32_t cap);
+uint32_t fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
+				 uint32_t cap);
 /* The first clock that is not over: every task of the clocks before has ended. */
-uint64_t fal_sched_over(const struct fal_sched *s);
-/* The clock whose tasks are handed out next; never before fal_sched_over. */
-uint64_t fal_sched_front(const struct fal_sched *s);
+uint64_t fal_sched_first_open_clock(const struct fal_sched *s);
+/* The clock whose tasks are handed out next; never before fal_sched_first_open_clock. */
+uint64_t fal_sched_next_clock(const struct fal_sched *s);
 /* Sets the start of a scheduler that goes on from `version`, with which `clock` clocks
  * are over.  False: rounds are not shared, or none of them goes on from there. */
-bool fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
-		  struct fal_sched_from *out);
+bool fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
+			    struct fal_sched_from *out);
 /* Is all work over, and applied? */
-bool fal_sched_done(const struct fal_sched *s);
+bool fal_sched_is_done(const struct fal_sched *s);
 
 /* Measurements of a worker, for a later scheduler.  Seconds; 0: not measured, of `fixed`
  * -1. */
@@ -269,7 +272,7 @@ struct fal_join {
 	const char *name;  /* NULL: none */
 	uint32_t key;      /* workers of one key are one witness; 0: a key of its own */
 	uint32_t numerics; /* workers with equal ones compute equal bits; 0: its own */
-	bool stands_by;    /* fal_sched_stand_by */
+	bool stands_by;    /* fal_sched_set_standby */
 	bool group;        /* a group server: it claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
@@ -284,29 +287,29 @@ int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* Sets the number of the worker's lanes, all in use, each with `task_s` for a task as
  * probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to FAL_LANES_MAX. */
-int fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
-		       double task_s);
+int fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
+			double task_s);
 
 /* stands_by: the worker gets no work, and its tasks go to others; else it gets work
  * again.
  */
-void fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by);
+void fal_sched_set_standby(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
 /* Removes a worker (unknown ids are ignored): its open contributions are fenced, its
  * tasks granted to others, rounds of its own abandoned. */
 void fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
 /* Notes a message of the worker.  A suspect that speaks may be tried. */
-void fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
+void fal_sched_note_message(struct fal_sched *s, double now, uint32_t id);
 
 /* Has the worker a round of local steps that is not over? */
-bool fal_sched_steps(const struct fal_sched *s, uint32_t id);
+bool fal_sched_has_local_round(const struct fal_sched *s, uint32_t id);
 
 /* Notes that the store has the complete round. */
-void fal_sched_complete(struct fal_sched *s, double now, uint64_t round);
+void fal_sched_note_complete(struct fal_sched *s, double now, uint64_t round);
 
 /* The claim of a finished task. */
-struct fal_claim_in {
+struct fal_claim_report {
 	uint32_t worker;
 	uint64_t round;
 	uint32_t task;
@@ -324,7 +327,7 @@ struct fal_claim_in {
  * task skipped; or the ledger's error, or FAL_ESTATE: the worker was never granted the
  * task, or has made more claims than it was granted tasks, clones and tasks granted again
  * included. After an error the caller evicts the worker. */
-int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
+int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *c);
 
 /* Seals contribution `cid`: no more claims go into it.  1: it counts; 0: it does not,
  * being unknown, fenced or over; FAL_ESTATE: it was sealed before. */
@@ -332,38 +335,38 @@ int fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid);
 
 /* Contribution `cid` of an open round, or NULL: unknown or over.  Borrowed until the next
  * call. */
-const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s, uint64_t round,
-					    struct fal_cid cid);
+const struct fal_contrib *fal_sched_find_contrib(const struct fal_sched *s,
+						 uint64_t round, struct fal_cid cid);
 /* The contribution that `c` of that round fills; {0, 0}: none. */
-struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
-			       const struct fal_contrib *c);
+struct fal_cid fal_sched_filled_contrib(const struct fal_sched *s, uint64_t round,
+					const struct fal_contrib *c);
 
 /* Notes that `blocks` blocks of `cid` were added; `complete`: all its blocks are counted.
  */
-void fal_sched_arrived(struct fal_sched *s, double now, uint64_t round,
-		       struct fal_cid cid, uint32_t blocks, bool complete);
+void fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
+			   struct fal_cid cid, uint32_t blocks, bool complete);
 
 /* Notes that all shards have fenced `cid` (FAL_ACT_FENCE): its tasks may go out again, to
  * fill it. */
-void fal_sched_fenced(struct fal_sched *s, double now, uint64_t round,
-		      struct fal_cid cid);
+void fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
+			   struct fal_cid cid);
 /* Notes that all shards have made the version (FAL_ACT_STEP): before, no task can begin
  * on it. */
-void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
+void fal_sched_note_published(struct fal_sched *s, double now, uint64_t version);
 /* Notes that all shards have stepped with the round, whose end was ordered ahead: so all
  * its contributions are there, and missing reports are not waited for.  Unknown rounds
  * and rounds that have passed (fal_round_info) are ignored. */
-void fal_sched_stepped(struct fal_sched *s, double now, uint64_t round);
+void fal_sched_note_stepped(struct fal_sched *s, double now, uint64_t round);
 /* The same, and the round is over if it has passed; else the call is ignored. */
-void fal_sched_made(struct fal_sched *s, double now, uint64_t round);
+void fal_sched_note_applied(struct fal_sched *s, double now, uint64_t round);
 /* The oldest version, up to `version`, of a round that was ordered ahead and is not over;
  * `version` itself if there is none. */
-uint64_t fal_sched_read(const struct fal_sched *s, uint64_t version);
+uint64_t fal_sched_oldest_read_version(const struct fal_sched *s, uint64_t version);
 
 /* Notes the answer to a PING of `rtt` seconds ago.  The worker's lanes are `steps` far,
  * in any unit: a growing number proves that they work. */
-void fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
-		    uint64_t steps);
+void fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
+			 uint64_t steps);
 
 /* Charges the worker, which may have left; at the second charge it is evicted. */
 void fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why);
@@ -376,7 +379,7 @@ struct fal_verify {
 	uint8_t hash[FAL_CLAIM_HASH];
 };
 /* A worker's answer to a check. */
-struct fal_checked_in {
+struct fal_check_answer {
 	uint32_t worker, task;
 	uint64_t round;
 	const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
@@ -384,54 +387,55 @@ struct fal_checked_in {
 /* Takes the answer to a check.  True: the hash differs from that of the claim, which is
  * set in `*unlike`.  False: it is equal, or the worker was not asked, or the round is
  * over. */
-bool fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in *c,
-			struct fal_verify *unlike);
+bool fal_sched_answer_check(struct fal_sched *s, double now,
+			    const struct fal_check_answer *c, struct fal_verify *unlike);
 
 /* Starts an evaluation of test tasks 0 … tasks-1: by workers that would wait, or, while
  * no round is open, by all.  0 or FAL_ESTATE (one is under way). */
-int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
+int fal_sched_start_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* Takes the worker's evaluation of `task`, of so many samples, in task_s seconds.  1: it
  * counts; 0: the task was evaluated before, or needs another worker's answer; FAL_EINVAL:
  * no such task; FAL_ESTATE: the worker was never granted the task. */
-int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
-			uint32_t samples, double task_s);
-bool fal_sched_eval_done(const struct fal_sched *s);
+int fal_sched_claim_eval(struct fal_sched *s, double now, uint32_t id, uint32_t task,
+			 uint32_t samples, double task_s);
+bool fal_sched_is_eval_done(const struct fal_sched *s);
 /* Could a worker confirm the evaluated task: one under another key, or, if all have one
  * key, in another session? */
 bool fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task);
 /* Has the task evaluated once more, by such a worker if there still is one. */
-void fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task);
+void fal_sched_repeat_eval(struct fal_sched *s, double now, uint32_t task);
 
-/* Time passes: call at or after fal_sched_wake. */
+/* Time passes: call at or after fal_sched_next_tick. */
 void fal_sched_tick(struct fal_sched *s, double now);
 /* When the next tick is due; infinity: not before another event. */
-double fal_sched_wake(const struct fal_sched *s);
+double fal_sched_next_tick(const struct fal_sched *s);
 
 /* Fetches the next action; false when there is none. */
-bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
+bool fal_sched_next_action(struct fal_sched *s, struct fal_act *out);
 /* Forgets the rounds whose END was fetched; this round. */
 void fal_sched_forget(struct fal_sched *s);
 void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
 /* ---- work of another scheduler, with conf.brought ---- */
 
-struct fal_bring {
+struct fal_external_task {
 	uint64_t clock, version, exponents; /* exponents: the version that has them */
 	uint32_t task;
 };
-/* Begins a round of this task, which is over when its sum is given (FAL_FATE_GIVE);
- * returns its number.  fal_sched_newer has told the version before. */
-uint64_t fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b);
+/* Begins a round of this task, which is over when its sum is given (FAL_FATE_FORWARD);
+ * returns its number.  fal_sched_set_version has told the version before. */
+uint64_t fal_sched_open_external(struct fal_sched *s, double now,
+				 const struct fal_external_task *b);
 /* Drops the round; an unknown one is ignored. */
-void fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round);
+void fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round);
 /* Sets the oldest round that is not over; false: there is none. */
-bool fal_sched_brought(const struct fal_sched *s, uint64_t *round);
+bool fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round);
 /* Sets the newest version. */
-void fal_sched_newer(struct fal_sched *s, double now, uint64_t version);
+void fal_sched_set_version(struct fal_sched *s, double now, uint64_t version);
 /* Prepares so many test tasks, none of which is to be evaluated yet. */
-void fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks);
+void fal_sched_prepare_evals(struct fal_sched *s, double now, uint32_t tasks);
 /* Starts the evaluation of one.  FAL_EINVAL: there is no such task. */
-int fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task);
+int fal_sched_start_eval_task(struct fal_sched *s, double now, uint32_t task);
 
 /* Sets the facts of a worker; false: the worker is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);

@@ -83,7 +83,7 @@ rounds_complete_reported(struct fal_sched *s, double now)
 		r->completion = FAL_ROUND_COMPLETE;
 		s->unreported--;
 		if (s->conf.brought) { /* the sum goes to the other scheduler */
-			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_GIVE },
+			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_FORWARD },
 				      now);
 			fal_workers_account(s, r);
 		} else {
@@ -122,7 +122,7 @@ sched_settle(struct fal_sched *s, double now)
 /* ---- workers -------------------------------------------------------------- */
 
 bool
-fal_sched_staffed(const struct fal_sched *s)
+fal_sched_has_workers(const struct fal_sched *s)
 {
 	return s->active > 0;
 }
@@ -170,8 +170,8 @@ worker_apply_policy(struct fal_sched *s, struct fal_worker *w, double now)
 int
 fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p)
 {
-	bool other = s->scheme == NULL || !fal_rule_eq(&p->rule, &s->policy.rule);
-	if (other && s->scheme != NULL && !fal_sched_quiet(s))
+	bool other = s->scheme == NULL || !fal_rule_equal(&p->rule, &s->policy.rule);
+	if (other && s->scheme != NULL && !fal_sched_is_quiet(s))
 		return FAL_ESTATE;
 	const struct fal_policy copy = fal_policy_copy(p);
 	fal_policy_free(&s->policy);
@@ -290,8 +290,8 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 }
 
 int
-fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
-		   double task_s)
+fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
+		    double task_s)
 {
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
@@ -337,7 +337,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 }
 
 void
-fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
+fal_sched_set_standby(struct fal_sched *s, double now, uint32_t id, bool stands_by)
 {
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL || w->is_on_standby == stands_by)
@@ -397,7 +397,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
-	s->full = fal_grid_full(&s->grid);
+	s->full = fal_grid_full_samples(&s->grid);
 	s->typical.fixed = (double)NAN;
 	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
 	fal_pool_init(&s->pool, &s->grid);
@@ -454,7 +454,7 @@ fal_sched_free(struct fal_sched *s)
 }
 
 void
-fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
+fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock)
 {
 	if (s->allowed == clock)
 		return;
@@ -472,17 +472,17 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 }
 
 bool
-fal_sched_quiet(const struct fal_sched *s)
+fal_sched_is_quiet(const struct fal_sched *s)
 {
 	return fal_sched_is_drained(s) && s->published == s->version;
 }
 
 void
-fal_sched_published(struct fal_sched *s, double now, uint64_t version)
+fal_sched_note_published(struct fal_sched *s, double now, uint64_t version)
 {
 	s->published = version;
 	s->published_at = now;
-	while (fal_heap_least(&s->awaits) <= (double)version)
+	while (fal_heap_min_key(&s->awaits) <= (double)version)
 		fal_worker_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
 
@@ -493,13 +493,13 @@ fal_sched_policy(const struct fal_sched *s)
 }
 
 uint32_t
-fal_sched_versions(const struct fal_sched *s)
+fal_sched_count_versions(const struct fal_sched *s)
 {
 	return s->traits.delay + 1;
 }
 
 uint64_t
-fal_sched_oldest(const struct fal_sched *s, uint32_t id)
+fal_sched_oldest_version(const struct fal_sched *s, uint32_t id)
 {
 	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
@@ -514,12 +514,13 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 }
 
 uint32_t
-fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
+fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
+			uint32_t cap)
 {
 	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
 	const uint64_t oldest =
-		r != NULL && w->team->line != 0 ? 0 : fal_sched_oldest(s, id);
+		r != NULL && w->team->line != 0 ? 0 : fal_sched_oldest_version(s, id);
 	uint32_t n = 0;
 	for (; r != NULL; r = r->next) {
 		/* A committed round that lost claims needs a worker to fill it: perhaps
@@ -535,21 +536,21 @@ fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t 
 }
 
 uint64_t
-fal_sched_over(const struct fal_sched *s)
+fal_sched_first_open_clock(const struct fal_sched *s)
 {
 	return s->pool.over;
 }
 
 uint64_t
-fal_sched_front(const struct fal_sched *s)
+fal_sched_next_clock(const struct fal_sched *s)
 {
 	uint64_t next = fal_pool_first(&s->pool);
 	return next > s->pool.over ? next : s->pool.over;
 }
 
 bool
-fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
-	     struct fal_sched_from *out)
+fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
+		       struct fal_sched_from *out)
 {
 	const uint64_t front = fal_pool_first(&s->pool);
 	/* Clocks with tasks of another policy may end in another order. */
@@ -564,13 +565,13 @@ fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
 }
 
 bool
-fal_sched_done(const struct fal_sched *s)
+fal_sched_is_done(const struct fal_sched *s)
 {
-	return fal_sched_quiet(s) && s->pool.over == s->pool.clocks;
+	return fal_sched_is_quiet(s) && s->pool.over == s->pool.clocks;
 }
 
 void
-fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
+fal_sched_note_complete(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->completion == FAL_ROUND_UNREPORTED)
@@ -586,7 +587,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 }
 
 void
-fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
+fal_sched_note_stepped(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->commit != FAL_COMMIT_ORDERED ||
@@ -597,7 +598,7 @@ fal_sched_stepped(struct fal_sched *s, double now, uint64_t round)
 }
 
 void
-fal_sched_made(struct fal_sched *s, double now, uint64_t round)
+fal_sched_note_applied(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->commit != FAL_COMMIT_REPORTED)
@@ -607,7 +608,7 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 }
 
 bool
-fal_sched_next(struct fal_sched *s, struct fal_act *out)
+fal_sched_next_action(struct fal_sched *s, struct fal_act *out)
 {
 	if (s->act_next == s->acts) {
 		s->act_next = s->acts = 0;
@@ -620,7 +621,7 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 /* ---- claims and contributions --------------------------------------------- */
 
 bool
-fal_sched_steps(const struct fal_sched *s, uint32_t id)
+fal_sched_has_local_round(const struct fal_sched *s, uint32_t id)
 {
 	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
@@ -659,7 +660,7 @@ contrib_may_fill(const struct fal_ledger *l, struct fal_cid fills)
 /* Notes that the worker has run the task, whether its result counts or not. */
 static void
 claim_note_run(struct fal_sched *s, double now, const struct fal_round *r,
-	       struct fal_worker *w, const struct fal_claim_in *c)
+	       struct fal_worker *w, const struct fal_claim_report *c)
 {
 	const struct fal_load load = fal_load_of_task(r, c->task);
 	fal_work_add(&w->work, c->task_s, (uint32_t)load.samples,
@@ -675,7 +676,7 @@ claim_note_run(struct fal_sched *s, double now, const struct fal_round *r,
 /* Counts the result of the task, for contribution `ci`. */
 static void
 claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
-		 struct fal_worker *w, const struct fal_claim_in *c, uint32_t ci)
+		 struct fal_worker *w, const struct fal_claim_report *c, uint32_t ci)
 {
 	w->work.done++;
 	w->work.samples += fal_task_samples(r, c->task);
@@ -705,7 +706,7 @@ contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
 /* Claims a task that was granted without a contribution. */
 static int
 claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	   const struct fal_claim_in *c)
+	   const struct fal_claim_report *c)
 {
 	struct fal_cid id = { c->worker, c->seq };
 	uint64_t twice;
@@ -759,7 +760,7 @@ contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 /* Reports a task of contribution `ci` (FAL_NONE: unknown), which was claimed ahead. */
 static int
 claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	     const struct fal_claim_in *c, uint32_t ci)
+	     const struct fal_claim_report *c, uint32_t ci)
 {
 	if (ci == FAL_NONE || !fal_ledger_report(&r->ledger, ci, c->task, c->loss))
 		return FAL_ESTATE;
@@ -772,7 +773,7 @@ claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 }
 
 int
-fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
+fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *c)
 {
 	struct fal_worker *w = fal_worker_find(s, c->worker);
 	struct fal_round *r = fal_round_find(s, c->round);
@@ -827,7 +828,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 }
 
 const struct fal_contrib *
-fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
+fal_sched_find_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
 	const struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || fal_worker_find(s, cid.worker) == NULL)
@@ -840,7 +841,7 @@ int
 fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
-	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	const struct fal_contrib *c = fal_sched_find_contrib(s, round, cid);
 	if (cid.seq >= FAL_PRECLAIMED)
 		return FAL_ESTATE;
 	if (c == NULL || c->state == FAL_CONTRIB_FENCED)
@@ -850,7 +851,8 @@ fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
 }
 
 struct fal_cid
-fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_contrib *c)
+fal_sched_filled_contrib(const struct fal_sched *s, uint64_t round,
+			 const struct fal_contrib *c)
 {
 	const struct fal_round *r = fal_round_find(s, round);
 	return r != NULL && c->fills != FAL_NONE ? r->ledger.contrib[c->fills].id
@@ -858,8 +860,8 @@ fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_cont
 }
 
 void
-fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
-		  uint32_t blocks, bool complete)
+fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
+		      uint32_t blocks, bool complete)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
@@ -881,7 +883,7 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 }
 
 void
-fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid)
+fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
@@ -901,8 +903,8 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 /* ---- evaluation ----------------------------------------------------------- */
 
 int
-fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
-		    uint32_t samples, double task_s)
+fal_sched_claim_eval(struct fal_sched *s, double now, uint32_t id, uint32_t task,
+		     uint32_t samples, double task_s)
 {
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (task >= s->eval.tasks)
@@ -918,7 +920,7 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 /* ---- signs of life, and time ---------------------------------------------- */
 
 void
-fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
+fal_sched_note_message(struct fal_sched *s, double now, uint32_t id)
 {
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
@@ -931,7 +933,8 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 }
 
 void
-fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_t steps)
+fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
+		    uint64_t steps)
 {
 	static const double rounding = 1e-6; /* of times that travel as whole ns */
 	struct fal_worker *w = fal_worker_find(s, id);
@@ -970,9 +973,9 @@ fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool wants_settle = scheme_next_flush(s) <= now;
 	/* By the new knowledge of a settled state others may be late. */
-	while (wants_settle || fal_heap_least(&s->due) <= now) {
+	while (wants_settle || fal_heap_min_key(&s->due) <= now) {
 		wants_settle = false;
-		while (fal_heap_least(&s->due) <= now) {
+		while (fal_heap_min_key(&s->due) <= now) {
 			struct fal_worker *w = &s->worker[fal_heap_top(&s->due)];
 			fal_deadline_review(s, w, now);
 			w->reviewed_at = now;
@@ -983,9 +986,9 @@ fal_sched_tick(struct fal_sched *s, double now)
 }
 
 double
-fal_sched_wake(const struct fal_sched *s)
+fal_sched_next_tick(const struct fal_sched *s)
 {
-	return fmin(scheme_next_flush(s), fal_heap_least(&s->due));
+	return fmin(scheme_next_flush(s), fal_heap_min_key(&s->due));
 }
 
 /* ---- work of another scheduler -------------------------------------------- */
@@ -996,7 +999,8 @@ fal_sched_wake(const struct fal_sched *s)
  * workers are treated, as in any job. */
 
 uint64_t
-fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
+fal_sched_open_external(struct fal_sched *s, double now,
+			const struct fal_external_task *b)
 {
 	assert(s->conf.brought && b->version <= s->version);
 	fal_round_open_external(s, b, now);
@@ -1011,7 +1015,7 @@ fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b)
 }
 
 void
-fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
+fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round)
 {
 	const struct fal_act end = { .fate = FAL_FATE_DROP,
 				     .why = "it is not wanted any more" };
@@ -1024,7 +1028,7 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 }
 
 bool
-fal_sched_brought(const struct fal_sched *s, uint64_t *round)
+fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round)
 {
 	if (s->oldest != NULL)
 		*round = s->oldest->id;
@@ -1032,13 +1036,13 @@ fal_sched_brought(const struct fal_sched *s, uint64_t *round)
 }
 
 void
-fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
+fal_sched_set_version(struct fal_sched *s, double now, uint64_t version)
 {
 	assert(s->conf.brought && version >= s->version);
 	s->version = version;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
 		if (!w->has_left)
 			w->version = version;
-	fal_sched_published(s, now, version);
+	fal_sched_note_published(s, now, version);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
 }

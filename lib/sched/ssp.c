@@ -32,7 +32,7 @@ fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act e
 void
 fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 {
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = "its version is too old" };
 	/* Versions are in the order of the rounds. */
 	while (s->oldest != NULL && s->oldest->info.version < version)

@@ -633,7 +633,7 @@ void fal_task_revoke(struct fal_sched *s, const struct fal_worker *w,
 
 /* Asks a worker of another key to compute a claim of `of` once more, if one can. */
 void fal_verify_request(struct fal_sched *s, struct fal_round *r,
-			const struct fal_worker *of, const struct fal_claim_in *c,
+			const struct fal_worker *of, const struct fal_claim_report *c,
 			double now);
 /* Takes back the checks of a worker (NULL: of all) and a round (NULL: of all). */
 void fal_verify_cancel(struct fal_sched *s, const struct fal_worker *w,
@@ -673,7 +673,7 @@ double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
 /* Skips the task in the round, and in later rounds of its clock: no worker gets it. */
 void fal_task_skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
 /* Fences the open contribution `ci`; shards and its worker are told.  Its tasks are free
- * again when all shards know (fal_sched_fenced). */
+ * again when all shards know (fal_sched_note_fenced). */
 void fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes all from `w`: tasks, open contributions, eval tasks, checks.  wants_revokes: the
  * worker is told of its tasks. */
@@ -701,8 +701,9 @@ void fal_teams_compact(struct fal_sched *s);
 void fal_teams_wake(struct fal_sched *s);
 /* Begins all rounds that may begin.  O(log W) for each team that may be able to. */
 void fal_teams_begin_rounds(struct fal_sched *s, double now);
-/* Opens a round of a task of another scheduler (fal_sched_bring). */
-void fal_round_open_external(struct fal_sched *s, const struct fal_bring *b, double now);
+/* Opens a round of a task of another scheduler (fal_sched_open_external). */
+void fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
+			     double now);
 /* Sends `w` the newest version, or version `line` of its branch; grants from now on are
  * due after that pull. */
 void fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line,
@@ -773,7 +774,7 @@ void fal_round_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 /* Grants eval tasks to idle workers. */
 void fal_eval_grant_idle(struct fal_sched *s, double now);
-/* Counts the evaluation of `task` by `w`: see fal_sched_evaluated. */
+/* Counts the evaluation of `task` by `w`: see fal_sched_claim_eval. */
 int fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task,
 		   uint32_t samples, double task_s, double now);
 

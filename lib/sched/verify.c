@@ -29,7 +29,7 @@ verify_place(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_
 static bool
 verify_may_ask(const struct fal_sched *s, const struct fal_round *r,
 	       const struct fal_worker *w, const struct fal_worker *of,
-	       const struct fal_claim_in *c)
+	       const struct fal_claim_report *c)
 {
 	return fal_worker_active(w) && w->key != of->key && w->numerics == of->numerics &&
 	       w->checks < w->lanes && (s->traits.shared || w->version == c->version) &&
@@ -38,7 +38,7 @@ verify_may_ask(const struct fal_sched *s, const struct fal_round *r,
 
 void
 fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
-		   const struct fal_claim_in *c, double now)
+		   const struct fal_claim_report *c, double now)
 {
 	struct fal_act act = { .kind = FAL_ACT_CHECK,
 			       .round = r->id,
@@ -92,8 +92,8 @@ verify_remove(struct fal_sched *s, size_t i, double now)
 }
 
 bool
-fal_sched_verified(struct fal_sched *s, double now, const struct fal_checked_in *c,
-		   struct fal_verify *unlike)
+fal_sched_answer_check(struct fal_sched *s, double now, const struct fal_check_answer *c,
+		       struct fal_verify *unlike)
 {
 	struct fal_round *r = fal_round_find(s, c->round);
 	const size_t i = verify_place(s, c->worker, c->round, c->task);

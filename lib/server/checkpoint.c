@@ -17,7 +17,8 @@ copy_array(const void *from, uint32_t n, size_t size)
 }
 
 void
-fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out)
+fal_coord_checkpoint_copy(const struct fal_coord_checkpoint *from,
+			  struct fal_coord_checkpoint *out)
 {
 	*out = *from;
 	out->policy = NULL;
@@ -30,12 +31,12 @@ fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *ou
 }
 
 void
-fal_coord_past_free(struct fal_coord_past *p)
+fal_coord_checkpoint_free(struct fal_coord_checkpoint *p)
 {
 	free(p->key);
 	free(p->worker);
 	free(p->speed);
-	*p = (struct fal_coord_past){ 0 };
+	*p = (struct fal_coord_checkpoint){ 0 };
 }
 
 /* ---- snapshots --------------------------------------------------------------------- */
@@ -56,12 +57,12 @@ coord_can_snapshot(const struct fal_coord *c)
 {
 	struct fal_sched_from sched;
 	return !snapshot_is_under_way(c) && c->placement.move.state != MOVE_RUNNING &&
-	       fal_sched_at(c->sched, c->versions.newest, fal_sched_over(c->sched),
-			    &sched);
+	       fal_sched_resume_point(c->sched, c->versions.newest,
+				      fal_sched_first_open_clock(c->sched), &sched);
 }
 
 void
-fal_coord_mark(struct fal_coord *c)
+fal_coord_request_snapshot(struct fal_coord *c)
 {
 	coord_enter(c);
 	/* A snapshot that is under way serves this request, too: two would take twice the
@@ -71,7 +72,7 @@ fal_coord_mark(struct fal_coord *c)
 
 /* Copies the keys, the workers that are here, and the speeds of workers. */
 static void
-copy_members(const struct fal_coord *c, struct fal_coord_past *p)
+copy_members(const struct fal_coord *c, struct fal_coord_checkpoint *p)
 {
 	const struct coord_sessions *s = &c->sessions;
 	FAL_XGROW(p->key, p->key_cap, (size_t)s->keys);
@@ -84,10 +85,10 @@ copy_members(const struct fal_coord *c, struct fal_coord_past *p)
 	p->here = p->speeds = 0;
 	const struct coord_peer *peer = NULL;
 	while ((peer = coord_next_peer(c, peer, PEER_READY)) != NULL) {
-		struct fal_past_worker *w = &p->worker[p->here++];
+		struct fal_checkpoint_worker *w = &p->worker[p->here++];
 		memcpy(w->name, peer->name, sizeof(w->name));
 		w->id = peer->worker;
-		struct fal_past_speed *to = &p->speed[p->speeds];
+		struct fal_checkpoint_speed *to = &p->speed[p->speeds];
 		if (!fal_sched_history(c->sched, peer->worker, &to->is))
 			continue; /* the worker was not measured */
 		memcpy(to->name, peer->name, sizeof(to->name));
@@ -103,7 +104,7 @@ copy_members(const struct fal_coord *c, struct fal_coord_past *p)
 void
 coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
-	struct fal_coord_past *p = &c->snapshot.state;
+	struct fal_coord_checkpoint *p = &c->snapshot.state;
 	const struct fal_coord_status *s = &c->status;
 	const struct coord_evaluation *e = &c->evaluation;
 	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
@@ -113,7 +114,7 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	 * state of this version. */
 	c->snapshot.is_being_made =
 		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
-		fal_sched_at(c->sched, version, clocks_over, &sched);
+		fal_sched_resume_point(c->sched, version, clocks_over, &sched);
 	if (!c->snapshot.is_being_made) { /* the next version, then */
 		c->snapshot.is_wanted = true;
 		return;
@@ -148,11 +149,11 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 void
 coord_snapshot_end(struct fal_coord *c, double now)
 {
-	struct fal_coord_past *p = &c->snapshot.state;
+	struct fal_coord_checkpoint *p = &c->snapshot.state;
 	if (!c->snapshot.is_being_made)
 		return;
 	c->snapshot.is_being_made = false;
-	p->t = fal_coord_seconds(c, now);
+	p->t = fal_coord_trace_time(c, now);
 	/* The counts cover the rounds that the trace has by now, which are all rounds of
 	 * the version. */
 	p->tasks = c->status.tasks;
@@ -164,7 +165,7 @@ coord_snapshot_end(struct fal_coord *c, double now)
 }
 
 int
-fal_coord_mark_now(struct fal_coord *c, double now)
+fal_coord_snapshot_now(struct fal_coord *c, double now)
 {
 	const struct coord_versions *v = &c->versions;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
@@ -176,7 +177,7 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	if (c->rounds.n_pending > 0 || c->rounds.n_collected > 0 ||
 	    v->published != v->newest || c->failure != NULL || !coord_can_snapshot(c))
 		return c->err;
-	coord_snapshot_begin(c, v->newest, fal_sched_over(c->sched));
+	coord_snapshot_begin(c, v->newest, fal_sched_first_open_clock(c->sched));
 	if (c->snapshot.is_being_made)
 		coord_command_shards(c, &o);
 	if (c->err == 0)
@@ -187,7 +188,7 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 /* ---- restart ----------------------------------------------------------------------- */
 
 static void
-restore_members(struct fal_coord *c, const struct fal_coord_past *p)
+restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	struct coord_sessions *s = &c->sessions;
 	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
@@ -206,7 +207,7 @@ restore_members(struct fal_coord *c, const struct fal_coord_past *p)
 /* The clock of the next evaluation.  The job may have more epochs than before: its former
  * end is then no evaluation any more, but the end of an epoch. */
 static uint64_t
-next_evaluation(const struct fal_coord *c, const struct fal_coord_past *p)
+next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	const uint64_t every = c->conf.eval_every;
 	uint64_t next = p->next_eval;
@@ -218,7 +219,7 @@ next_evaluation(const struct fal_coord *c, const struct fal_coord_past *p)
 }
 
 int
-coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
+coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	struct fal_coord_status *s = &c->status;
 	c->versions.newest = c->versions.published = p->version;
@@ -253,7 +254,7 @@ coord_restore(struct fal_coord *c, const struct fal_coord_past *p)
 }
 
 void
-coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
+coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint *past)
 {
 	const struct fal_coord_trace *before = &c->conf.before;
 	const bool has_accepted = before->accepted != NULL && before->accepted[0] != '\0';
@@ -265,7 +266,7 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 		.from = c->conf.from,
 		.accepted = has_accepted ? before->accepted : NULL,
 		.epochs = c->conf.grid.epochs,
-		.clock = fal_sched_over(c->sched),
+		.clock = fal_sched_first_open_clock(c->sched),
 		.version = c->versions.newest,
 		.until = before->until,
 		.lines = before->lines,

@@ -68,12 +68,13 @@ coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 		  struct fal_ticket *out)
 {
 	struct fal_round_info r;
-	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, id);
+	const struct fal_contrib *contrib = fal_sched_find_contrib(c->sched, round, id);
 	if (contrib == NULL || !fal_sched_round(c->sched, round, &r))
 		return false;
 	*out = (struct fal_ticket){ .round = round,
 				    .id = id,
-				    .fills = fal_sched_fills(c->sched, round, contrib),
+				    .fills = fal_sched_filled_contrib(c->sched, round,
+								      contrib),
 				    .tasks = contrib->tasks,
 				    .facts = round_facts(&r) };
 	return true;
@@ -103,7 +104,7 @@ complete_round(struct fal_coord *c, double now, const struct coord_round_acks *a
 		return;
 	/* An early order ends an armed round. */
 	if (!r.armed && !follows_open_steps(c, &r))
-		fal_sched_complete(c->sched, now, r.round);
+		fal_sched_note_complete(c->sched, now, r.round);
 }
 
 /* ---- versions that workers hear of ------------------------------------------------- */
@@ -113,14 +114,15 @@ static uint32_t
 find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 {
 	struct coord_versions *v = &c->versions;
-	const uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
+	const uint32_t n = fal_sched_list_versions(c->sched, p->worker, NULL, 0);
 	FAL_XGROW(v->needed, v->needed_cap, n);
-	return fal_sched_named(c->sched, p->worker, v->needed, n);
+	return fal_sched_list_versions(c->sched, p->worker, v->needed, n);
 }
 
 /* Sends VERSION, and has the shards publish the version to the worker. */
 static void
-send_version(struct fal_coord *c, struct coord_peer *p, struct fal_coord_model *model)
+send_version(struct fal_coord *c, struct coord_peer *p,
+	     struct fal_coord_publication *model)
 {
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	m.version.version = model->version;
@@ -147,13 +149,14 @@ coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t versi
 		       bool pin)
 {
 	const uint64_t oldest = oldest_announced(c);
-	const uint64_t needed = fal_sched_oldest(c->sched, p->worker);
+	const uint64_t needed = fal_sched_oldest_version(c->sched, p->worker);
 	const bool on_branch = fal_branch_of(needed) != 0;
-	struct fal_coord_model model = { .version = version,
-					 .oldest = on_branch || needed < oldest ? needed
-										: oldest,
-					 .from = on_branch ? 0 : oldest,
-					 .keep = pin };
+	struct fal_coord_publication model = { .version = version,
+					       .oldest = on_branch || needed < oldest
+								 ? needed
+								 : oldest,
+					       .from = on_branch ? 0 : oldest,
+					       .keep = pin };
 	p->announced.oldest = model.oldest;
 	p->announced.repeated = 0;
 	send_version(c, p, &model);
@@ -177,9 +180,9 @@ repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 	const bool on_branch =
 		fal_branch_of(p->announced.oldest) != 0 || fal_branch_of(version) != 0;
 	const uint64_t bit = repeated_bit(p, version);
-	struct fal_coord_model model = { .version = version,
-					 .oldest = version,
-					 .from = version };
+	struct fal_coord_publication model = { .version = version,
+					       .oldest = version,
+					       .from = version };
 	if (on_branch || version >= p->announced.oldest ||
 	    (p->announced.repeated & bit) != 0)
 		return;
@@ -229,7 +232,7 @@ announce_versions(struct fal_coord *c, struct coord_peer *p)
 static double
 loss_or_nan(uint64_t loss, bool is_unknown)
 {
-	return is_unknown ? (double)NAN : fal_loss_is((int64_t)loss);
+	return is_unknown ? (double)NAN : fal_loss_decode((int64_t)loss);
 }
 
 /* Sums up the losses and samples of the rounds that make the update. */
@@ -285,18 +288,19 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	sum_update(c, line);
 	c->status.loss = line->loss;
 	c->versions.published = version;
-	fal_sched_published(c->sched, now, version);
+	fal_sched_note_published(c->sched, now, version);
 	for (uint32_t i = line->first; i < end; i++) {
 		const uint64_t round = c->rounds.collected[i].round;
 		if (!fal_sched_round(c->sched, round, &r) || !r.armed)
 			continue;
 		acks_remove(c, round);
-		fal_sched_made(c->sched, now, round);
+		fal_sched_note_applied(c->sched, now, round);
 	}
 	/* The clocks of an early order are over now, and so are the clocks that an
 	 * earlier policy has left open. */
-	const uint64_t clocks_over =
-		line->act.ahead ? fal_sched_over(c->sched) : line->clocks_over;
+	const uint64_t clocks_over = line->act.ahead
+					     ? fal_sched_first_open_clock(c->sched)
+					     : line->clocks_over;
 	c->versions.published_clocks = clocks_over;
 	coord_health_update(c, version, clocks_over, end);
 	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
@@ -369,7 +373,7 @@ add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate f
 		    l->contrib[i].state != FAL_CONTRIB_FENCED)
 			s->filled += l->contrib[i].tasks;
 	s->dropped += fate == FAL_FATE_DROP ? l->tasks : 0;
-	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
+	s->skipped += fate != FAL_FATE_RETRY ? l->skipped : 0;
 }
 
 /* Reports the worker whose values were so large that blocks are left as they were. */
@@ -380,7 +384,7 @@ report_unstepped(struct fal_coord *c, const struct coord_pending_line *line,
 	if (line->unstepped == 0 || c->ops.unstepped == NULL)
 		return;
 	const struct coord_known_worker *w = coord_worker(c, line->unstepped_by);
-	const struct fal_coord_unstepped report = {
+	const struct fal_coord_skipped_blocks report = {
 		.clock = clock,
 		.blocks = line->unstepped,
 		.name = w->name,
@@ -401,14 +405,14 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
 	const enum fal_trace_end end = a->fate == FAL_FATE_DROP      ? FAL_END_DROPPED
-				       : a->fate == FAL_FATE_ABANDON ? FAL_END_ABANDONED
-				       : a->fate == FAL_FATE_GIVE    ? FAL_END_GIVEN
+				       : a->fate == FAL_FATE_RETRY   ? FAL_END_ABANDONED
+				       : a->fate == FAL_FATE_FORWARD ? FAL_END_FORWARDED
 								     : FAL_END_APPLIED;
 	const bool applied = end == FAL_END_APPLIED;
-	const bool on_branch = a->fate == FAL_FATE_LINE;
+	const bool on_branch = a->fate == FAL_FATE_BRANCH;
 	const bool has_steps = applied && r.delta && r.steps > 0;
 	const bool is_late = r.late != FAL_NONE;
-	const bool revised = applied && a->fate == FAL_FATE_REVISE;
+	const bool revised = applied && a->fate == FAL_FATE_REWEIGHT;
 	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
 					    revised ? a->count : 0 };
 	struct fal_ev_ledger e = {
@@ -425,7 +429,7 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 		.group = r.group,
 		.local = r.local,
 		.end = end,
-		.why = applied || end == FAL_END_GIVEN ? NULL : a->why,
+		.why = applied || end == FAL_END_FORWARDED ? NULL : a->why,
 		.weight = applied && r.delta ? a->weight : (double)NAN,
 		.among = applied ? a->among : 0,
 		.divisor = on_branch ? a->divisor : 0,
@@ -449,13 +453,14 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 					       .added = line->sum_added,
 					       .sum = line->sum,
 					       .n_sums = line->sums };
-	fal_line_ledger(&c->trace_line, fal_coord_seconds(c, now), &facts, r.ledger, &e);
+	fal_line_ledger(&c->trace_line, fal_coord_trace_time(c, now), &facts, r.ledger,
+			&e);
 	coord_write_line(c);
 	report_unstepped(c, line, r.clock, r.delta);
 	add_task_counts(c, r.ledger, a->fate);
-	if (a->fate != FAL_FATE_ABANDON)
+	if (a->fate != FAL_FATE_RETRY)
 		coord_health_add_skipped(c, r.clock, r.ledger->skipped);
-	if (a->fate == FAL_FATE_GIVE) {
+	if (a->fate == FAL_FATE_FORWARD) {
 		COORD_CALL(c, given, r.round);
 	}
 	size_t kept = 0;
@@ -494,7 +499,7 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 	};
 	for (uint32_t i = 0; i < line->rounds; i++)
 		rounds[i] = c->rounds.collected[line->first + i].round;
-	fal_line_update(&c->trace_line, fal_coord_seconds(c, now), &facts, &e);
+	fal_line_update(&c->trace_line, fal_coord_trace_time(c, now), &facts, &e);
 	free(rounds);
 	coord_write_line(c);
 	report_unstepped(c, line, a->clock, false);
@@ -627,7 +632,7 @@ on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
 		say->whole && all_shards_in(c, reports->whole | acks->ended);
 	if (is_whole)
 		reports->whole = 0;
-	fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, is_whole);
+	fal_sched_note_blocks(c->sched, now, say->round, say->id, say->blocks, is_whole);
 }
 
 static void
@@ -643,7 +648,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	reports->fenced |= UINT64_C(1) << shard;
 	if (all_shards_in(c, reports->fenced))
-		fal_sched_fenced(c->sched, now, say->round, say->id);
+		fal_sched_note_fenced(c->sched, now, say->round, say->id);
 }
 
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
@@ -768,7 +773,7 @@ on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	const uint32_t first = line->first, end = first + line->rounds;
 	for (uint32_t i = first; i < end; i++)
-		fal_sched_stepped(c->sched, now, c->rounds.collected[i].round);
+		fal_sched_note_stepped(c->sched, now, c->rounds.collected[i].round);
 	publish_updates(c, now);
 }
 
@@ -862,7 +867,7 @@ collect_round(struct fal_coord *c, const struct fal_act *a,
 	struct coord_rounds *rounds = &c->rounds;
 	const struct coord_collected collected = {
 		.round = a->round,
-		.branch = a->fate == FAL_FATE_LINE ? r->group : 0,
+		.branch = a->fate == FAL_FATE_BRANCH ? r->group : 0,
 		.loss = (uint64_t)fal_ledger_loss(r->ledger),
 		.samples = r->samples,
 		.loss_is_unknown = !fal_ledger_loss_known(r->ledger),
@@ -884,10 +889,13 @@ static void
 act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	static const enum fal_end ends[] = {
-		[FAL_FATE_MERGE] = FAL_END_MERGE, [FAL_FATE_ADD] = FAL_END_ADD,
-		[FAL_FATE_LINE] = FAL_END_LINE,   [FAL_FATE_REVISE] = FAL_END_REVISE,
-		[FAL_FATE_DROP] = FAL_END_DROP,   [FAL_FATE_ABANDON] = FAL_END_DROP,
-		[FAL_FATE_GIVE] = FAL_END_GIVE,
+		[FAL_FATE_MERGE] = FAL_END_MERGE,
+		[FAL_FATE_ADD] = FAL_END_ADD,
+		[FAL_FATE_BRANCH] = FAL_END_BRANCH,
+		[FAL_FATE_REWEIGHT] = FAL_END_REVISE,
+		[FAL_FATE_DROP] = FAL_END_DROP,
+		[FAL_FATE_RETRY] = FAL_END_DROP,
+		[FAL_FATE_FORWARD] = FAL_END_FORWARD,
 	};
 	struct fal_round_info r;
 	if (fal_sched_round(c->sched, a->round, &r)) {
@@ -900,7 +908,7 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 			.slot = a->slot,
 			.below = a->below,
 			.divisor = a->divisor,
-			.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
+			.clipped = a->fate == FAL_FATE_BRANCH && c->conf.optim.clip > 0,
 			.ahead = a->ahead,
 			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
 		};
@@ -1032,7 +1040,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 	/* Is the version the last one?  If clocks end in order, each version ends one
 	 * clock, whichever worker has run ahead; else more versions may follow. */
 	const bool is_last = c->control.clocks_end_out_of_order
-				     ? fal_sched_front(c->sched) >= c->clocks
+				     ? fal_sched_next_clock(c->sched) >= c->clocks
 				     : a->clock + 1 >= c->clocks;
 	/* Each version that the job may leave has a hash. */
 	o.hash = line.version % c->conf.hashes == 0 || line.has_snapshot ||
@@ -1132,9 +1140,9 @@ static void
 act_report_suspect(struct fal_coord *c, double now, const struct coord_peer *p,
 		   const struct fal_act *a)
 {
-	struct fal_coord_late late = { .why = a->why,
-				       .owes = a->owes,
-				       .seconds = a->seconds };
+	struct fal_coord_suspect late = { .why = a->why,
+					  .owes = a->owes,
+					  .seconds = a->seconds };
 	if (p == NULL || p->state != PEER_READY)
 		return;
 	if (a->kind == FAL_ACT_BARRED)
@@ -1155,7 +1163,7 @@ act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	const struct fal_grid *g = &c->conf.grid;
 	const uint64_t sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
-				fal_grid_before(g, a->clock, a->first);
+				fal_grid_samples_before(g, a->clock, a->first);
 	coord_trace_event(c, now, FAL_EV_NONFINITE,
 			  &(struct fal_ev_nonfinite){ a->round, a->clock, a->first,
 						      coord_worker(c, a->worker)->name,
@@ -1173,9 +1181,9 @@ act_skip(struct fal_coord *c, const struct fal_act *a)
 					   .round = a->round,
 					   .fills = a->fills,
 					   .facts = { .tasks = 1 } };
-	const struct fal_coord_claimed none = { .round = a->round,
-						.task = a->first,
-						.nonfinite = true };
+	const struct fal_coord_counted_claim none = { .round = a->round,
+						      .task = a->first,
+						      .nonfinite = true };
 	if (c->is_external) {
 		COORD_CALL(c, claimed, &none);
 	}
@@ -1211,9 +1219,9 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 	const uint32_t to = p != NULL ? p->id : 0;
 	struct fal_msg m = { 0 };
 	switch (a->kind) {
-	case FAL_ACT_LINE:
+	case FAL_ACT_BRANCH:
 		coord_command_shards(c,
-				     &(struct fal_shard_order){ .kind = FAL_ORDER_LINE,
+				     &(struct fal_shard_order){ .kind = FAL_ORDER_BRANCH,
 								.version = a->version });
 		break;
 	case FAL_ACT_OPEN:
@@ -1277,7 +1285,7 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 		coord_charge_worker(c, now, a->worker, a->why);
 		break;
 	case FAL_ACT_SUSPECT:
-	case FAL_ACT_BACK:
+	case FAL_ACT_CLEARED:
 	case FAL_ACT_BARRED:
 		act_report_suspect(c, now, p, a);
 		break;
@@ -1302,7 +1310,7 @@ coord_run_actions(struct fal_coord *c, double now)
 	struct coord_sessions *s = &c->sessions;
 	struct fal_act a;
 	take_shard_reports(c, now);
-	while (c->err == 0 && fal_sched_next(c->sched, &a)) {
+	while (c->err == 0 && fal_sched_next_action(c->sched, &a)) {
 		run_action(c, now, &a);
 		take_shard_reports(c, now);
 	}

@@ -29,7 +29,7 @@ struct fal_coord; /* opaque */
 /* ---- arguments of callbacks ------------------------------------------------------- */
 
 /* A version that the shards are to publish to a session. */
-struct fal_coord_model {
+struct fal_coord_publication {
 	uint64_t version;
 	uint64_t newest; /* of the job */
 	uint32_t order;  /* number of its VERSION message in the session, from 1 */
@@ -44,7 +44,7 @@ struct fal_coord_model {
 };
 
 /* Why a worker becomes a suspect, or stops being one. */
-struct fal_coord_late {
+struct fal_coord_suspect {
 	const char *why;  /* a few words */
 	const char *owes; /* "task", "push" or "eval"; NULL: the worker is back */
 	double seconds;   /* how late the worker is; or how long it was a suspect */
@@ -54,7 +54,7 @@ struct fal_coord_late {
 
 /* Two keys that compute the same bits have unlike results of a task.  [0] is the worker
  * that claimed the task, [1] the worker that computed it once more. */
-struct fal_coord_unlike {
+struct fal_coord_mismatch {
 	uint64_t clock;
 	uint32_t task;
 	const char *name[2], *key[2];
@@ -62,7 +62,7 @@ struct fal_coord_unlike {
 
 /* Blocks that an update, or a worker's change of weights, has left as they were, as
  * values are too large. */
-struct fal_coord_unstepped {
+struct fal_coord_skipped_blocks {
 	uint64_t clock;
 	uint32_t blocks;
 	const char *name, *key; /* of the contribution with the largest value */
@@ -70,7 +70,7 @@ struct fal_coord_unstepped {
 };
 
 /* What a shard has done in this incarnation. */
-struct fal_coord_served {
+struct fal_coord_shard_stats {
 	/* Name and address of the shard's process, borrowed for the call; NULL: the
 	 * coordinator's. */
 	const char *name, *address;
@@ -88,7 +88,7 @@ struct fal_coord_tasks {
 /* The state of a coordinator at a snapshot's version.  With the shards' image of that
  * version it is all that a new incarnation needs to continue as if nothing had happened.
  */
-struct fal_coord_past {
+struct fal_coord_checkpoint {
 	uint64_t version, clock;         /* so many clocks are over with the version */
 	uint64_t oldest;                 /* the shards retain versions from this one on */
 	uint64_t first;                  /* the policy holds since this version */
@@ -96,7 +96,8 @@ struct fal_coord_past {
 	double t;                        /* time of the trace */
 	const struct fal_policy *policy; /* in force; the coordinator's, borrowed */
 	char by[FAL_MSG_NAME];           /* name of the key that set the policy */
-	size_t agains;    /* policies of fal_coord_again that wait for their clocks */
+	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
+			*/
 	uint32_t workers; /* numbers given to workers */
 	/* Evaluations. */
 	bool evaluating, judged;           /* under way; kept_version was evaluated */
@@ -113,17 +114,17 @@ struct fal_coord_past {
 	uint64_t epoch_skipped;           /* tasks in the epoch under way */
 	char data[2 * FAL_DATA_HASH + 1]; /* hash of the trainers' data; "": none */
 	/* Keys, by number - 1; workers that are here. */
-	struct fal_past_key {
+	struct fal_checkpoint_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];
 		uint32_t charges; /* for what the key's sessions have sent, ever */
 	} *key;
-	struct fal_past_worker {
+	struct fal_checkpoint_worker {
 		char name[FAL_MSG_NAME];
 		uint32_t id;
 	} *worker;
 	/* The scheduler's history of speeds: of workers that are here, and of workers
 	 * that were here before a restart and are not back. */
-	struct fal_past_speed {
+	struct fal_checkpoint_speed {
 		char name[FAL_MSG_NAME];
 		uint32_t key; /* number of the key, from 1 */
 		struct fal_history is;
@@ -133,11 +134,12 @@ struct fal_coord_past {
 };
 
 /* Makes *out, whatever it holds, a copy with memory of its own; its `policy` is NULL. */
-void fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out);
-void fal_coord_past_free(struct fal_coord_past *p);
+void fal_coord_checkpoint_copy(const struct fal_coord_checkpoint *from,
+			       struct fal_coord_checkpoint *out);
+void fal_coord_checkpoint_free(struct fal_coord_checkpoint *p);
 
 /* A claim that counts. */
-struct fal_coord_claimed {
+struct fal_coord_counted_claim {
 	uint64_t round, task_ns;
 	uint32_t task;
 	int64_t loss;
@@ -155,13 +157,13 @@ struct fal_coord_shards {
 	/* Sends a command to all shards, which carry commands out in order; `o` is
 	 * borrowed for the call. */
 	int (*order)(void *arg, const struct fal_shard_order *o);
-	/* Hands a session's PUSH to all shards; as fal_shard_set_msg. */
+	/* Hands a session's PUSH to all shards; as fal_shard_set_push_msg. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
 		    struct fal_diag *diag);
 	/* Takes the next report of a shard, and its number; false: there is none. */
 	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
 	/* Says what the shard has done.  NULL: the trace has no `shard` lines. */
-	void (*served)(void *arg, uint32_t shard, struct fal_coord_served *out);
+	void (*served)(void *arg, uint32_t shard, struct fal_coord_shard_stats *out);
 };
 
 /* Callbacks.  None may call a function of the coordinator, not even to ask, which the
@@ -176,7 +178,7 @@ struct fal_coord_ops {
 	/* Has each shard publish a version to the session, which was told of the version
 	 * just now: at once or, where the version is still to be made, as soon as the
 	 * shard has made it; not at all where the shard has dropped it by then. */
-	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
+	void (*model)(void *arg, uint32_t peer, const struct fal_coord_publication *m);
 	/* Closes the session after what was sent; REFUSE, or LATER, with `why` has been
 	 * sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
@@ -186,14 +188,14 @@ struct fal_coord_ops {
 	/* + The worker becomes a suspect, as it has missed its deadline and others do its
 	 * tasks; or stops being one. */
 	void (*late)(void *arg, uint32_t peer, const char *name,
-		     const struct fal_coord_late *late);
+		     const struct fal_coord_suspect *late);
 	/* + Worker [0] begins to round otherwise than worker [1], whose numerics count;
 	 * `kernels` as in READY.  With FAL_NUMERICS_REQUIRE worker [0] stands by. */
 	void (*odd)(void *arg, const char *const name[2], const char *const kernels[2]);
 	/* + Verification has found unlike results. */
-	void (*unlike)(void *arg, const struct fal_coord_unlike *is);
+	void (*unlike)(void *arg, const struct fal_coord_mismatch *is);
 	/* + Blocks were left as they were. */
-	void (*unstepped)(void *arg, const struct fal_coord_unstepped *is);
+	void (*unstepped)(void *arg, const struct fal_coord_skipped_blocks *is);
 	/* Writes one line of the trace, without its newline; borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
 	/* + Keeps the policy for good (fsync) before it returns: `p` is about to hold
@@ -201,21 +203,21 @@ struct fal_coord_ops {
 	 * gives the change up. */
 	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
-	/* + A snapshot, as fal_coord_mark asks for, is complete: the shards have the
-	 * version's image, the trace all lines of the version; `past` (borrowed for the
-	 * call) is the rest. */
-	void (*marked)(void *arg, const struct fal_coord_past *past);
+	/* + A snapshot, as fal_coord_request_snapshot asks for, is complete: the shards
+	 * have the version's image, the trace all lines of the version; `past` (borrowed
+	 * for the call) is the rest. */
+	void (*marked)(void *arg, const struct fal_coord_checkpoint *past);
 	/* + A move is over: `map` holds.  err 0: the shards were told to take `map`; an
 	 * error: the blocks did not move. */
 	void (*moved)(void *arg, const struct fal_map *map, int err);
 	/* With conf.above, these three.  A task has its claim; a round is over, and its
-	 * sum was forwarded (FAL_END_GIVE). */
-	void (*claimed)(void *arg, const struct fal_coord_claimed *is);
+	 * sum was forwarded (FAL_END_FORWARD). */
+	void (*claimed)(void *arg, const struct fal_coord_counted_claim *is);
 	void (*given)(void *arg, uint64_t round);
-	/* A test task of fal_coord_eval is evaluated; `m` is the EVALUATED. */
+	/* A test task of fal_coord_evaluate_task is evaluated; `m` is the EVALUATED. */
 	void (*evaluated)(void *arg, const struct fal_msg *m);
-	/* + The policy of this ticket (fal_coord_policy) holds from `clock` on (err 0),
-	 * or was given up (an error). */
+	/* + The policy of this ticket (fal_coord_set_policy) holds from `clock` on (err
+	 * 0), or was given up (an error). */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
 };
 
@@ -224,7 +226,7 @@ struct fal_coord_ops {
 enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUIRE };
 
 /* The coordinator above; this coordinator is one worker of its job. */
-struct fal_line_above {
+struct fal_coord_upstream {
 	const char *address;
 	const char *key, *key_fingerprint; /* the key of this worker */
 };
@@ -236,8 +238,8 @@ struct fal_coord_conf {
 	const struct fal_policy *policy; /* borrowed for the call */
 	const char *policy_by; /* "job", or the name of a key; borrowed for the call */
 	uint64_t seed;
-	uint64_t entropy;             /* random bits that workers must not know */
-	struct fal_ticket_in tickets; /* as the shards have it, too */
+	uint64_t entropy;                /* random bits that workers must not know */
+	struct fal_ticket_scope tickets; /* as the shards have it, too */
 	enum fal_numerics numerics;
 	/* Data and model. */
 	struct fal_grid grid;
@@ -265,9 +267,9 @@ struct fal_coord_conf {
 	bool verify_stop;
 	bool skips; /* fal_sched_conf's */
 	/* The work comes from another coordinator (external_rounds.c), unless NULL: no
-	 * round begins but by fal_coord_bring, no version is made here; tasks are skipped
-	 * whatever `skips` is.  Borrowed for fal_coord_new. */
-	const struct fal_line_above *above;
+	 * round begins but by fal_coord_add_external_round, no version is made here;
+	 * tasks are skipped whatever `skips` is.  Borrowed for fal_coord_new. */
+	const struct fal_coord_upstream *above;
 	uint8_t data[FAL_DATA_HASH]; /* hash that trainers with data of their own must
 				      * say; 0: any hash, but all the same */
 	uint32_t lanes_start;
@@ -277,7 +279,7 @@ struct fal_coord_conf {
 	uint32_t text_n[FAL_TEXTS];
 	/* The state of an earlier coordinator at the version that the shards have;
 	 * borrowed for the call.  NULL: the job begins. */
-	const struct fal_coord_past *past;
+	const struct fal_coord_checkpoint *past;
 	/* The earlier trace, for the `restart` line; lines 0: there is none. */
 	struct fal_coord_trace {
 		double t;             /* time of the last line */
@@ -297,14 +299,14 @@ void fal_coord_free(struct fal_coord *c);
 
 /* While no worker is here, failed trainers end the job: at once if trainers of so many
  * keys have failed, else after these seconds. */
-void fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys);
+void fal_coord_set_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys);
 /* Returns the failure of the last trainer that failed since a task counted; "": none. */
-const char *fal_coord_trainer(const struct fal_coord *c);
+const char *fal_coord_trainer_failure(const struct fal_coord *c);
 
 /* ---- sessions --------------------------------------------------------------------- */
 
 /* The key of a session.  All borrowed for the call. */
-struct fal_coord_who {
+struct fal_coord_session {
 	const char *key;         /* name of the key that opened the session */
 	const char *fingerprint; /* fal_key_fingerprint of the key */
 	uint32_t place;          /* in the keyring: of two equals the first counts */
@@ -314,49 +316,51 @@ struct fal_coord_who {
 /* Opens a session whose key may send what workers send: call it before the session's
  * first message.  Sessions whose keys have the same name or fingerprint are of one key,
  * and one witness. */
-void fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who);
+void fal_coord_session_open(struct fal_coord *c, uint32_t peer,
+			    const struct fal_coord_session *who);
 
 /* Takes a message of a session.  An error, with `diag`: the session must be closed; the
- * caller then calls fal_coord_gone. */
+ * caller then calls fal_coord_session_end. */
 int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 		  struct fal_diag *diag);
 
 /* Has the session sent HELLO, and not LEAVE? */
-bool fal_coord_greeted(const struct fal_coord *c, uint32_t peer);
+bool fal_coord_session_is_present(const struct fal_coord *c, uint32_t peer);
 
 /* Ends the session, which is closed; ignores unknown sessions. */
-int fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why);
+int fal_coord_session_end(struct fal_coord *c, double now, uint32_t peer,
+			  const char *why);
 
 /* Writes to the trace that sessions of the key were ended for what they sent: `count`
  * sessions since the last call, the last one for the reason `why`. */
-void fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
-		       uint64_t count);
+void fal_coord_trace_refusals(struct fal_coord *c, double now, const char *key,
+			      const char *why, uint64_t count);
 
 /* Sets the bytes of a session so far, for the trace. */
-void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
+void fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
 
 /* ---- time and shards -------------------------------------------------------------- */
 
 /* Returns the trace's time of a line that is written now, in seconds: never before that
  * of the last line, whose event may have begun later and ended sooner. */
-double fal_coord_seconds(struct fal_coord *c, double now);
+double fal_coord_trace_time(struct fal_coord *c, double now);
 
 /* Takes reports of shards that do not answer at once. */
-int fal_coord_heard(struct fal_coord *c, double now);
+int fal_coord_take_reports(struct fal_coord *c, double now);
 
-/* Does what is due; to be called at fal_coord_wake, or sooner. */
+/* Does what is due; to be called at fal_coord_next_deadline, or sooner. */
 int fal_coord_tick(struct fal_coord *c, double now);
 /* Returns when something is due; infinity: nothing is. */
-double fal_coord_wake(const struct fal_coord *c);
+double fal_coord_next_deadline(const struct fal_coord *c);
 
 /* ---- snapshots (checkpoint.c) ----------------------------------------------------- */
 
 /* Asks for a snapshot of the next version with which that is possible, unless one is
  * under way: ops.marked follows. */
-void fal_coord_mark(struct fal_coord *c);
+void fal_coord_request_snapshot(struct fal_coord *c);
 /* Makes a snapshot of the newest version at once, if that is possible: then ops.marked
  * was called. */
-int fal_coord_mark_now(struct fal_coord *c, double now);
+int fal_coord_snapshot_now(struct fal_coord *c, double now);
 
 /* ---- requests of controllers ------------------------------------------------------ */
 
@@ -365,47 +369,48 @@ int fal_coord_mark_now(struct fal_coord *c, double now);
  * no round begins until those under way are over, and then the policy holds.  ops.journal
  * and then ops.changed are called, perhaps before this returns.  FAL_ESTATE with `diag`:
  * another change is under way, or the job is over; nothing is called then. */
-int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
-		     const char *by, uint64_t ticket, struct fal_diag *diag);
+int fal_coord_set_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+			 const char *by, uint64_t ticket, struct fal_diag *diag);
 
 /* Returns the policy that waits for its boundary, and the name of the key that wants it,
  * both borrowed until the next call; NULL: none waits. */
-const struct fal_policy *fal_coord_policy_next(const struct fal_coord *c,
-					       const char **by);
+const struct fal_policy *fal_coord_pending_policy(const struct fal_coord *c,
+						  const char **by);
 /* While a policy of another rule waits: puts `p`, of the rule in force, in force at once,
  * and has `next`, of the waiting rule, wait instead (both copied).  FAL_ESTATE: the rules
  * are others, blocks move, or the job is over. */
-struct fal_coord_beside {
+struct fal_coord_adjustment {
 	const struct fal_policy *p, *next;
 	const char *by;
 	uint64_t clock; /* out: `p` holds from this clock on */
 	int kept;       /* out: the result of ops.journal; an error: nothing changed */
 };
-int fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b);
+int fal_coord_adjust_policy(struct fal_coord *c, double now,
+			    struct fal_coord_adjustment *b);
 
 /* Gives up the change of this ticket, if it still waits for its boundary; ops.changed is
  * not called. */
-int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
+int fal_coord_cancel_policy(struct fal_coord *c, double now, uint64_t ticket);
 
 /* Schedules policy `p` (copied) of a job that continues: it held from `clock` on, wanted
  * by `by`, and holds again from there.  Call it in the order of clocks, before a worker
  * is here. */
-void fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
-		     const char *by);
+void fal_coord_schedule_policy(struct fal_coord *c, const struct fal_policy *p,
+			       uint64_t clock, const char *by);
 
 /* Returns the policy in force, borrowed until the next call. */
-const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);
+const struct fal_policy *fal_coord_policy_in_force(const struct fal_coord *c);
 /* Returns the next clock to begin. */
-uint64_t fal_coord_front(const struct fal_coord *c);
+uint64_t fal_coord_next_clock(const struct fal_coord *c);
 
 /* Pauses the job (`hold`) or resumes it; `by` is the name of the key, for the trace.
  * Rounds under way are finished, and no round begins during the pause. */
-int fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by);
+int fal_coord_pause(struct fal_coord *c, double now, bool hold, const char *by);
 
 /* Asks the workers of this name to finish or hand back their tasks and to leave.
  * FAL_ENOENT with `diag`: there is none. */
-int fal_coord_drain(struct fal_coord *c, double now, const char *name,
-		    struct fal_diag *diag);
+int fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
+			   struct fal_diag *diag);
 
 /* Stops the job: no round begins any more.  Its status is `stopping` from now on, and
  * `stopped` when the rounds under way are over.  `by` as above. */
@@ -417,68 +422,73 @@ int fal_coord_stop(struct fal_coord *c, double now, const char *by);
  * blocks that it will have, the new map holds.  ops.moved is called, perhaps before this
  * returns.  FAL_ESTATE with `diag`: another move is under way, or the job is over;
  * FAL_EINVAL: there is no such map; nothing is called then. */
-int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
-		   const char *by, struct fal_diag *diag);
+int fal_coord_move_blocks(struct fal_coord *c, double now, const struct fal_map *to,
+			  const char *by, struct fal_diag *diag);
 /* Gives up the move that is under way, if any: a shard is gone that had no blocks yet. */
-int fal_coord_move_abort(struct fal_coord *c, double now);
+int fal_coord_abort_move(struct fal_coord *c, double now);
 /* Returns the map of the move that is under way, or waits for its boundary, borrowed
  * until the next call; NULL: there is none. */
-const struct fal_map *fal_coord_next_map(const struct fal_coord *c);
+const struct fal_map *fal_coord_pending_map(const struct fal_coord *c);
 
 /* Proposes a move, with conf.psld; to be asked after each event (server/psld.h).  `may`
  * is the set of shards that may get blocks, as bits; other shards keep what they have.
- * NULL: nothing is to move; else *to is the map for fal_coord_move, and the result its
- * `by`.  A proposal that is not carried out leaves no trace. */
+ * NULL: nothing is to move; else *to is the map for fal_coord_move_blocks, and the result
+ * its `by`.  A proposal that is not carried out leaves no trace. */
 #define FAL_PSLD_BY "psld"
 const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to);
 
 /* ---- with conf.above (external_rounds.c; design.md, D50) -------------------------- */
 
-/* As fal_sched_bring: begins a round of the coordinator above.  FAL_EINVAL, and the job
- * continues: the shards do not retain its version. */
-int fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
-		    uint64_t *round);
-/* As fal_sched_unwanted: the coordinator above does not want the round any more. */
-int fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round);
-/* As fal_sched_newer: installs a version of the coordinator above; the caller adds the
- * parameters to the command (FAL_ORDER_PUT).  Not all versions need come; no version
+/* As fal_sched_open_external: begins a round of the coordinator above.  FAL_EINVAL, and
+ * the job continues: the shards do not retain its version. */
+int fal_coord_add_external_round(struct fal_coord *c, double now,
+				 const struct fal_external_task *b, uint64_t *round);
+/* As fal_sched_cancel_external: the coordinator above does not want the round any more.
+ */
+int fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t round);
+/* As fal_sched_set_version: installs a version of the coordinator above; the caller adds
+ * the parameters to the command (FAL_ORDER_PUT).  Not all versions need come; no version
  * below `oldest` is needed any more.  FAL_EINVAL, and the job continues: the version is
  * older than the newest, or than its `oldest`. */
-int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest);
+int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
+			      uint64_t oldest);
 /* Pins the version, which must be retained, for evaluation.  FAL_EINVAL: it is not. */
-int fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version);
+int fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version);
 /* Evaluates a test task of that version.  FAL_EINVAL: the version is another one. */
-int fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task);
+int fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version,
+			    uint32_t task);
 
 /* All workers that are ready and do not stand by for their numerics, as one worker that
  * is as fast. */
-struct fal_coord_together {
+struct fal_coord_aggregate {
 	uint32_t workers, lanes; /* lanes: 1 to FAL_LANES_MAX */
 	uint64_t task_ns;        /* of a lane; 0: unknown */
-	/* The workers' fingerprint or, if they have several, fal_coord_several. */
+	/* The workers' fingerprint or, if they have several, fal_coord_mixed_fingerprint.
+	 */
 	uint8_t fingerprint[FAL_FINGERPRINT];
 };
 /* Sets the fingerprint of workers that do not all compute the same bits: that of a
  * nondeterministic worker. */
-void fal_coord_several(uint8_t out[static FAL_FINGERPRINT]);
-void fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out);
+void fal_coord_mixed_fingerprint(uint8_t out[static FAL_FINGERPRINT]);
+void fal_coord_aggregate(const struct fal_coord *c, struct fal_coord_aggregate *out);
 /* Ends the trace, as the coordinator above is gone.  The caller may tell the workers to
  * wait. */
-void fal_coord_parted(struct fal_coord *c, double now, const char *why);
+void fal_coord_lose_upstream(struct fal_coord *c, double now, const char *why);
 
 /* ---- status and end --------------------------------------------------------------- */
 
 /* A version that the job leaves; the shards have it. */
-struct fal_coord_left {
+struct fal_coord_outcome {
 	uint64_t version, clock; /* so many clocks were over with the version */
 	bool trainers;           /* the job failed, as the trainers of all workers did */
 };
 /* Returns the version that a failed job leaves: the last end of an epoch, or the last
  * evaluation, at which nothing was wrong yet.  False: there was none. */
-bool fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out);
+bool fal_coord_last_good_version(const struct fal_coord *c,
+				 struct fal_coord_outcome *out);
 /* Returns the newest version, which is complete and finite at any time, after an error,
  * too, as a step always comes to its end.  False: nothing was trained. */
-bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);
+bool fal_coord_newest_version(const struct fal_coord *c, struct fal_coord_outcome *out);
 
 /* Where the job stands. */
 struct fal_coord_status {
@@ -496,8 +506,9 @@ struct fal_coord_status {
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */
 	const char *why;
-	bool held, stopping, stopped; /* fal_coord_hold, fal_coord_stop */
-	size_t agains; /* policies of fal_coord_again that wait for their clocks */
+	bool held, stopping, stopped; /* fal_coord_pause, fal_coord_stop */
+	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
+			*/
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 /* Returns the mean loss of the tasks of an epoch that is over, from 1; known are the last
@@ -505,11 +516,11 @@ struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch);
 
 /* fal_bound_sizes by the probes of the workers that are ready. */
-struct fal_coord_sizes {
+struct fal_coord_task_sizes {
 	uint32_t workers, lanes; /* with probes; no more lanes than cores */
 	double whole, small;
 };
-void fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
+void fal_coord_task_sizes(const struct fal_coord *c, struct fal_coord_task_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {

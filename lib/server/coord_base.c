@@ -50,7 +50,8 @@ coord_probed_lanes(const struct fal_coord *c, const struct coord_peer *p)
 	const double fixed = fal_bound_fixed(g->task, task_s, p->probe.large,
 					     (double)p->probe.large_ns * 1e-9);
 	/* The probe tried as many samples as a task may have; a clock may have fewer. */
-	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
+	const double part =
+		fal_bound_task_size(fixed, (double)fal_grid_full_samples(g) / g->task);
 	return (struct fal_bound_lanes){
 		.task_s = task_s * part,
 		.lanes = p->lanes_max < p->cores ? p->lanes_max : p->cores,
@@ -61,7 +62,7 @@ coord_probed_lanes(const struct fal_coord *c, const struct coord_peer *p)
 /* ---- the trace -------------------------------------------------------------------- */
 
 double
-fal_coord_seconds(struct fal_coord *c, double now)
+fal_coord_trace_time(struct fal_coord *c, double now)
 {
 	coord_enter(c);
 	c->newest_line_s = fmax(c->newest_line_s, now - c->start);
@@ -79,7 +80,7 @@ coord_write_line(struct fal_coord *c)
 void
 coord_trace_event(struct fal_coord *c, double now, enum fal_event ev, const void *event)
 {
-	fal_trace_put(&c->trace_line, fal_coord_seconds(c, now), ev, event);
+	fal_trace_put(&c->trace_line, fal_coord_trace_time(c, now), ev, event);
 	coord_write_line(c);
 }
 
@@ -126,7 +127,8 @@ uint32_t
 coord_versions_to_retain(const struct fal_coord *c, uint64_t version)
 {
 	const struct coord_versions *v = &c->versions;
-	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
+	const uint64_t read =
+		version - fal_sched_oldest_read_version(c->sched, version) + 1;
 	uint64_t n = version - v->published;
 	if (c->conf.shards > 1 && n < read)
 		n = read;
@@ -150,7 +152,7 @@ coord_retain_versions(struct fal_coord *c, uint32_t versions)
 bool
 coord_changes_rule(const struct fal_coord *c, const struct fal_policy *p)
 {
-	return !fal_rule_eq(&fal_sched_policy(c->sched)->rule, &p->rule);
+	return !fal_rule_equal(&fal_sched_policy(c->sched)->rule, &p->rule);
 }
 
 void

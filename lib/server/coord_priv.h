@@ -36,7 +36,7 @@ enum { CLOCK_LINES_MAX = 4, HEALTH_LOSSES = 8, TEST_RESULTS_MAX = 3 };
 
 /* A key that has opened a session. */
 struct coord_known_key {
-	struct fal_past_key record;
+	struct fal_checkpoint_key record;
 	uint32_t place;              /* in the keyring */
 	uint8_t data[FAL_DATA_HASH]; /* the last hash of the key's sessions (sessions.c)
 				      */
@@ -127,7 +127,7 @@ struct coord_sessions {
 	size_t leaver_cap;
 	bool has_ended; /* a ready worker's session has, since coord_advance began */
 	/* Speeds of workers that were here before a restart and are not back. */
-	struct fal_past_speed *former_speed;
+	struct fal_checkpoint_speed *former_speed;
 	uint32_t n_former_speeds;
 	size_t former_speed_cap;
 	struct { /* the last worker whose local steps diverged; key 0: none */
@@ -135,7 +135,7 @@ struct coord_sessions {
 		uint64_t clock;
 	} diverged;
 	struct {
-		uint32_t keys; /* fal_coord_trainer_wait */
+		uint32_t keys; /* fal_coord_set_trainer_wait */
 		double wait_s;
 		/* The last trainer that failed since a task counted; "": none. */
 		char why[FAL_MSG_WHY + FAL_MSG_NAME + 24];
@@ -319,18 +319,18 @@ struct coord_placement {
 		bool is_stale; /* the next rows are of the map before a move */
 		bool is_due;   /* a clock was measured: */
 		double seconds;
-		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
+		struct fal_psld_measurement seen[FAL_SHARDS_MAX]; /* by shard */
 		struct fal_psld *psld;
 		uint64_t set;                   /* shards of `psld` */
 		uint32_t order[FAL_SHARDS_MAX]; /* shard by psld's number */
 		uint32_t shards;
 	} balance;
 	struct coord_shard_lines {
-		struct coord_wait_rows rows;     /* since the last `shard` lines */
-		uint64_t first_clock;            /* behind the last `shard` lines */
-		uint64_t clocks_over;            /* by the newest update */
-		uint64_t version;                /* of that update */
-		struct fal_coord_served *served; /* by shard, at the last lines */
+		struct coord_wait_rows rows;          /* since the last `shard` lines */
+		uint64_t first_clock;                 /* behind the last `shard` lines */
+		uint64_t clocks_over;                 /* by the newest update */
+		uint64_t version;                     /* of that update */
+		struct fal_coord_shard_stats *served; /* by shard, at the last lines */
 		double *scratch;
 		size_t scratch_cap;
 	} lines;
@@ -343,13 +343,13 @@ struct coord_policy_control {
 	uint64_t ticket;
 	char pending_by[FAL_MSG_NAME];  /* name of the key that wants `pending` */
 	char set_by[FAL_MSG_NAME];      /* name of the key that set the policy in force */
-	struct coord_scheduled_policy { /* fal_coord_again, in order */
+	struct coord_scheduled_policy { /* fal_coord_schedule_policy, in order */
 		struct fal_policy policy;
 		uint64_t clock;
 		char set_by[FAL_MSG_NAME]; /* name of the key */
 	} *scheduled;
 	size_t n_scheduled, scheduled_cap;
-	bool is_paused; /* fal_coord_hold */
+	bool is_paused; /* fal_coord_pause */
 	enum coord_stop_state {
 		STOP_NONE,
 		STOP_ASKED,  /* fal_coord_stop */
@@ -361,7 +361,7 @@ struct coord_policy_control {
 struct coord_snapshot {
 	bool is_wanted; /* of the next version with which that is possible */
 	bool is_being_made;
-	struct fal_coord_past state; /* that is being made */
+	struct fal_coord_checkpoint state; /* that is being made */
 };
 
 /* Versions of another coordinator (external_rounds.c). */
@@ -621,10 +621,10 @@ void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks
  * ops.marked. */
 void coord_snapshot_end(struct fal_coord *c, double now);
 /* Continues from the state.  FAL_EFORMAT: the state's data hash is none. */
-int coord_restore(struct fal_coord *c, const struct fal_coord_past *p);
+int coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p);
 /* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
  * the job begins again at version 0. */
-void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
+void coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint *past);
 
 /* ---- commit.c ---- */
 

@@ -22,7 +22,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 	static const char *const numerics[] = { "fast", "portable", "require" };
 	const struct fal_grid *g = &conf->grid;
 	const struct fal_optim *o = &conf->optim;
-	const struct fal_line_above *above = conf->above;
+	const struct fal_coord_upstream *above = conf->above;
 	const bool has_momentum = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
 	struct fal_buf rule = { 0 };
 	char seed[24]; /* a string: JSON readers lose integers above 2^53 */
@@ -74,7 +74,7 @@ int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      double now, struct fal_coord **out)
 {
-	const struct fal_coord_past *past = conf->past;
+	const struct fal_coord_checkpoint *past = conf->past;
 	struct fal_coord *c = fal_xcalloc(1, sizeof(*c));
 	c->conf = *conf;
 	c->is_external = conf->above != NULL;
@@ -113,7 +113,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->sched = fal_sched_new(&sched);
 	int err = past != NULL ? coord_restore(c, past) : FAL_OK;
 	if (err == FAL_OK) {
-		coord_retain_versions(c, fal_sched_versions(c->sched));
+		coord_retain_versions(c, fal_sched_count_versions(c->sched));
 		err = c->err;
 	}
 	if (err < 0) {
@@ -129,7 +129,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		fal_line_place(&c->trace_line, c->newest_line_s, conf->place);
 		coord_write_line(c);
 	}
-	coord_trace_policy(c, now, fal_coord_front(c), conf->policy_by);
+	coord_trace_policy(c, now, fal_coord_next_clock(c), conf->policy_by);
 	/* Borrowed for this call only. */
 	c->conf.above = NULL;
 	c->conf.map = NULL;
@@ -157,7 +157,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->sessions.key);
 	free(c->sessions.former_speed);
 	free(c->evaluation.task);
-	fal_coord_past_free(&c->snapshot.state);
+	fal_coord_checkpoint_free(&c->snapshot.state);
 	fal_buf_free(&c->trace_line);
 	free(c->versions.needed);
 	free(c->external.installed);
@@ -230,18 +230,19 @@ advance_once(struct fal_coord *c, double now)
 		announce_pinned_version(c);
 		return;
 	}
-	const bool is_done = fal_sched_done(c->sched) && c->rounds.n_pending == 0;
+	const bool is_done = fal_sched_is_done(c->sched) && c->rounds.n_pending == 0;
 	/* The last version is always evaluated.  Clocks may also have ended out of order,
 	 * so that no update has reached next_clock itself. */
-	const bool is_due = is_done || fal_sched_over(c->sched) >= e->next_clock;
+	const bool is_due =
+		is_done || fal_sched_first_open_clock(c->sched) >= e->next_clock;
 	if (is_due && c->conf.test_samples > 0 && !e->is_under_way &&
 	    !c->versions.newest_is_withheld &&
 	    !(e->pinned_is_evaluated && e->pinned_version == c->versions.newest)) {
 		coord_evaluate_version(c, now, c->versions.newest,
-				       fal_sched_over(c->sched));
+				       fal_sched_first_open_clock(c->sched));
 		coord_run_actions(c, now);
 	}
-	fal_sched_allow(c->sched, now, clock_limit(c));
+	fal_sched_set_clock_limit(c->sched, now, clock_limit(c));
 	coord_run_actions(c, now);
 	announce_pinned_version(c);
 	c->is_finished = is_done && !e->is_under_way;
@@ -258,7 +259,7 @@ coord_advance(struct fal_coord *c, double now)
 }
 
 int
-fal_coord_heard(struct fal_coord *c, double now)
+fal_coord_take_reports(struct fal_coord *c, double now)
 {
 	coord_enter(c);
 	return coord_advance(c, now);
@@ -273,10 +274,10 @@ fal_coord_tick(struct fal_coord *c, double now)
 }
 
 double
-fal_coord_wake(const struct fal_coord *c)
+fal_coord_next_deadline(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fmin(fal_sched_wake(c->sched), coord_trainer_deadline(c));
+	return fmin(fal_sched_next_tick(c->sched), coord_trainer_deadline(c));
 }
 
 /* ---- messages --------------------------------------------------------------------- */
@@ -311,7 +312,7 @@ on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_
 /* Was the worker granted the task, if at all, on other versions than the claim's? */
 static bool
 claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
-		     const struct fal_claim_in *in)
+		     const struct fal_claim_report *in)
 {
 	const uint64_t version = in->task < r->late ? r->version : r->after;
 	bool is_other = !r->mixed && in->version != version;
@@ -332,11 +333,11 @@ claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
 static void
 count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_msg *m)
 {
-	const struct fal_coord_claimed claimed = { .round = m->claim.round,
-						   .task_ns = m->claim.task_ns,
-						   .task = m->claim.task,
-						   .loss = m->claim.loss,
-						   .hash = m->claim.hash };
+	const struct fal_coord_counted_claim claimed = { .round = m->claim.round,
+							 .task_ns = m->claim.task_ns,
+							 .task = m->claim.task,
+							 .loss = m->claim.loss,
+							 .hash = m->claim.hash };
 	struct fal_round_info r;
 	if (c->sessions.trainer.why[0] != '\0') {
 		c->sessions.trainer.why[0] = '\0';
@@ -356,20 +357,21 @@ static int
 on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
 {
-	struct fal_claim_in in = { .worker = p->worker,
-				   .round = m->claim.round,
-				   .task = m->claim.task,
-				   .seq = m->claim.seq,
-				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
-				   .task_s = (double)m->claim.task_ns * 1e-9,
-				   .loss = m->claim.loss,
-				   .version = m->claim.version,
-				   .nonfinite = m->claim.nonfinite != 0 };
+	struct fal_claim_report in = { .worker = p->worker,
+				       .round = m->claim.round,
+				       .task = m->claim.task,
+				       .seq = m->claim.seq,
+				       .fills = { m->claim.fills_worker,
+						  m->claim.fills_seq },
+				       .task_s = (double)m->claim.task_ns * 1e-9,
+				       .loss = m->claim.loss,
+				       .version = m->claim.version,
+				       .nonfinite = m->claim.nonfinite != 0 };
 	if (c->conf.task_hashes)
 		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
 	if (!fal_loss_fits(in.loss, c->conf.grid.task))
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
-				    fal_loss_is(in.loss));
+				    fal_loss_decode(in.loss));
 	struct fal_round_info r;
 	if (fal_sched_round(c->sched, in.round, &r) && claims_other_version(c, &r, &in))
 		return fal_diag_set(diag, FAL_EINVAL,
@@ -396,7 +398,7 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 		if (m->claim.last != 0)
 			err = on_seal(c, p, in.round, in.seq, diag);
 	}
-	const uint64_t clock = fal_sched_over(c->sched);
+	const uint64_t clock = fal_sched_first_open_clock(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */
 		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
@@ -433,7 +435,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return fal_diag_set(diag, FAL_ESTATE, "%s before READY",
 				    fal_msg_name(m->type));
 	if (p->worker != 0)
-		fal_sched_heard(c->sched, now, p->worker);
+		fal_sched_note_message(c->sched, now, p->worker);
 	switch (m->type) {
 	case FAL_MSG_READY:
 		err = coord_on_ready(c, now, p, m, diag);
@@ -467,9 +469,10 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = coord_on_leave(c, now, p, m, diag);
 		break;
 	case FAL_MSG_PONG:
-		fal_sched_pong(c->sched, now, p->worker,
-			       fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0),
-			       m->pong.steps);
+		fal_sched_note_pong(c->sched, now, p->worker,
+				    fmax(now - c->start - (double)m->pong.stamp * 1e-9,
+					 0),
+				    m->pong.steps);
 		break;
 	case FAL_MSG_CAPACITY:
 		err = coord_on_capacity(c, now, p, m, diag);
@@ -482,7 +485,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 }
 
 int
-fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
+fal_coord_session_end(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	coord_enter(c);
 	struct coord_peer *p = coord_find_peer(c, peer);
@@ -511,8 +514,8 @@ hold_rounds(struct fal_coord *c, double now, const char *why, const char *by)
 }
 
 int
-fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
-		 const char *by, uint64_t ticket, struct fal_diag *diag)
+fal_coord_set_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		     const char *by, uint64_t ticket, struct fal_diag *diag)
 {
 	coord_enter(c);
 	struct coord_policy_control *k = &c->control;
@@ -540,7 +543,7 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 }
 
 const struct fal_policy *
-fal_coord_policy_next(const struct fal_coord *c, const char **by)
+fal_coord_pending_policy(const struct fal_coord *c, const char **by)
 {
 	coord_enter(c);
 	*by = c->control.pending_by;
@@ -548,15 +551,16 @@ fal_coord_policy_next(const struct fal_coord *c, const char **by)
 }
 
 int
-fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside *b)
+fal_coord_adjust_policy(struct fal_coord *c, double now, struct fal_coord_adjustment *b)
 {
 	coord_enter(c);
 	struct coord_policy_control *k = &c->control;
 	if (coord_is_over(c) || c->placement.move.state == MOVE_RUNNING ||
 	    !k->has_pending || !coord_changes_rule(c, &k->pending) ||
-	    coord_changes_rule(c, b->p) || !fal_rule_eq(&k->pending.rule, &b->next->rule))
+	    coord_changes_rule(c, b->p) ||
+	    !fal_rule_equal(&k->pending.rule, &b->next->rule))
 		return FAL_ESTATE;
-	b->clock = fal_coord_front(c);
+	b->clock = fal_coord_next_clock(c);
 	b->kept = coord_journal_policy(c, b->p, b->clock, b->by);
 	if (b->kept < 0)
 		return FAL_OK;
@@ -567,7 +571,7 @@ fal_coord_policy_beside(struct fal_coord *c, double now, struct fal_coord_beside
 }
 
 int
-fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
+fal_coord_cancel_policy(struct fal_coord *c, double now, uint64_t ticket)
 {
 	coord_enter(c);
 	struct coord_policy_control *k = &c->control;
@@ -580,7 +584,7 @@ fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
 }
 
 int
-fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
+fal_coord_pause(struct fal_coord *c, double now, bool hold, const char *by)
 {
 	coord_enter(c);
 	if (hold == c->control.is_paused)
@@ -591,7 +595,8 @@ fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 }
 
 int
-fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
+fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
+		       struct fal_diag *diag)
 {
 	coord_enter(c);
 	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
@@ -620,8 +625,8 @@ fal_coord_stop(struct fal_coord *c, double now, const char *by)
 }
 
 int
-fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const char *by,
-	       struct fal_diag *diag)
+fal_coord_move_blocks(struct fal_coord *c, double now, const struct fal_map *to,
+		      const char *by, struct fal_diag *diag)
 {
 	coord_enter(c);
 	struct coord_move *m = &c->placement.move;
@@ -643,7 +648,7 @@ fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to, const 
 }
 
 int
-fal_coord_move_abort(struct fal_coord *c, double now)
+fal_coord_abort_move(struct fal_coord *c, double now)
 {
 	coord_enter(c);
 	if (c->placement.move.state == MOVE_NONE)
@@ -655,17 +660,17 @@ fal_coord_move_abort(struct fal_coord *c, double now)
 /* ---- status and end --------------------------------------------------------------- */
 
 const struct fal_policy *
-fal_coord_policy_now(const struct fal_coord *c)
+fal_coord_policy_in_force(const struct fal_coord *c)
 {
 	coord_enter(c);
 	return fal_sched_policy(c->sched);
 }
 
 uint64_t
-fal_coord_front(const struct fal_coord *c)
+fal_coord_next_clock(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fal_sched_front(c->sched);
+	return fal_sched_next_clock(c->sched);
 }
 
 struct fal_coord_status
@@ -673,7 +678,7 @@ fal_coord_status(const struct fal_coord *c)
 {
 	coord_enter(c);
 	struct fal_coord_status s = c->status;
-	s.clock = fal_sched_over(c->sched);
+	s.clock = fal_sched_first_open_clock(c->sched);
 	s.clocks = c->clocks;
 	s.version = c->versions.published;
 	s.workers = c->sessions.n_ready;
@@ -688,29 +693,29 @@ fal_coord_status(const struct fal_coord *c)
 }
 
 bool
-fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
+fal_coord_newest_version(const struct fal_coord *c, struct fal_coord_outcome *out)
 {
 	coord_enter(c);
-	*out = (struct fal_coord_left){ c->versions.published,
-					c->versions.published_clocks, false };
+	*out = (struct fal_coord_outcome){ c->versions.published,
+					   c->versions.published_clocks, false };
 	return c->versions.published != 0;
 }
 
 bool
-fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
+fal_coord_last_good_version(const struct fal_coord *c, struct fal_coord_outcome *out)
 {
 	coord_enter(c);
-	*out = (struct fal_coord_left){ c->evaluation.pinned_version,
-					c->evaluation.pinned_clocks,
-					c->failure == c->sessions.trainer.why };
+	*out = (struct fal_coord_outcome){ c->evaluation.pinned_version,
+					   c->evaluation.pinned_clocks,
+					   c->failure == c->sessions.trainer.why };
 	return c->evaluation.pinned_clocks != 0;
 }
 
 void
-fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
+fal_coord_task_sizes(const struct fal_coord *c, struct fal_coord_task_sizes *out)
 {
 	coord_enter(c);
-	struct fal_coord_sizes sizes = { 0 };
+	struct fal_coord_task_sizes sizes = { 0 };
 	const struct coord_peer *p = NULL;
 	struct fal_bound_lanes *v = fal_xcalloc(c->sessions.peers, sizeof(*v));
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
@@ -730,15 +735,15 @@ void
 fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result *result,
 		 const char *why)
 {
-	const double t = fal_coord_seconds(c, now);
+	const double t = fal_coord_trace_time(c, now);
 	uint64_t round;
 	coord_enter(c);
 	c->failure = why != NULL ? why : c->failure;
 	if (c->is_external && c->failure == NULL) {
 		/* The coordinator above wants no open round any more, and errors of such
 		 * rounds do not matter any more. */
-		while (fal_sched_brought(c->sched, &round))
-			fal_sched_unwanted(c->sched, now, round);
+		while (fal_sched_oldest_external(c->sched, &round))
+			fal_sched_cancel_external(c->sched, now, round);
 		coord_run_actions(c, now);
 	}
 	struct coord_peer *p = NULL;

@@ -59,7 +59,7 @@ coord_start_evaluation(struct fal_coord *c, double now)
 	e->has_drawn = false;
 	FAL_XGROW(e->task, e->task_cap, e->tasks);
 	memset(e->task, 0, e->tasks * sizeof(*e->task));
-	coord_record_error(c, fal_sched_eval(c->sched, now, e->tasks));
+	coord_record_error(c, fal_sched_start_eval(c->sched, now, e->tasks));
 }
 
 static bool
@@ -93,7 +93,7 @@ repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 	c->evaluation.task[task].was_repeated = true;
 	if (!fal_sched_eval_can_repeat(c->sched, task))
 		return false;
-	fal_sched_eval_again(c->sched, now, task);
+	fal_sched_repeat_eval(c->sched, now, task);
 	return true;
 }
 
@@ -187,7 +187,8 @@ finish_evaluation(struct fal_coord *c, double now)
 		const struct coord_test_task *t = &e->task[task];
 		right += t->result[0].right;
 		loss += t->result[0].loss;
-		is_known &= fal_loss_known(t->result[0].loss, test_task_samples(c, task));
+		is_known &=
+			fal_loss_is_known(t->result[0].loss, test_task_samples(c, task));
 		struct fal_ev_eval_key *k = &key[t->result[0].key - 1];
 		bool is_confirmed = false;
 		for (uint32_t i = 1; i < t->results; i++)
@@ -205,7 +206,7 @@ finish_evaluation(struct fal_coord *c, double now)
 	e->is_under_way = false;
 	c->status.judged = e->pinned_clocks;
 	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = is_known ? fal_loss_is(loss) / n : (double)NAN;
+	c->status.accuracy_loss = is_known ? fal_loss_decode(loss) / n : (double)NAN;
 	const struct fal_ev_eval line = {
 		.version = e->pinned_version,
 		.epoch = e->pinned_clocks / fal_grid_epoch_clocks(&c->conf.grid),
@@ -233,7 +234,7 @@ add_result(struct fal_coord *c, double now, const struct coord_peer *p,
 	memcpy(r->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 	if (t->results > 1)
 		compare_results(c, now, m->evaluated.task);
-	if (!fal_sched_eval_done(c->sched) || c->evaluation.has_drawn)
+	if (!fal_sched_is_eval_done(c->sched) || c->evaluation.has_drawn)
 		return;
 	c->evaluation.has_drawn = true;
 	for (uint32_t key = 1; key <= c->sessions.keys; key++)
@@ -254,10 +255,10 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 				    m->evaluated.task);
 	if (!fal_loss_fits(m->evaluated.loss, samples))
 		return fal_diag_set(diag, FAL_EINVAL, "a loss of %.6g for %u sample%s",
-				    fal_loss_is(m->evaluated.loss), samples,
-				    fal_text_s(samples));
-	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
-					 samples, (double)m->evaluated.task_ns * 1e-9);
+				    fal_loss_decode(m->evaluated.loss), samples,
+				    fal_text_plural(samples));
+	int counts = fal_sched_claim_eval(c->sched, now, p->worker, m->evaluated.task,
+					  samples, (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)
 		return fal_diag_set(diag, counts,
 				    "evaluated task %u, which it was not given",
@@ -267,7 +268,7 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 	} else if (counts == 1) {
 		add_result(c, now, p, m);
 	}
-	if (fal_sched_eval_done(c->sched) && !c->is_external)
+	if (fal_sched_is_eval_done(c->sched) && !c->is_external)
 		finish_evaluation(c, now);
 	return FAL_OK;
 }
@@ -352,8 +353,8 @@ coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key, int64_
 		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
 		e->keys = key;
 	}
-	const bool is_known = fal_loss_known(loss, samples);
-	e->key[key - 1].loss[is_known] += fal_loss_is(loss);
+	const bool is_known = fal_loss_is_known(loss, samples);
+	e->key[key - 1].loss[is_known] += fal_loss_decode(loss);
 	e->key[key - 1].samples[is_known] += samples;
 }
 
@@ -429,7 +430,7 @@ close_epoch(struct fal_coord *c)
 static uint64_t
 complete_epochs(const struct fal_coord *c, uint32_t first_later)
 {
-	uint64_t clocks_over = fal_sched_over(c->sched);
+	uint64_t clocks_over = fal_sched_first_open_clock(c->sched);
 	if (clocks_over > c->health.clocks_over)
 		clocks_over = c->health.clocks_over;
 	for (uint32_t i = first_later; i < c->rounds.n_collected; i++)
@@ -505,13 +506,13 @@ void
 coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
 		     const struct fal_msg *m)
 {
-	const struct fal_checked_in in = { .worker = p->worker,
-					   .task = m->checked.task,
-					   .round = m->checked.round,
-					   .hash = m->checked.hash };
+	const struct fal_check_answer in = { .worker = p->worker,
+					     .task = m->checked.task,
+					     .round = m->checked.round,
+					     .hash = m->checked.hash };
 	struct fal_round_info r;
 	struct fal_verify claim;
-	if (!fal_sched_verified(c->sched, now, &in, &claim) ||
+	if (!fal_sched_answer_check(c->sched, now, &in, &claim) ||
 	    !fal_sched_round(c->sched, claim.round, &r))
 		return;
 	const struct coord_known_worker *w = coord_worker(c, claim.id.worker);
@@ -521,7 +522,7 @@ coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p
 					    { p->name, p->worker, hex[1] } };
 	fal_hex(claim.hash, FAL_CLAIM_HASH, hex[0]);
 	fal_hex(m->checked.hash, FAL_CLAIM_HASH, hex[1]);
-	const struct fal_coord_unlike unlike = {
+	const struct fal_coord_mismatch unlike = {
 		.clock = r.clock,
 		.task = claim.task,
 		.name = { w->name, p->name },

@@ -7,26 +7,27 @@
 #include <string.h>
 
 int
-fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
-		uint64_t *round)
+fal_coord_add_external_round(struct fal_coord *c, double now,
+			     const struct fal_external_task *b, uint64_t *round)
 {
 	coord_enter(c);
 	if (!coord_is_installed(c, b->version) || !coord_is_installed(c, b->exponents))
 		return FAL_EINVAL;
-	*round = fal_sched_bring(c->sched, now, b);
+	*round = fal_sched_open_external(c->sched, now, b);
 	return coord_advance(c, now);
 }
 
 int
-fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
+fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t round)
 {
 	coord_enter(c);
-	fal_sched_unwanted(c->sched, now, round);
+	fal_sched_cancel_external(c->sched, now, round);
 	return coord_advance(c, now);
 }
 
 int
-fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest)
+fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
+			  uint64_t oldest)
 {
 	coord_enter(c);
 	struct coord_external *e = &c->external;
@@ -52,12 +53,12 @@ fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t olde
 							   .version = version,
 							   .versions = v->retained });
 	coord_trace_event(c, now, FAL_EV_VERSION, &(struct fal_ev_version){ version });
-	fal_sched_newer(c->sched, now, version);
+	fal_sched_set_version(c->sched, now, version);
 	return coord_advance(c, now);
 }
 
 int
-fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
+fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version)
 {
 	const uint32_t full = c->conf.grid.task;
 	coord_enter(c);
@@ -65,22 +66,22 @@ fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
 		return FAL_EINVAL;
 	c->evaluation.is_under_way = true;
 	coord_pin_version(c, version, version);
-	fal_sched_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
+	fal_sched_prepare_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
 	return coord_advance(c, now);
 }
 
 int
-fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task)
+fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version, uint32_t task)
 {
 	coord_enter(c);
 	if (!c->evaluation.is_under_way || version != c->evaluation.pinned_version)
 		return FAL_EINVAL;
-	int err = fal_sched_eval_one(c->sched, now, task);
+	int err = fal_sched_start_eval_task(c->sched, now, task);
 	return err < 0 ? err : coord_advance(c, now);
 }
 
 void
-fal_coord_parted(struct fal_coord *c, double now, const char *why)
+fal_coord_lose_upstream(struct fal_coord *c, double now, const char *why)
 {
 	coord_enter(c);
 	coord_trace_event(c, now, FAL_EV_FAILED,
@@ -93,20 +94,20 @@ fal_coord_parted(struct fal_coord *c, double now, const char *why)
 }
 
 void
-fal_coord_several(uint8_t out[static FAL_FINGERPRINT])
+fal_coord_mixed_fingerprint(uint8_t out[static FAL_FINGERPRINT])
 {
 	/* Nondeterministic: the bits of a task depend on which member computes it. */
 	memcpy(out, "\0\0\0\0\0\0\0\0several", FAL_FINGERPRINT);
 }
 
 void
-fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
+fal_coord_aggregate(const struct fal_coord *c, struct fal_coord_aggregate *out)
 {
 	double rate = 0; /* tasks a second; of the members before one without a probe */
 	bool is_known = true;
 	const struct coord_peer *p = NULL;
 	coord_enter(c);
-	*out = (struct fal_coord_together){ 0 };
+	*out = (struct fal_coord_aggregate){ 0 };
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		if (!coord_has_leading_numerics(c, p))
 			continue;
@@ -118,7 +119,7 @@ fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
 		if (out->workers == 1)
 			memcpy(out->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 		else if (memcmp(out->fingerprint, p->fingerprint, FAL_FINGERPRINT) != 0)
-			fal_coord_several(out->fingerprint);
+			fal_coord_mixed_fingerprint(out->fingerprint);
 	}
 	if (is_known && rate > 0)
 		out->task_ns = (uint64_t)fmax(round(out->lanes / rate * 1e9), 1);

@@ -14,14 +14,14 @@
 
 /* A task that a lane of the agent has, until the lane finishes it. */
 struct task {
-	struct fal_run run;
+	struct fal_task_run run;
 	uint32_t lane;
 	bool is_started; /* the coordinator below has the task, */
 	uint64_t round;  /* … as this round, if it is no test task */
 	bool is_claimed; /* a member's claim has won */
 	bool is_done;    /* the round's sum was given, or the test task is evaluated */
 	bool is_unwanted;
-	struct fal_ran ran;
+	struct fal_task_result ran;
 };
 
 /* The number of a version in the job above and in the group below.  Below each version
@@ -42,8 +42,8 @@ struct fal_group {
 	struct version_name *name; /* of versions that the agent has */
 	size_t names, name_cap;
 	uint64_t next_below; /* higher than all numbers below */
-	/* The version that fal_group_whole announces below; NULL: none. */
-	const struct fal_whole *announced;
+	/* The version that fal_group_on_version announces below; NULL: none. */
+	const struct fal_whole_version *announced;
 };
 
 struct fal_group *
@@ -55,19 +55,19 @@ fal_group_new(size_t params)
 }
 
 bool
-fal_group_may(const struct fal_rule *rule)
+fal_group_is_allowed(const struct fal_rule *rule)
 {
 	return !fal_rule_traits(rule).delta;
 }
 
 /* ---- members ----------------------------------------------------------------------- */
 
-enum fal_group_word
-fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t least,
-	       struct fal_msg *m)
+enum fal_group_report
+fal_group_report(struct fal_group *g, const struct fal_coord *below, uint32_t least,
+		 struct fal_msg *m)
 {
-	struct fal_coord_together all;
-	fal_coord_together(below, &all);
+	struct fal_coord_aggregate all;
+	fal_coord_aggregate(below, &all);
 	if (g->is_ready && all.workers == 0)
 		return FAL_GROUP_NOBODY;
 	if (!g->is_ready && all.workers > 0 && all.workers >= least) {
@@ -92,7 +92,7 @@ fal_group_word(struct fal_group *g, const struct fal_coord *below, uint32_t leas
 /* ---- notes ------------------------------------------------------------------------- */
 
 void
-fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run)
+fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_task_run *run)
 {
 	FAL_XGROW(g->task, g->task_cap, g->tasks + 1);
 	g->task[g->tasks++] = (struct task){ .run = *run, .lane = lane };
@@ -135,12 +135,12 @@ add_version_name(struct fal_group *g, uint64_t above)
 }
 
 void
-fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
-		const struct fal_whole *v)
+fal_group_on_version(struct fal_group *g, const struct fal_group_ends *e,
+		     const struct fal_whole_version *v)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < g->names; i++)
-		if (fal_agent_has(e->agent, g->name[i].above))
+		if (fal_agent_has_version(e->agent, g->name[i].above))
 			g->name[kept++] = g->name[i];
 	g->names = kept;
 	const struct version_name *name = find_version_name(g, v->version);
@@ -150,9 +150,9 @@ fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 	for (size_t i = 0; i < g->names; i++)
 		oldest = g->name[i].below < oldest ? g->name[i].below : oldest;
 	g->announced = v;
-	int err = fal_coord_newer(e->coord, e->s, name->below, oldest);
+	int err = fal_coord_install_version(e->coord, e->s, name->below, oldest);
 	if (err == FAL_OK && v->keep)
-		err = fal_coord_eval_of(e->coord, e->s, name->below);
+		err = fal_coord_evaluate_external(e->coord, e->s, name->below);
 	g->announced = NULL;
 	g->err = g->err < 0 ? g->err : err;
 }
@@ -168,16 +168,16 @@ find_task(const struct fal_group *g, uint64_t round)
 }
 
 void
-fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
+fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 {
 	struct task *t = find_task(g, is->round);
 	g->steps++;
 	if (t == NULL)
 		return;
 	t->is_claimed = true;
-	t->ran = (struct fal_ran){ .nonfinite = is->nonfinite,
-				   .loss = is->loss,
-				   .task_ns = is->task_ns };
+	t->ran = (struct fal_task_result){ .nonfinite = is->nonfinite,
+					   .loss = is->loss,
+					   .task_ns = is->task_ns };
 	if (!is->nonfinite)
 		memcpy(t->ran.hash, is->hash, sizeof(t->ran.hash));
 }
@@ -201,10 +201,10 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 		    t->run.task != m->evaluated.task)
 			continue;
 		t->is_done = true;
-		t->ran = (struct fal_ran){ .loss = m->evaluated.loss,
-					   .right = m->evaluated.right,
-					   .samples = m->evaluated.samples,
-					   .task_ns = m->evaluated.task_ns };
+		t->ran = (struct fal_task_result){ .loss = m->evaluated.loss,
+						   .right = m->evaluated.right,
+						   .samples = m->evaluated.samples,
+						   .task_ns = m->evaluated.task_ns };
 	}
 }
 
@@ -215,7 +215,7 @@ fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 		o->params = g->announced->params;
 		o->exps = g->announced->exps;
 	}
-	if (o->kind != FAL_ORDER_END || o->end != FAL_END_GIVE)
+	if (o->kind != FAL_ORDER_END || o->end != FAL_END_FORWARD)
 		return FAL_OK;
 	struct task *t = find_task(g, o->round);
 	if (t == NULL)
@@ -232,7 +232,7 @@ fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 static int
 start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
-	const struct fal_run run = g->task[i].run;
+	const struct fal_task_run run = g->task[i].run;
 	const struct version_name *on = find_version_name(g, run.version);
 	const struct version_name *by =
 		run.eval ? on : find_version_name(g, run.exponents);
@@ -240,13 +240,13 @@ start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	if (on == NULL || by == NULL)
 		return FAL_EINVAL;
 	if (run.eval)
-		return fal_coord_eval(e->coord, e->s, on->below, run.task);
-	const struct fal_bring what = { .clock = run.clock,
-					.version = on->below,
-					.exponents = by->below,
-					.task = run.task };
+		return fal_coord_evaluate_task(e->coord, e->s, on->below, run.task);
+	const struct fal_external_task what = { .clock = run.clock,
+						.version = on->below,
+						.exponents = by->below,
+						.task = run.task };
 	uint64_t round = 0;
-	int err = fal_coord_bring(e->coord, e->s, &what, &round);
+	int err = fal_coord_add_external_round(e->coord, e->s, &what, &round);
 	g->task[i].round = round;
 	return err;
 }
@@ -255,13 +255,13 @@ start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 static int
 finish_task(const struct fal_group_ends *e, struct task *t)
 {
-	const struct fal_ran none = { .cancelled = true };
+	const struct fal_task_result none = { .cancelled = true };
 	if (!t->is_unwanted)
 		return fal_agent_finished(e->agent, e->ns, t->lane, &t->ran);
 	fal_sum_free(t->ran.sum);
 	int err = fal_agent_finished(e->agent, e->ns, t->lane, &none);
 	if (err == FAL_OK && t->is_started && !t->run.eval && !t->is_done)
-		err = fal_coord_unwanted(e->coord, e->s, t->round);
+		err = fal_coord_cancel_external_round(e->coord, e->s, t->round);
 	return err;
 }
 

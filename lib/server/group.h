@@ -27,10 +27,10 @@ void fal_group_free(struct fal_group *g); /* may be NULL */
 
 /* Returns true if a job with this rule above may have group servers: workers must not
  * step weights of their own. */
-bool fal_group_may(const struct fal_rule *rule);
+bool fal_group_is_allowed(const struct fal_rule *rule);
 
 /* The next message to the job above about the members, which count as one worker. */
-enum fal_group_word {
+enum fal_group_report {
 	FAL_GROUP_NOTHING, /* nothing has changed */
 	FAL_GROUP_READY,   /* READY: enough members are here to begin */
 	FAL_GROUP_MEMBERS, /* CAPACITY: the members have changed */
@@ -38,31 +38,31 @@ enum fal_group_word {
 };
 /* Sets `m` to the message, without an incarnation; counts the message as sent.  Before
  * READY there must be at least `least` members, and one. */
-enum fal_group_word fal_group_word(struct fal_group *g, const struct fal_coord *below,
-				   uint32_t least, struct fal_msg *m);
+enum fal_group_report fal_group_report(struct fal_group *g, const struct fal_coord *below,
+				       uint32_t least, struct fal_msg *m);
 
 /* ---- callbacks: notes taken while one of the ends handles an event ---- */
 
 /* For fal_agent_ops.  A version goes on to the members at once. */
-void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run);
+void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_task_run *run);
 void fal_group_cancel(struct fal_group *g, uint32_t lane);
 uint64_t fal_group_steps(const struct fal_group *g);
-void fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
-		     const struct fal_whole *v);
+void fal_group_on_version(struct fal_group *g, const struct fal_group_ends *e,
+			  const struct fal_whole_version *v);
 
 /* For fal_coord_ops. */
-void fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is);
+void fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is);
 void fal_group_given(struct fal_group *g, uint64_t round);
 void fal_group_evaluated(struct fal_group *g, const struct fal_msg *m);
 
 /* Completes an order with pointers that the coordinator does not have: parameters,
- * borrowed for the call of fal_group_whole, or memory for a sum.  FAL_ENOMEM. */
+ * borrowed for the call of fal_group_on_version, or memory for a sum.  FAL_ENOMEM. */
 int fal_group_order(struct fal_group *g, struct fal_shard_order *o);
 
 /* ---- after each event ---- */
 
-/* Acts on the notes.  Afterwards fal_agent_more may have something to send.  Returns 0,
- * or an error that must end both sessions. */
+/* Acts on the notes.  Afterwards fal_agent_send_next may have something to send.  Returns
+ * 0, or an error that must end both sessions. */
 int fal_group_work(struct fal_group *g, const struct fal_group_ends *e);
 
 #endif

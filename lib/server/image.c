@@ -58,7 +58,7 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 }
 
 bool
-fal_image_is_same(const struct fal_image_head *a, const struct fal_image_head *b)
+fal_image_head_equal(const struct fal_image_head *a, const struct fal_image_head *b)
 {
 	return a->version == b->version && a->steps == b->steps && a->olds == b->olds &&
 	       a->lines == b->lines && a->slots == b->slots && a->holds == b->holds &&
@@ -94,7 +94,8 @@ int
 fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 		const struct fal_image *part, const struct fal_image_run *of)
 {
-	bool fits = to->arrays == part->arrays && fal_image_is_same(&to->is, &part->is);
+	bool fits =
+		to->arrays == part->arrays && fal_image_head_equal(&to->is, &part->is);
 	for (uint32_t i = 0; i < to->arrays && fits; i++) {
 		const struct fal_image_array *a = &to->array[i], *b = &part->array[i];
 		size_t bytes;

@@ -69,7 +69,7 @@ struct fal_image_run {
 void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 		   const struct fal_image_run *of, struct fal_image *out);
 /* Returns true if both heads have equal numbers. */
-bool fal_image_is_same(const struct fal_image_head *a, const struct fal_image_head *b);
+bool fal_image_head_equal(const struct fal_image_head *a, const struct fal_image_head *b);
 /* Copies `part`, made by fal_image_cut with the same blocks, into the arrays of `to`.
  * FAL_EFORMAT: the numbers or the arrays differ. */
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
@@ -87,14 +87,14 @@ bool fal_image_hold(struct fal_image *m, uint64_t version);
 
 /* A contribution to a round: the number of blocks that the contribution has brought, and,
  * with checksums, their checksum. */
-struct fal_brought {
+struct fal_contribution_blocks {
 	struct fal_cid id;
 	uint32_t blocks;
 	uint64_t sum;
 };
 
 /* The most that a store holds at a time, to compute its bytes from. */
-struct fal_store_most {
+struct fal_store_limits {
 	uint32_t versions; /* kept versions, the newest included, */
 	/* … and further versions until every shard has the next one: the shard's own copy
 	 * of the newest version during an early step, and a version for which other

@@ -98,7 +98,7 @@ void
 coord_trace_shards(struct fal_coord *c, double now, bool at_end)
 {
 	struct coord_shard_lines *l = &c->placement.lines;
-	const double t = fal_coord_seconds(c, now);
+	const double t = fal_coord_trace_time(c, now);
 	if (c->conf.shards == 1 || c->ops.shards.served == NULL ||
 	    l->clocks_over < l->first_clock + (at_end ? 1 : CLOCKS_PER_LINE))
 		return;
@@ -107,7 +107,7 @@ coord_trace_shards(struct fal_coord *c, double now, bool at_end)
 	FAL_XGROW(l->scratch, l->scratch_cap, l->rows.n + 1);
 	l->first_clock = l->clocks_over;
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
-		struct fal_coord_served served = { 0 }, *last = &l->served[i];
+		struct fal_coord_shard_stats served = { 0 }, *last = &l->served[i];
 		coord_begin_callback(c);
 		c->ops.shards.served(c->ops.shards.arg, i, &served);
 		coord_end_callback(c);
@@ -155,9 +155,9 @@ coord_measure_clock(struct fal_coord *c, double now)
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
 		const struct wait_medians waits =
 			median_waits(&b->rows, i, seconds, l->scratch);
-		b->seen[i] = b->is_stale
-				     ? (struct fal_psld_seen){ (double)NAN, 0 }
-				     : (struct fal_psld_seen){ waits.took, waits.waited };
+		b->seen[i] = b->is_stale ? (struct fal_psld_measurement){ (double)NAN, 0 }
+					 : (struct fal_psld_measurement){ waits.took,
+									  waits.waited };
 	}
 	b->is_due = seconds >= 0; /* NAN: the first clock has no known start */
 	b->seconds = seconds / clocks;
@@ -189,7 +189,7 @@ restart_psld(struct fal_coord *c, uint64_t shards)
 	const struct fal_map *map = &c->placement.map;
 	struct coord_balance *b = &c->placement.balance;
 	uint32_t count[FAL_SHARDS_MAX];
-	b->shards = fal_map_in_order(map, b->order);
+	b->shards = fal_map_list(map, b->order);
 	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
 		if ((shards & ~fal_map_busy(map)) >> i & 1)
 			b->order[b->shards++] = i;
@@ -204,12 +204,12 @@ const char *
 fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 {
 	static const char *const name[] = { [FAL_PSLD_PLACE] = FAL_PSLD_BY ":place",
-					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
-					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
+					    [FAL_PSLD_TRY] = FAL_PSLD_BY ":out",
+					    [FAL_PSLD_REVERT] = FAL_PSLD_BY ":back" };
 	coord_enter(c);
 	struct coord_balance *b = &c->placement.balance;
 	const uint64_t shards = may | fal_map_busy(&c->placement.map);
-	struct fal_psld_seen seen[FAL_SHARDS_MAX];
+	struct fal_psld_measurement seen[FAL_SHARDS_MAX];
 	if (!b->is_due || c->placement.move.state != MOVE_NONE)
 		return NULL;
 	b->is_due = false;
@@ -241,7 +241,7 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
  * the next map.  Until then the map of before holds, and no shard frees a block. */
 
 const struct fal_map *
-fal_coord_next_map(const struct fal_coord *c)
+fal_coord_pending_map(const struct fal_coord *c)
 {
 	coord_enter(c);
 	return c->placement.move.state != MOVE_NONE ? &c->placement.move.next_map : NULL;
@@ -276,7 +276,7 @@ trace_place(struct fal_coord *c, double now)
 	for (uint32_t i = 0; i < map->shards; i++)
 		for (uint32_t b = 0; b < map->of[i].count; b++)
 			shard[map->of[i].first + b] = i;
-	fal_line_place(&c->trace_line, fal_coord_seconds(c, now), &line);
+	fal_line_place(&c->trace_line, fal_coord_trace_time(c, now), &line);
 	coord_write_line(c);
 	free(shard);
 }

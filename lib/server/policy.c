@@ -64,9 +64,9 @@ coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 {
 	const bool new_rule = coord_changes_rule(c, p);
 	/* The clock that the journal has: the policy holds for clocks that begin now. */
-	const uint64_t clock = fal_sched_front(c->sched);
+	const uint64_t clock = fal_sched_next_clock(c->sched);
 	coord_record_error(c, fal_sched_set_policy(c->sched, now, p));
-	coord_retain_versions(c, fal_sched_versions(c->sched));
+	coord_retain_versions(c, fal_sched_count_versions(c->sched));
 	c->control.clocks_end_out_of_order |= !fal_rule_traits(&p->rule).shared;
 	if (new_rule)
 		coord_command_shards(c, &(struct fal_shard_order){
@@ -78,8 +78,8 @@ coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 }
 
 void
-fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
-		const char *by)
+fal_coord_schedule_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+			  const char *by)
 {
 	coord_enter(c);
 	struct coord_policy_control *k = &c->control;
@@ -96,7 +96,7 @@ apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
 {
 	struct coord_policy_control *k = &c->control;
 	while (c->err == 0 && k->n_scheduled > 0 &&
-	       fal_sched_front(c->sched) >= k->scheduled[0].clock &&
+	       fal_sched_next_clock(c->sched) >= k->scheduled[0].clock &&
 	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
 		coord_apply_policy(c, now, &k->scheduled[0].policy,
 				   k->scheduled[0].set_by);
@@ -120,16 +120,16 @@ coord_policy_advance(struct fal_coord *c, double now)
 {
 	struct coord_policy_control *k = &c->control;
 	/* The trace has the work under the old rule before that rule ends. */
-	const bool is_quiet = fal_sched_quiet(c->sched) && c->rounds.n_pending == 0;
+	const bool is_quiet = fal_sched_is_quiet(c->sched) && c->rounds.n_pending == 0;
 	if (c->placement.move.state == MOVE_RUNNING)
 		return;
-	if (k->stop == STOP_ASKED && (is_quiet || !fal_sched_staffed(c->sched)))
+	if (k->stop == STOP_ASKED && (is_quiet || !fal_sched_has_workers(c->sched)))
 		k->stop = STOP_REACHED;
 	apply_scheduled(c, now, is_quiet);
 	coord_move_advance(c, now, is_quiet);
 	if (!k->has_pending || c->placement.move.state == MOVE_RUNNING || c->err < 0)
 		return;
-	const uint64_t clock = fal_sched_front(c->sched);
+	const uint64_t clock = fal_sched_next_clock(c->sched);
 	if (c->is_finished || c->failure != NULL) {
 		end_change(c, clock, FAL_ESTATE);
 		return;

@@ -88,7 +88,8 @@ series_spread(const struct series *s)
 
 /* Adds a clock's measurement of a shard, and detects a change of its speed. */
 static void
-measure_shard(struct fal_psld *p, struct shard *s, const struct fal_psld_seen *seen)
+measure_shard(struct fal_psld *p, struct shard *s,
+	      const struct fal_psld_measurement *seen)
 {
 	struct series *e = &s->each;
 	s->waited = seen->waited > 0 ? seen->waited : 0;
@@ -281,7 +282,7 @@ explore(struct fal_psld *p)
 	for (i = 0; i < p->shards; i++)
 		p->count_before[i] = p->shard[i].count;
 	set_counts(p, to);
-	return FAL_PSLD_OUT;
+	return FAL_PSLD_TRY;
 }
 
 /* Goes on with the trial, unless it takes too long: then restores the numbers before the
@@ -299,13 +300,14 @@ check_trial(struct fal_psld *p, double seconds)
 		series_add(&s->each, seconds_max);
 	p->newcomer = NULL;
 	set_counts(p, p->count_before);
-	return FAL_PSLD_BACK;
+	return FAL_PSLD_REVERT;
 }
 
 /* ---- clocks ---------------------------------------------------------------------- */
 
 enum fal_psld_act
-fal_psld_clock(struct fal_psld *p, double seconds, const struct fal_psld_seen *seen)
+fal_psld_clock(struct fal_psld *p, double seconds,
+	       const struct fal_psld_measurement *seen)
 {
 	p->job_seconds += seconds;
 	p->clocks++;

@@ -33,7 +33,7 @@ enum { FAL_PSLD_SHARDS = 64 };
 #define FAL_PSLD_BUDGET 0.02
 
 /* A shard in one clock, as the median worker measured it. */
-struct fal_psld_seen {
+struct fal_psld_measurement {
 	/* Seconds until the shard had all pushes of the workers, and they had all of its
 	 * blocks, without the time of moves; NAN: no blocks, or not measured */
 	double took;
@@ -44,8 +44,8 @@ struct fal_psld_seen {
 enum fal_psld_act {
 	FAL_PSLD_STAY, /* no change */
 	FAL_PSLD_PLACE,
-	FAL_PSLD_OUT, /* a trial of one more shard begins */
-	FAL_PSLD_BACK /* the trial took too long: the blocks go back */
+	FAL_PSLD_TRY,   /* a trial of one more shard begins */
+	FAL_PSLD_REVERT /* the trial took too long: the blocks go back */
 };
 
 struct fal_psld; /* opaque */
@@ -57,7 +57,7 @@ void fal_psld_free(struct fal_psld *p);
 /* Takes the measurements of a clock of `seconds`; `seen`: by shard.  Unless the answer is
  * FAL_PSLD_STAY, fal_psld_count changes from the next clock on. */
 enum fal_psld_act fal_psld_clock(struct fal_psld *p, double seconds,
-				 const struct fal_psld_seen *seen);
+				 const struct fal_psld_measurement *seen);
 
 /* Returns the number of blocks that the shard is to have. */
 uint32_t fal_psld_count(const struct fal_psld *p, uint32_t shard);

@@ -263,7 +263,7 @@ fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_c
 }
 
 bool
-fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
+fal_store_is_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
 {
 	const struct round *r = round_find(s, round);
 	const struct share *e = r != NULL ? share_find(r, id) : NULL;
@@ -271,18 +271,18 @@ fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
 }
 
 bool
-fal_store_complete(const struct fal_store *s, uint64_t round)
+fal_store_is_complete(const struct fal_store *s, uint64_t round)
 {
 	const struct round *r = round_find(s, round);
 	return r != NULL && r->blocks_left == 0;
 }
 
-struct fal_brought *
-fal_store_brought(const struct fal_store *s, uint64_t round, uint32_t *n)
+struct fal_contribution_blocks *
+fal_store_list_contributions(const struct fal_store *s, uint64_t round, uint32_t *n)
 {
 	const struct round *r = round_find(s, round);
 	*n = r != NULL ? r->shares : 0;
-	struct fal_brought *all = fal_xcalloc(*n, sizeof(*all));
+	struct fal_contribution_blocks *all = fal_xcalloc(*n, sizeof(*all));
 	for (uint32_t i = 0; i < *n; i++) {
 		const struct share *e = &r->share[i];
 		all[i].id = e->id;
@@ -296,7 +296,7 @@ fal_store_brought(const struct fal_store *s, uint64_t round, uint32_t *n)
 }
 
 uint64_t
-fal_store_added(const struct fal_store *s, uint64_t round)
+fal_store_checksum(const struct fal_store *s, uint64_t round)
 {
 	const struct round *r = round_find(s, round);
 	const struct early_step *m = s->early;
@@ -334,7 +334,7 @@ round_open(struct fal_store *s, const struct fal_store_round *conf, const int8_t
 	if (s->free_sums.n > 0)
 		fal_sum_clear(r->sum = s->free_sums.v[--s->free_sums.n]);
 	else
-		r->sum = fal_must(fal_sum_new(s->conf.n));
+		r->sum = fal_check_alloc(fal_sum_new(s->conf.n));
 	r->blocks_left = s->blocks;
 	r->tasks_skipped = 0;
 	r->largest = (struct fal_largest){ .exponent = FAL_EXP_NONE };

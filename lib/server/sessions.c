@@ -19,7 +19,7 @@ enum { CHARGES_MAX = 2 };
 
 /* The number of the key, which may be new. */
 static uint32_t
-key_number(struct fal_coord *c, const struct fal_coord_who *who)
+key_number(struct fal_coord *c, const struct fal_coord_session *who)
 {
 	struct coord_sessions *s = &c->sessions;
 	for (uint32_t i = 0; i < s->keys; i++)
@@ -38,7 +38,8 @@ key_number(struct fal_coord *c, const struct fal_coord_who *who)
 }
 
 void
-fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who)
+fal_coord_session_open(struct fal_coord *c, uint32_t peer,
+		       const struct fal_coord_session *who)
 {
 	struct coord_sessions *s = &c->sessions;
 	coord_enter(c);
@@ -98,7 +99,7 @@ coord_charge_worker(struct fal_coord *c, double now, uint32_t worker, const char
 }
 
 bool
-fal_coord_greeted(const struct fal_coord *c, uint32_t peer)
+fal_coord_session_is_present(const struct fal_coord *c, uint32_t peer)
 {
 	coord_enter(c);
 	const struct coord_peer *p = coord_find_peer(c, peer);
@@ -250,8 +251,8 @@ update_numerics(struct fal_coord *c, double now)
 			COORD_CALL(c, odd, name, kernels);
 		}
 		if (strict)
-			fal_sched_stand_by(c->sched, now, p->worker,
-					   p->has_other_numerics);
+			fal_sched_set_standby(c->sched, now, p->worker,
+					      p->has_other_numerics);
 	}
 }
 
@@ -403,7 +404,7 @@ record_divergence(struct fal_coord *c, const struct coord_peer *p)
 {
 	enum { SOON = 100 }; /* clocks */
 	struct coord_sessions *s = &c->sessions;
-	const uint64_t clock = fal_sched_over(c->sched);
+	const uint64_t clock = fal_sched_first_open_clock(c->sched);
 	struct fal_worker_info info;
 	bool has_others = false; /* an able worker of another key is here */
 	const struct coord_peer *o = NULL;
@@ -433,7 +434,7 @@ record_trainer_failure(struct fal_coord *c, double now, const struct coord_peer 
 }
 
 void
-fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
+fal_coord_set_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
 {
 	coord_enter(c);
 	c->sessions.trainer.keys = keys;
@@ -441,7 +442,7 @@ fal_coord_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
 }
 
 const char *
-fal_coord_trainer(const struct fal_coord *c)
+fal_coord_trainer_failure(const struct fal_coord *c)
 {
 	coord_enter(c);
 	return c->sessions.trainer.why;
@@ -494,7 +495,7 @@ write_clock_line(struct fal_coord *c, double now, struct coord_peer *p,
 		 const struct fal_msg *m)
 {
 	const struct coord_clock_line *pending = &p->lines.pending[0];
-	const double t = fal_coord_seconds(c, now), part = credible_part(p, t, m);
+	const double t = fal_coord_trace_time(c, now), part = credible_part(p, t, m);
 	struct fal_ev_clock line = { .clock = pending->clock,
 				     .round = pending->own ? pending->round
 							   : FAL_TRACE_ABSENT,
@@ -585,7 +586,7 @@ coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
 				    "a HELLO with a name that is not 1 to 63 of "
 				    "A-Z a-z 0-9 . _ -");
 	struct fal_msg w = { .type = FAL_MSG_WELCOME };
-	w.welcome.clock = fal_sched_front(c->sched);
+	w.welcome.clock = fal_sched_next_clock(c->sched);
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
@@ -597,7 +598,7 @@ coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
 	}
 	p->state = PEER_GREETED;
 	p->is_group_server = m->hello.group != 0;
-	p->lines.greeted_at = fal_coord_seconds(c, now);
+	p->lines.greeted_at = fal_coord_trace_time(c, now);
 	p->lanes_min = m->hello.lanes_min;
 	p->lanes_max = m->hello.lanes_max;
 	p->cores = m->hello.cores;
@@ -610,7 +611,7 @@ coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
 static void
 trace_join(struct fal_coord *c, double now, const struct coord_peer *p)
 {
-	const struct fal_past_key *k = &coord_key(c, p->key)->record;
+	const struct fal_checkpoint_key *k = &coord_key(c, p->key)->record;
 	const uint64_t lanes[] = { p->lanes_min, p->lanes_max };
 	char hex[2 * FAL_FINGERPRINT + 1];
 	const struct fal_ev_join line = {
@@ -678,7 +679,7 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 	memcpy(w->name, p->name, sizeof(w->name));
 	p->worker = ++s->workers;
 	p->state = PEER_READY;
-	p->lines.joined_at = fal_coord_seconds(c, now);
+	p->lines.joined_at = fal_coord_trace_time(c, now);
 	s->n_ready++;
 	trace_join(c, now, p);
 	COORD_CALL(c, came, p->id, p->name, coord_key(c, p->key)->record.name);
@@ -724,8 +725,8 @@ coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
 	coord_trace_event(c, now, FAL_EV_GROUP,
 			  &(struct fal_ev_group){ p->name, p->worker, m->capacity.members,
 						  m->capacity.lanes });
-	return fal_sched_capacity(c->sched, now, p->worker, m->capacity.lanes,
-				  (double)m->capacity.task_ns * 1e-9);
+	return fal_sched_set_lanes(c->sched, now, p->worker, m->capacity.lanes,
+				   (double)m->capacity.task_ns * 1e-9);
 }
 
 /* Removes a ready worker; the scheduler takes back the worker's tasks. */
@@ -762,7 +763,8 @@ coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
 	if (m->leave.cause > FAL_LEAVE_TRAINER)
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
-	if (m->leave.cause == FAL_LEAVE_NONFINITE && fal_sched_steps(c->sched, p->worker))
+	if (m->leave.cause == FAL_LEAVE_NONFINITE &&
+	    fal_sched_has_local_round(c->sched, p->worker))
 		record_divergence(c, p);
 	if (m->leave.cause == FAL_LEAVE_TRAINER)
 		record_trainer_failure(c, now, p, why);
@@ -806,8 +808,8 @@ coord_end_session(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_t
 }
 
 void
-fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
-		  uint64_t count)
+fal_coord_trace_refusals(struct fal_coord *c, double now, const char *key,
+			 const char *why, uint64_t count)
 {
 	coord_enter(c);
 	coord_trace_event(c, now, FAL_EV_REFUSE,
@@ -815,7 +817,7 @@ fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *
 }
 
 void
-fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx)
+fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx)
 {
 	coord_enter(c);
 	struct coord_peer *p = coord_find_peer(c, peer);

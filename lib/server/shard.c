@@ -120,7 +120,7 @@ queue_say(struct fal_shard *s, const struct fal_shard_say *say)
 }
 
 bool
-fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
+fal_shard_next_say(struct fal_shard *s, struct fal_shard_say *out)
 {
 	if (s->next_say > 0)
 		fal_shard_say_free(&s->say[s->next_say - 1]);
@@ -141,7 +141,7 @@ hold_version(struct fal_shard *s, uint64_t version)
 {
 	const float *params;
 	const int8_t *exps;
-	if (!fal_store_at(s->store, version, &params, &exps))
+	if (!fal_store_find_version(s->store, version, &params, &exps))
 		return FAL_ESTATE;
 	s->held.exists = true;
 	s->held.version = version;
@@ -183,7 +183,7 @@ mark_version(struct fal_shard *s, uint64_t from)
 }
 
 bool
-fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
+fal_shard_take_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
 {
 	if (!s->has_marked || s->marked.is.version != version)
 		return false;
@@ -194,7 +194,7 @@ fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
 }
 
 void
-fal_shard_spare(struct fal_shard *s, struct fal_image *image)
+fal_shard_recycle_image(struct fal_shard *s, struct fal_image *image)
 {
 	if (s->has_marked || s->marked.arrays > 0)
 		fal_image_free(image);
@@ -204,21 +204,21 @@ fal_shard_spare(struct fal_shard *s, struct fal_image *image)
 }
 
 int
-fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
-		 struct fal_image *live)
+fal_shard_restore_begin(struct fal_shard *s, const struct fal_image_head *is,
+			struct fal_image *live)
 {
 	if (is->holds && is->held > is->version)
 		return FAL_EINVAL;
-	int err = fal_store_become(s->store, is);
+	int err = fal_store_restore_begin(s->store, is);
 	s->held.exists = is->holds;
 	s->held.version = is->held;
 	return err < 0 ? err : fal_shard_image(s, live);
 }
 
 void
-fal_shard_became(struct fal_shard *s)
+fal_shard_restore_end(struct fal_shard *s)
 {
-	fal_store_became(s->store);
+	fal_store_restore_end(s->store);
 	/* A held version that is kept has no arrays of its own in the image. */
 	if (s->held.exists && s->held.version >= fal_store_oldest(s->store))
 		(void)hold_version(s, s->held.version);
@@ -234,7 +234,7 @@ static int
 check_completion(struct fal_shard *s, const struct shard_round *o)
 {
 	const struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE, .round = o->round };
-	if (!fal_store_complete(s->store, o->round))
+	if (!fal_store_is_complete(s->store, o->round))
 		return FAL_OK;
 	if (o->end_ordered)
 		return execute_queue(s);
@@ -272,7 +272,7 @@ static bool
 lacks_version(const struct fal_shard *s, const struct fal_facts *facts)
 {
 	return facts->kind == FAL_KIND_GRAD &&
-	       !fal_store_at(s->store, facts->version, NULL, NULL);
+	       !fal_store_find_version(s->store, facts->version, NULL, NULL);
 }
 
 /* Adds a round by OPEN, or by the first ticket if that comes before OPEN. */
@@ -339,7 +339,7 @@ static int
 execute_skip(struct fal_shard *s, struct shard_round *open,
 	     const struct fal_shard_order *o)
 {
-	const bool was_complete = fal_store_complete(s->store, o->round);
+	const bool was_complete = fal_store_is_complete(s->store, o->round);
 	const uint32_t tasks = o->facts.tasks;
 	if (open->awaits_version) {
 		if (tasks > open->facts.tasks - open->skipped)
@@ -365,7 +365,7 @@ execute_put(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	if (o->params == NULL)
 		return FAL_EINVAL;
-	if (fal_store_made(s->store, NULL) != NULL)
+	if (fal_store_early_blocks(s->store, NULL) != NULL)
 		return FAL_ESTATE; /* an early step makes the next version */
 	int err = keep_versions(s, o->versions);
 	if (err == FAL_OK)
@@ -383,14 +383,14 @@ static bool
 can_end_round(const struct fal_shard *s, const struct shard_round *open,
 	      const struct fal_shard_order *o)
 {
-	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE ||
-			   o->end == FAL_END_GIVE;
+	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_BRANCH ||
+			   o->end == FAL_END_FORWARD;
 	if (o->end == FAL_END_DROP)
 		return true;
-	return fal_store_complete(s->store, o->round) &&
+	return fal_store_is_complete(s->store, o->round) &&
 	       open->facts.kind == (grads ? FAL_KIND_GRAD : FAL_KIND_DELTA) &&
-	       (o->end != FAL_END_LINE ||
-		fal_store_has_line(s->store, fal_branch_of(o->version)));
+	       (o->end != FAL_END_BRANCH ||
+		fal_store_has_branch(s->store, fal_branch_of(o->version)));
 }
 
 static void
@@ -411,10 +411,10 @@ static int
 collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 	      struct fal_shard_say *ended)
 {
-	const struct fal_store_line_step step = { .version = o->version,
-						  .lr = o->lr,
-						  .divisor = o->divisor,
-						  .squares = o->squares };
+	const struct fal_store_step_branch step = { .version = o->version,
+						    .lr = o->lr,
+						    .divisor = o->divisor,
+						    .squares = o->squares };
 	struct fal_unstepped unstepped = { 0 };
 	int err = FAL_OK;
 	switch (o->end) {
@@ -424,14 +424,14 @@ collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 	case FAL_END_ADD:
 		fal_store_add_delta(s->store, o->round, o->weight, &unstepped);
 		break;
-	case FAL_END_LINE:
-		unstepped = fal_store_line_step(s->store, o->round, &step);
+	case FAL_END_BRANCH:
+		unstepped = fal_store_step_branch(s->store, o->round, &step);
 		break;
 	case FAL_END_REVISE:
 		ended->rank = fal_store_revise(s->store, o->round, o->slot, &unstepped);
 		fal_store_forget_slots(s->store, 0, o->below);
 		break;
-	case FAL_END_GIVE:
+	case FAL_END_FORWARD:
 		err = o->into != NULL ? fal_store_give(s->store, o->round, o->into)
 				      : FAL_EINVAL;
 		break;
@@ -454,8 +454,9 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 	if (!can_end_round(s, open, o))
 		return FAL_ESTATE;
 	if (s->conf.checksums) {
-		ended.brought = fal_store_brought(s->store, o->round, &ended.broughts);
-		ended.added = fal_store_added(s->store, o->round);
+		ended.brought =
+			fal_store_list_contributions(s->store, o->round, &ended.broughts);
+		ended.added = fal_store_checksum(s->store, o->round);
 	}
 	int err = collect_round(s, o, &ended);
 	fal_store_drop(s->store, o->round); /* after some ends the round is gone before */
@@ -472,19 +473,18 @@ struct hash_job {
 	uint8_t *leaves;
 };
 
-/* Hashes the leaves of FAL_LEAVES_TOGETHER blocks. */
+/* Hashes the leaves of FAL_LEAF_BATCH blocks. */
 static void
 hash_part(void *of, uint32_t part, uint32_t thread)
 {
 	(void)thread;
 	const struct hash_job *h = of;
-	const size_t from = (size_t)part * FAL_LEAVES_TOGETHER * FAL_BLOCK;
+	const size_t from = (size_t)part * FAL_LEAF_BATCH * FAL_BLOCK;
 	const size_t left = fal_store_len(h->of) - from;
-	const size_t n = left < FAL_LEAVES_TOGETHER * FAL_BLOCK
-				 ? left
-				 : FAL_LEAVES_TOGETHER * FAL_BLOCK;
-	fal_leaves(fal_store_params(h->of) + from, n,
-		   h->leaves + (size_t)part * FAL_LEAVES_TOGETHER * FAL_HASH_BYTES);
+	const size_t n =
+		left < FAL_LEAF_BATCH * FAL_BLOCK ? left : FAL_LEAF_BATCH * FAL_BLOCK;
+	fal_leaf_hashes(fal_store_params(h->of) + from, n,
+			h->leaves + (size_t)part * FAL_LEAF_BATCH * FAL_HASH_BYTES);
 }
 
 /* Adds the leaves and exponents of the newest version to `stepped`. */
@@ -498,7 +498,7 @@ hash_version(const struct fal_shard *s, struct fal_shard_say *stepped)
 	stepped->blocks = s->conf.count;
 	struct hash_job of = { s->store, stepped->leaves };
 	fal_parallel_each(s->conf.parallel,
-			  (s->conf.count + FAL_LEAVES_TOGETHER - 1) / FAL_LEAVES_TOGETHER,
+			  (s->conf.count + FAL_LEAF_BATCH - 1) / FAL_LEAF_BATCH,
 			  hash_part, &of);
 }
 
@@ -507,7 +507,7 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
 	if (o->weight > 0)
-		fal_store_outer(s->store, o->weight, o->momentum);
+		fal_store_outer_step(s->store, o->weight, o->momentum);
 	int err = keep_versions(s, o->versions);
 	if (err < 0)
 		return err;
@@ -554,10 +554,10 @@ try_early_step(struct fal_shard *s, const struct shard_round *open)
 	    step->kind != FAL_ORDER_STEP || step->ahead || step->clipped ||
 	    step->weight > 0 || step->part.share > 0)
 		return;
-	const struct fal_store_make how = { .round = open->round,
-					    .lr = step->lr,
-					    .divisor = step->divisor };
-	(void)fal_store_make(s->store, &how);
+	const struct fal_store_step_early how = { .round = open->round,
+						  .lr = step->lr,
+						  .divisor = step->divisor };
+	(void)fal_store_step_early(s->store, &how);
 }
 
 static int
@@ -570,15 +570,15 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_END:
 		err = open != NULL ? execute_end(s, open, o) : FAL_OK;
 		break;
-	case FAL_ORDER_LINE:
+	case FAL_ORDER_BRANCH:
 		if (branch == 0 || branch > FAL_IMAGE_OTHERS)
 			return FAL_EINVAL;
-		fal_store_line(s->store, o->version);
+		fal_store_set_branch(s->store, o->version);
 		break;
 	case FAL_ORDER_COLLECT:
-		if (!fal_store_has_line(s->store, o->line))
+		if (!fal_store_has_branch(s->store, o->line))
 			return FAL_ESTATE;
-		fal_store_push(s->store, o->line, o->weight);
+		fal_store_collect_branch(s->store, o->line, o->weight);
 		return FAL_OK;
 	case FAL_ORDER_STEP:
 		err = execute_step(s, o);
@@ -596,7 +596,7 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o)
 			return FAL_OK;
 		}
 		fal_store_forget_slots(s->store, 0, UINT64_MAX);
-		fal_store_forget_lines(s->store);
+		fal_store_forget_branches(s->store);
 		return FAL_OK;
 	}
 	return err < 0 ? err : open_waiting_rounds(s);
@@ -611,7 +611,7 @@ execute_queue(struct fal_shard *s)
 		const struct fal_shard_order o = first->order;
 		const struct shard_round *open =
 			o.ahead ? shard_find_round(s, o.round) : NULL;
-		if (open != NULL && !fal_store_complete(s->store, o.round)) {
+		if (open != NULL && !fal_store_is_complete(s->store, o.round)) {
 			try_early_step(s, open);
 			return FAL_OK;
 		}
@@ -717,16 +717,16 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	int err = open_by_ticket(s, t, diag);
 	if (err < 0)
 		return err;
-	const bool was_complete = fal_store_complete(s->store, t->round);
-	const bool was_whole = fal_store_whole(s->store, t->round, t->id);
+	const bool was_complete = fal_store_is_complete(s->store, t->round);
+	const bool was_whole = fal_store_is_whole(s->store, t->round, t->id);
 	bool any = false;
 	err = add_records(s, &from, fal_rd_init(records->p, records->n), &arrived, &any,
 			  diag);
-	fal_store_make_more(s->store);
+	fal_store_step_ready(s->store);
 	if (!any)
 		return err;
 	/* Good records beside a bad one are counted, and the ledger must know. */
-	arrived.whole = !was_whole && fal_store_whole(s->store, t->round, t->id);
+	arrived.whole = !was_whole && fal_store_is_whole(s->store, t->round, t->id);
 	queue_say(s, &arrived);
 	const int next = was_complete
 				 ? FAL_OK
@@ -741,10 +741,10 @@ fal_shard_version(const struct fal_shard *s)
 }
 
 bool
-fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
-	     const int8_t **exps)
+fal_shard_find_version(const struct fal_shard *s, uint64_t version, const float **params,
+		       const int8_t **exps)
 {
-	if (fal_store_at(s->store, version, params, exps))
+	if (fal_store_find_version(s->store, version, params, exps))
 		return true;
 	if (!s->held.exists || version != s->held.version)
 		return false;
@@ -757,7 +757,7 @@ bool
 fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out)
 {
 	uint32_t n;
-	const uint8_t *made = fal_store_made(s->store, &n);
+	const uint8_t *made = fal_store_early_blocks(s->store, &n);
 	if (made == NULL)
 		return false;
 	*out = (struct fal_shard_making){ .version = fal_store_version(s->store) + 1,

@@ -28,7 +28,7 @@ struct fal_shard_conf {
 	unsigned bits;         /* of a task's quantised values; 0: all */
 	struct fal_optim optim;
 	bool checksums; /* audit = sums: keep a checksum of each contribution, */
-	struct fal_ticket_in tickets; /* … with seeds from here */
+	struct fal_ticket_scope tickets; /* … with seeds from here */
 	const struct fal_parallel
 		*parallel; /* runs steps; borrowed; NULL: on this thread */
 	/* Borrowed, and read before each early step: true forbids early steps, because no
@@ -45,10 +45,10 @@ void fal_shard_free(struct fal_shard *s);
 enum fal_end {
 	FAL_END_MERGE,  /* collect the gradients for the next step */
 	FAL_END_ADD,    /* collect weight · the change of weights */
-	FAL_END_LINE,   /* step the branch of `version`, to this number */
+	FAL_END_BRANCH, /* step the branch of `version`, to this number */
 	FAL_END_REVISE, /* collect the change of weights, as one of slot `slot` */
 	FAL_END_DROP,   /* discard the round */
-	FAL_END_GIVE    /* add the sum to `into`: only for shards of this process */
+	FAL_END_FORWARD /* add the sum to `into`: only for shards of this process */
 };
 
 enum fal_order_kind {
@@ -64,7 +64,7 @@ enum fal_order_kind {
 	 * order of a kind from here to FORGET waits for that. */
 	FAL_ORDER_END,
 	/* Copy the newest version to the branch of `version`, under that number. */
-	FAL_ORDER_LINE,
+	FAL_ORDER_BRANCH,
 	/* Collect weight · (the change of branch `line` since LINE). */
 	FAL_ORDER_COLLECT,
 	/* Make the next version from the collected changes, at rate `lr`. Gradients are
@@ -173,7 +173,7 @@ struct fal_shard_say {
 	uint8_t *leaves; /* the same */
 	int8_t most;
 	bool whole;
-	struct fal_brought *brought; /* the same */
+	struct fal_contribution_blocks *brought; /* the same */
 	uint32_t broughts;
 	uint32_t rank;
 	uint64_t added;
@@ -182,7 +182,7 @@ struct fal_shard_say {
 	int err;
 };
 /* Fetches the next say.  Returns false if there is none. */
-bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);
+bool fal_shard_next_say(struct fal_shard *s, struct fal_shard_say *out);
 /* Frees the arrays of a say that the caller owns. */
 void fal_shard_say_free(struct fal_shard_say *say);
 
@@ -191,8 +191,8 @@ uint64_t fal_shard_version(const struct fal_shard *s);
 /* Finds a kept or held version, or the newest version of a branch: the parameters and
  * exponents of the shard's blocks, borrowed until the next order or push.  Returns false
  * if the shard does not have the version. */
-bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
-		  const int8_t **exps);
+bool fal_shard_find_version(const struct fal_shard *s, uint64_t version,
+			    const float **params, const int8_t **exps);
 /* A version that an early step makes block by block while its round is open: the number,
  * parameters and exponents so far, and a flag by block; borrowed until the next order or
  * push.  fal_shard_making returns false if there is none. */
@@ -216,15 +216,15 @@ int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* Hands over the image that MARK, or a marked STEP, has made of this version, the held
  * version included.  Returns false if there is none, for lack of memory. */
-bool fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
+bool fal_shard_take_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
 /* Takes an image that is of no more use, as memory for the next one. */
-void fal_shard_spare(struct fal_shard *s, struct fal_image *image);
+void fal_shard_recycle_image(struct fal_shard *s, struct fal_image *image);
 
 /* Restores a new shard from an image in two calls.  The first takes the numbers, and sets
  * `live` to the shard's own arrays, borrowed; the caller fills them, calls nothing else
  * meanwhile, and then calls the second.  FAL_EINVAL: no image has these numbers. */
-int fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
-		     struct fal_image *live);
-void fal_shard_became(struct fal_shard *s);
+int fal_shard_restore_begin(struct fal_shard *s, const struct fal_image_head *is,
+			    struct fal_image *live);
+void fal_shard_restore_end(struct fal_shard *s);
 
 #endif

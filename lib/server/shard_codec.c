@@ -12,7 +12,7 @@ enum {
 	PIECE = FAL_MSG_MAX - 1024,
 	ARRAYS_MAX = 4096,            /* of an image */
 	SAY_MAX = 1 << 30,            /* bytes of the arrays of a SAY */
-	BROUGHT_BYTES = 4 + 4 + 4 + 8 /* of a struct fal_brought */
+	BROUGHT_BYTES = 4 + 4 + 4 + 8 /* of a struct fal_contribution_blocks */
 };
 
 _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it is");
@@ -229,7 +229,7 @@ get_brought(struct fal_rd *r, struct fal_shard_say *out)
 	if (out->brought == NULL)
 		r->err = FAL_ENOMEM;
 	for (uint32_t i = 0; i < out->broughts && r->err == 0; i++) {
-		struct fal_brought *b = &out->brought[i];
+		struct fal_contribution_blocks *b = &out->brought[i];
 		b->id.worker = fal_get_u32(r);
 		b->id.seq = fal_get_u32(r);
 		b->blocks = fal_get_u32(r);

@@ -12,7 +12,7 @@
 
 struct fal_shard_set {
 	struct fal_shard_conf each;
-	struct fal_ticket_in tickets;
+	struct fal_ticket_scope tickets;
 	uint32_t first, here; /* the numbers of local shards */
 	uint32_t n;
 	struct place {
@@ -142,13 +142,13 @@ fal_shard_set_free(struct fal_shard_set *r)
 }
 
 uint32_t
-fal_shard_set_shards(const struct fal_shard_set *r)
+fal_shard_set_count(const struct fal_shard_set *r)
 {
 	return r->n;
 }
 
 struct fal_shard *
-fal_shard_set_at(const struct fal_shard_set *r, uint32_t i)
+fal_shard_set_shard(const struct fal_shard_set *r, uint32_t i)
 {
 	return r->at[i].now.shard;
 }
@@ -164,7 +164,7 @@ fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_pie
 					     .count = p->now.run.count };
 	int err = fal_shard_order(shard, &mark);
 	if (err == FAL_OK &&
-	    !fal_shard_marked(shard, fal_shard_version(shard), &out->image))
+	    !fal_shard_take_marked(shard, fal_shard_version(shard), &out->image))
 		err = FAL_ENOMEM;
 	if (err < 0)
 		return err;
@@ -269,10 +269,10 @@ each_piece(const struct fal_shard_set *r, bool to_local, uint32_t most,
 }
 
 int
-fal_shard_set_pieces(const struct fal_shard_set *r,
-		     int (*each)(void *arg, uint32_t to,
-				 struct fal_shard_set_piece *piece),
-		     void *arg)
+fal_shard_set_each_piece(const struct fal_shard_set *r,
+			 int (*each)(void *arg, uint32_t to,
+				     struct fal_shard_set_piece *piece),
+			 void *arg)
 {
 	/* A process forwards or grafts a piece while the next one arrives, and has memory
 	 * for few. */
@@ -297,7 +297,7 @@ is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *pie
 		if (r->at[i].now.shard == NULL || r->at[i].next_map.epoch != piece->epoch)
 			continue;
 		const bool same = fal_shard_image(r->at[i].now.shard, &here) == FAL_OK &&
-				  fal_image_is_same(&here.is, is);
+				  fal_image_head_equal(&here.is, is);
 		fal_image_free(&here);
 		return same;
 	}
@@ -325,7 +325,8 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 	int err = FAL_OK;
 	if (p->live.arrays == 0)
 		err = is_credible(r, piece, of.values)
-			      ? fal_shard_become(h->shard, &piece->image.is, &p->live)
+			      ? fal_shard_restore_begin(h->shard, &piece->image.is,
+							&p->live)
 			      : FAL_EFORMAT;
 	if (err == FAL_OK)
 		err = fal_image_graft(&p->live, &h->run, &piece->image, &of);
@@ -337,7 +338,7 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 	}
 	if (p->blocks_left > 0)
 		return FAL_OK;
-	fal_shard_became(h->shard);
+	fal_shard_restore_end(h->shard);
 	fal_image_free(&p->live);
 	p->says_migrated = true;
 	return FAL_OK;
@@ -346,8 +347,8 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 /* ---- orders and pushes ------------------------------------------------------------- */
 
 int
-fal_shard_set_order_at(struct fal_shard_set *r, uint32_t i,
-		       const struct fal_shard_order *o)
+fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
+			const struct fal_shard_order *o)
 {
 	struct fal_shard *shard = r->at[i].now.shard;
 	switch (o->kind) {
@@ -376,15 +377,15 @@ fal_shard_set_order(void *shard_set, const struct fal_shard_order *o)
 	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
-		err = fal_shard_set_order_at(r, i, o);
+		err = fal_shard_set_order_one(r, i, o);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
 	return each_piece(r, true, fal_blocks(r->each.n), graft_local, r);
 }
 
 int
-fal_shard_set_push_at(struct fal_shard_set *r, uint32_t i, const struct fal_ticket *t,
-		      const struct fal_tail *records, struct fal_diag *diag)
+fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i, const struct fal_ticket *t,
+		       const struct fal_tail *records, struct fal_diag *diag)
 {
 	const struct place *p = &r->at[i];
 	const bool next =
@@ -407,7 +408,7 @@ fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (!is_local(r, i))
 			continue;
-		int got = fal_shard_set_push_at(r, i, t, records, err < 0 ? NULL : diag);
+		int got = fal_shard_set_push_one(r, i, t, records, err < 0 ? NULL : diag);
 		err = err == FAL_OK ? got : err;
 	}
 	return err;
@@ -418,7 +419,7 @@ fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 		     const struct fal_msg *m, struct fal_ticket *out,
 		     struct fal_diag *diag)
 {
-	struct fal_ticket_in in = r->tickets;
+	struct fal_ticket_scope in = r->tickets;
 	in.epoch = m->push.epoch;
 	const bool good = fal_ticket_get(&in, session, &m->push.ticket, out);
 	fal_secret_wipe(&in, sizeof(in));
@@ -426,13 +427,13 @@ fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 	if (!good || out->epoch == 0)
 		return fal_diag_set(diag, FAL_EAUTH, "pushes %u task%s without a ticket",
 				    m->push.ticket.tasks,
-				    fal_text_s(m->push.ticket.tasks));
+				    fal_text_plural(m->push.ticket.tasks));
 	return FAL_OK;
 }
 
 int
-fal_shard_set_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
-		  struct fal_diag *diag)
+fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
+		       struct fal_diag *diag)
 {
 	struct fal_ticket t;
 	int err = fal_shard_set_ticket(shard_set, session, m, &t, diag);
@@ -440,10 +441,10 @@ fal_shard_set_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
 }
 
 bool
-fal_shard_set_next_at(struct fal_shard_set *r, uint32_t i, struct fal_shard_say *out)
+fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i, struct fal_shard_say *out)
 {
 	struct place *p = &r->at[i];
-	if (p->now.shard != NULL && fal_shard_next(p->now.shard, out))
+	if (p->now.shard != NULL && fal_shard_next_say(p->now.shard, out))
 		return true;
 	if (p->says_migrated) {
 		p->says_migrated = false;
@@ -451,16 +452,16 @@ fal_shard_set_next_at(struct fal_shard_set *r, uint32_t i, struct fal_shard_say 
 					       .version = p->next_map.epoch };
 		return true;
 	}
-	return p->next.shard != NULL && fal_shard_next(p->next.shard, out);
+	return p->next.shard != NULL && fal_shard_next_say(p->next.shard, out);
 }
 
 bool
-fal_shard_set_next(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
+fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct fal_shard_set *r = shard_set;
 	/* A say may lead to orders for all shards, so no shard is done with for good. */
 	for (uint32_t i = 0; i < r->n; i++, r->next_say = (r->next_say + 1) % r->n)
-		if (fal_shard_set_next_at(r, r->next_say, out)) {
+		if (fal_shard_set_next_say_one(r, r->next_say, out)) {
 			*shard = r->next_say;
 			return true;
 		}
@@ -478,13 +479,13 @@ fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *first,
 }
 
 uint32_t
-fal_shard_set_in_order(const struct fal_shard_set *r, uint32_t out[static FAL_SHARDS_MAX])
+fal_shard_set_list(const struct fal_shard_set *r, uint32_t out[static FAL_SHARDS_MAX])
 {
 	struct fal_map map = { .shards = r->n };
 	for (uint32_t i = 0; i < r->n; i++)
 		map.of[i] = (struct fal_extent){ r->at[i].now.run.first,
 						 r->at[i].now.run.count };
-	return fal_map_in_order(&map, out);
+	return fal_map_list(&map, out);
 }
 
 static struct fal_shard_part
@@ -502,7 +503,8 @@ fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 {
 	*out = part_of_shard(r, i);
 	return r->at[i].now.shard != NULL &&
-	       fal_shard_at(r->at[i].now.shard, version, &out->params, &out->exps);
+	       fal_shard_find_version(r->at[i].now.shard, version, &out->params,
+				      &out->exps);
 }
 
 bool
@@ -558,7 +560,8 @@ fal_shard_set_gather(struct fal_shard_set *r, uint64_t version)
 }
 
 int
-fal_shard_set_fill(struct fal_shard_set *r, uint32_t i, const struct fal_image *has)
+fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
+			  const struct fal_image *has)
 {
 	struct place *p = &r->at[i];
 	const size_t from = (size_t)p->now.run.first * FAL_BLOCK,
@@ -586,13 +589,13 @@ has_gathered_all(const struct fal_shard_set *r)
 }
 
 bool
-fal_shard_set_gathers(const struct fal_shard_set *r)
+fal_shard_set_is_gathering(const struct fal_shard_set *r)
 {
 	return r->gathers && !has_gathered_all(r);
 }
 
 bool
-fal_shard_set_gathered(const struct fal_shard_set *r, uint64_t version)
+fal_shard_set_has_gathered(const struct fal_shard_set *r, uint64_t version)
 {
 	return r->gathers && r->gather_version == version && has_gathered_all(r);
 }
@@ -604,11 +607,12 @@ fal_shard_set_params(struct fal_shard_set *r, uint64_t version)
 	const float *params;
 	const int8_t *exps;
 	if (one != NULL)
-		return fal_shard_at(one->now.shard, version, &params, &exps) ? params
-									     : NULL;
+		return fal_shard_find_version(one->now.shard, version, &params, &exps)
+			       ? params
+			       : NULL;
 	for (uint32_t i = 0; i < r->n; i++)
 		if (is_remote(&r->at[i]))
-			return fal_shard_set_gathered(r, version) ? r->params : NULL;
+			return fal_shard_set_has_gathered(r, version) ? r->params : NULL;
 	return fal_shard_set_gather(r, version) ? r->params : NULL;
 }
 
@@ -620,7 +624,7 @@ fal_shard_set_average(struct fal_shard_set *r)
 		return fal_shard_average(one->now.shard);
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct holding *h = &r->at[i].now;
-		if (h->shard == NULL) /* fal_shard_set_fill has filled it in */
+		if (h->shard == NULL) /* fal_shard_set_gather_part has filled it in */
 			continue;
 		const float *of = fal_shard_average(h->shard);
 		if (of == NULL)
@@ -632,11 +636,12 @@ fal_shard_set_average(struct fal_shard_set *r)
 }
 
 bool
-fal_shard_set_marked(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
+fal_shard_set_take_marked(struct fal_shard_set *r, uint64_t version,
+			  struct fal_image *out)
 {
 	uint32_t n = 0;
 	while (n < r->n && (r->at[n].now.shard == NULL ||
-			    fal_shard_marked(r->at[n].now.shard, version, &out[n])))
+			    fal_shard_take_marked(r->at[n].now.shard, version, &out[n])))
 		n++;
 	if (n == r->n)
 		return true;
@@ -646,27 +651,27 @@ fal_shard_set_marked(struct fal_shard_set *r, uint64_t version, struct fal_image
 }
 
 void
-fal_shard_set_spare(struct fal_shard_set *r, uint32_t i, struct fal_image *image)
+fal_shard_set_recycle_image(struct fal_shard_set *r, uint32_t i, struct fal_image *image)
 {
 	if (r->at[i].now.shard != NULL)
-		fal_shard_spare(r->at[i].now.shard, image);
+		fal_shard_recycle_image(r->at[i].now.shard, image);
 }
 
 int
-fal_shard_set_become(struct fal_shard_set *r, const struct fal_image_head *is,
-		     int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
+fal_shard_set_restore(struct fal_shard_set *r, const struct fal_image_head *is,
+		      int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
 {
 	struct fal_image live[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_shard_set_in_order(r, order);
+	const uint32_t n = fal_shard_set_list(r, order);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = fal_shard_become(r->at[order[i]].now.shard, is, &live[i]);
+		err = fal_shard_restore_begin(r->at[order[i]].now.shard, is, &live[i]);
 	for (uint32_t k = 0; err == FAL_OK && k < live[0].arrays; k++)
 		for (uint32_t i = 0; i < n && err == FAL_OK; i++)
 			err = fill(arg, &live[i].array[k]);
 	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		fal_shard_became(r->at[order[i]].now.shard);
+		fal_shard_restore_end(r->at[order[i]].now.shard);
 	for (uint32_t i = 0; i < n; i++)
 		fal_image_free(&live[i]);
 	return err;
@@ -682,11 +687,11 @@ store_conf(const struct fal_shard_set_conf *conf)
 
 uint64_t
 fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
-		    const struct fal_store_most *most)
+		    const struct fal_store_limits *most)
 {
 	const struct fal_store_conf store = store_conf(conf);
 	const uint64_t vector = conf->each.n * sizeof(float);
-	struct fal_store_most own = *most;
+	struct fal_store_limits own = *most;
 	uint64_t held = vector;
 	/* Several shards take one version more, until all have made the next one
 	 * (design.md, D28), and a gathered model. */
@@ -699,7 +704,7 @@ fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 
 uint64_t
 fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
-			  const struct fal_store_most *most)
+			  const struct fal_store_limits *most)
 {
 	const struct fal_store_conf store = store_conf(conf);
 	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);

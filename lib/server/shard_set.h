@@ -23,7 +23,7 @@ struct fal_shard_set_conf {
 	uint32_t first, here;
 	struct fal_shard_conf
 		each; /* the shard_set sets `first`, `count` and `tickets` */
-	struct fal_ticket_in tickets;
+	struct fal_ticket_scope tickets;
 };
 
 /* Makes a shard_set.  `init`: all parameters, copied; NULL: zeros, for shards to be
@@ -33,13 +33,13 @@ struct fal_shard_set *fal_shard_set_new(const struct fal_shard_set_conf *conf,
 void fal_shard_set_free(struct fal_shard_set *r);
 
 /* Returns the number of shards of the job.  Some may have no blocks. */
-uint32_t fal_shard_set_shards(const struct fal_shard_set *r);
+uint32_t fal_shard_set_count(const struct fal_shard_set *r);
 /* Lists the shards that have blocks, in order of their blocks.  Returns their number. */
-uint32_t fal_shard_set_in_order(const struct fal_shard_set *r,
-				uint32_t out[static FAL_SHARDS_MAX]);
+uint32_t fal_shard_set_list(const struct fal_shard_set *r,
+			    uint32_t out[static FAL_SHARDS_MAX]);
 
 /* Returns shard `i`, borrowed; NULL: the shard is remote, or has no block. */
-struct fal_shard *fal_shard_set_at(const struct fal_shard_set *r, uint32_t i);
+struct fal_shard *fal_shard_set_shard(const struct fal_shard_set *r, uint32_t i);
 
 /* Some blocks of a shard on their way to another shard. */
 struct fal_shard_set_piece {
@@ -64,12 +64,13 @@ int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o);
 int fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
 		       const struct fal_tail *records, struct fal_diag *diag);
 /* The same for shard `i` alone. */
-int fal_shard_set_order_at(struct fal_shard_set *r, uint32_t i,
-			   const struct fal_shard_order *o);
-int fal_shard_set_push_at(struct fal_shard_set *r, uint32_t i, const struct fal_ticket *t,
-			  const struct fal_tail *records, struct fal_diag *diag);
-bool fal_shard_set_next_at(struct fal_shard_set *r, uint32_t i,
-			   struct fal_shard_say *out);
+int fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
+			    const struct fal_shard_order *o);
+int fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i,
+			   const struct fal_ticket *t, const struct fal_tail *records,
+			   struct fal_diag *diag);
+bool fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i,
+				struct fal_shard_say *out);
 /* Reads the ticket of a PUSH from `session`. FAL_EAUTH: the coordinator did not issue the
  * ticket. */
 int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
@@ -77,9 +78,9 @@ int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 			 struct fal_diag *diag);
 /* Checks the ticket of a PUSH from `session`, then does fal_shard_set_push.  FAL_EAUTH as
  * above. */
-int fal_shard_set_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
-		      struct fal_diag *diag);
-bool fal_shard_set_next(void *shard_set, uint32_t *shard, struct fal_shard_say *out);
+int fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
+			   struct fal_diag *diag);
+bool fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out);
 
 /* During a move, cuts the next piece that the local shard `from` has for shard `to`: at
  * most `most` blocks, behind the blocks of `out` ({0}: none). The piece is borrowed until
@@ -90,10 +91,10 @@ int fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t t
 /* Hands all pieces of a move for remote shards to `each`, about a mebibyte of a version
  * at a time.  `each` may take the image.  Stops at a negative value of `each`, and
  * returns that value. */
-int fal_shard_set_pieces(const struct fal_shard_set *r,
-			 int (*each)(void *arg, uint32_t to,
-				     struct fal_shard_set_piece *piece),
-			 void *arg);
+int fal_shard_set_each_piece(const struct fal_shard_set *r,
+			     int (*each)(void *arg, uint32_t to,
+					 struct fal_shard_set_piece *piece),
+			     void *arg);
 /* Adds a piece to the local shard `to`. A part that the shard has already counts once.  A
  * piece of no present move is ignored.  Local pieces for local shards move by
  * fal_shard_set_order instead.  FAL_EFORMAT, FAL_EINVAL: the piece cannot be a part of
@@ -128,31 +129,33 @@ const float *fal_shard_set_params(struct fal_shard_set *r, uint64_t version);
 bool fal_shard_set_gather(struct fal_shard_set *r, uint64_t version);
 /* Adds the part of remote shard `i`: the arrays `params` and, if the job asks for one,
  * `average`. FAL_EFORMAT: the arrays do not fit. */
-int fal_shard_set_fill(struct fal_shard_set *r, uint32_t i, const struct fal_image *has);
+int fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
+			      const struct fal_image *has);
 /* Returns true if some part is still missing; if all of `version` is gathered. */
-bool fal_shard_set_gathers(const struct fal_shard_set *r);
-bool fal_shard_set_gathered(const struct fal_shard_set *r, uint64_t version);
+bool fal_shard_set_is_gathering(const struct fal_shard_set *r);
+bool fal_shard_set_has_gathered(const struct fal_shard_set *r, uint64_t version);
 /* Returns the average by optim.ema, borrowed likewise, of the version whose parameters
  * were returned; NULL: the job asks for none. */
 const float *fal_shard_set_average(struct fal_shard_set *r);
 /* Returns the most bytes of the shards, a held version included; and of the image of a
  * marked version. */
 uint64_t fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
-			     const struct fal_store_most *most);
+			     const struct fal_store_limits *most);
 uint64_t fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
-				   const struct fal_store_most *most);
+				   const struct fal_store_limits *most);
 
 /* Hands over the images of a marked version: `out`, by shard number, gets those of local
  * shards.  All or none: returns false if a local shard has none. */
-bool fal_shard_set_marked(struct fal_shard_set *r, uint64_t version,
-			  struct fal_image *out);
+bool fal_shard_set_take_marked(struct fal_shard_set *r, uint64_t version,
+			       struct fal_image *out);
 /* Takes a shard's image that is of no more use, as memory for the next one. */
-void fal_shard_set_spare(struct fal_shard_set *r, uint32_t i, struct fal_image *image);
+void fal_shard_set_recycle_image(struct fal_shard_set *r, uint32_t i,
+				 struct fal_image *image);
 /* Restores new shards from an image.  `fill` fills in each array in the order of the
  * image, shard by shard.  Returns a negative value of `fill`, FAL_EINVAL or FAL_ENOMEM;
  * the shard_set is then only to be freed. */
-int fal_shard_set_become(struct fal_shard_set *r, const struct fal_image_head *is,
-			 int (*fill)(void *arg, const struct fal_image_array *a),
-			 void *arg);
+int fal_shard_set_restore(struct fal_shard_set *r, const struct fal_image_head *is,
+			  int (*fill)(void *arg, const struct fal_image_array *a),
+			  void *arg);
 
 #endif

@@ -38,13 +38,13 @@ newest_version_bytes(const struct fal_store_conf *conf)
 }
 
 static size_t
-old_versions_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
+old_versions_bytes(const struct fal_store_conf *conf, const struct fal_store_limits *most)
 {
 	return (most->versions - 1) * (conf->n * sizeof(float) + fal_blocks(conf->n));
 }
 
 size_t
-fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
+fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_limits *most)
 {
 	const uint32_t blocks = fal_blocks(conf->n);
 	/* A branch: its parameters, its base, optimiser state, exponents. */
@@ -55,7 +55,7 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 			      (most->outer ? conf->n : 0);
 	const size_t pushers =
 		fal_optim_by_pusher(&conf->optim) ? conf->n * most->pushers : 0;
-	struct fal_store_most all = *most;
+	struct fal_store_limits all = *most;
 	all.versions += all.beyond;
 	return newest_version_bytes(conf) + old_versions_bytes(conf, &all) + blocks +
 	       most->rounds * round + most->lines * branch +
@@ -64,7 +64,7 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 
 size_t
 fal_store_image_bytes(const struct fal_store_conf *conf,
-		      const struct fal_store_most *most)
+		      const struct fal_store_limits *most)
 {
 	return newest_version_bytes(conf) + old_versions_bytes(conf, most);
 }
@@ -94,7 +94,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->exps = fal_xcalloc(blocks, 1);
 	s->exp_range = fal_xcalloc(blocks, sizeof(*s->exp_range));
 	s->sum_exps = fal_xcalloc(blocks, 1);
-	s->had = (struct fal_optim_had){ 0, 1, 1 };
+	s->had = (struct fal_optim_history){ 0, 1, 1 };
 	if (conf->optim.kind == FAL_ADAMW)
 		s->products = fal_xcalloc(blocks, sizeof(*s->products));
 	m->is_stepped = fal_xcalloc(blocks, 1);
@@ -130,7 +130,7 @@ fal_store_free(struct fal_store *s)
 		return;
 	store_free_rounds(s);
 	fal_store_forget_slots(s, 0, UINT64_MAX);
-	fal_store_forget_lines(s);
+	fal_store_forget_branches(s);
 	free_old_versions(s, 0);
 	free(s->old);
 	free(s->slots.v);
@@ -208,10 +208,11 @@ fal_store_keep(struct fal_store *s, uint32_t versions)
 	for (; s->n_old > cap; s->n_old--)
 		rotate_old_versions(s);
 	free_old_versions(s, cap);
-	s->old = fal_must(fal_realloc(s->old, cap, sizeof(*s->old)));
+	s->old = fal_check_alloc(fal_realloc(s->old, cap, sizeof(*s->old)));
 	for (; s->old_cap < cap; s->old_cap++)
 		s->old[s->old_cap] = (struct old_version){
-			.params = fal_must(fal_alloc_pages(s->conf.n, sizeof(float))),
+			.params = fal_check_alloc(
+				fal_alloc_pages(s->conf.n, sizeof(float))),
 			.exps = fal_xcalloc(s->blocks, 1)
 		};
 	s->old_cap = cap;
@@ -280,8 +281,8 @@ branch_find(const struct fal_store *s, uint32_t branch)
 }
 
 bool
-fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
-	     const int8_t **exps)
+fal_store_find_version(const struct fal_store *s, uint64_t version, const float **params,
+		       const int8_t **exps)
 {
 	const struct branch *l = NULL;
 	const struct old_version *old = NULL;
@@ -327,7 +328,7 @@ fal_store_open(struct fal_store *s, const struct fal_store_round *conf)
 {
 	const int8_t *exps = NULL;
 	const bool kept = conf->kind != FAL_KIND_GRAD ||
-			  fal_store_at(s, conf->version, NULL, &exps);
+			  fal_store_find_version(s, conf->version, NULL, &exps);
 	assert(kept);
 	round_open(s, conf, exps);
 }
@@ -392,7 +393,7 @@ read_delta_block(const struct fal_store *s, const struct round *r, uint32_t b,
 static float *
 new_vector(const struct fal_store *s)
 {
-	return fal_must(fal_calloc_aligned(s->conf.n, sizeof(float)));
+	return fal_check_alloc(fal_calloc_aligned(s->conf.n, sizeof(float)));
 }
 
 /* Makes s->delta ready for additions. */
@@ -484,7 +485,7 @@ struct store_step {
 	double divisor;
 	float *params, *state; /* of the model that steps */
 	int8_t *exps;
-	struct fal_reach *reach;
+	struct fal_optim_bounds *reach;
 	bool has_slot_state;       /* `state` is a slot's, which `reach` does not cover */
 	const uint8_t *is_stepped; /* by block, in an early step; NULL: none is */
 	/* The memory of this sum gets a block's former values; NULL: nowhere. */
@@ -506,7 +507,7 @@ static bool
 is_out_of_range(const struct fal_store *s, const struct store_step *step, uint32_t b,
 		const float *mean)
 {
-	const double limit = ldexp(1, fal_optim_most(&s->conf.optim));
+	const double limit = ldexp(1, fal_optim_overflow_exponent(&s->conf.optim));
 	return mean_grad_bound(step, b) >= limit &&
 	       (double)fal_max_abs(mean, fal_block_len(s->conf.n, b)) >= limit;
 }
@@ -519,15 +520,15 @@ first_element(const struct fal_store *s, uint32_t b)
 }
 
 /* The largest magnitudes in block b of a model with this state. */
-static struct fal_reach
+static struct fal_optim_bounds
 measure_reach(const struct fal_store *s, const float *params, const float *state,
 	      uint32_t b)
 {
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
 	const float *block_state = state + (size_t)b * FAL_BLOCK * slots;
 	const uint32_t n = slots * fal_block_len(s->conf.n, b);
-	return (struct fal_reach){ block_max(s, params, b),
-				   (double)fal_max_abs(block_state, n) };
+	return (struct fal_optim_bounds){ block_max(s, params, b),
+					  (double)fal_max_abs(block_state, n) };
 }
 
 /* Steps block b by its mean gradient, and overwrites that gradient.  Returns false,
@@ -544,11 +545,11 @@ optimise_block(const struct fal_store *s, const struct store_step *step, float s
 	/* State is stored block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
 	float old_params[FAL_BLOCK], old_state[FAL_BLOCK * FAL_OPTIM_SLOTS];
-	struct fal_reach from = step->reach[b];
+	struct fal_optim_bounds from = step->reach[b];
 	if (step->has_slot_state)
 		from.state = (double)fal_max_abs(state, state_n);
-	struct fal_reach reach =
-		fal_optim_reach(&step->by, &from, mean_grad_bound(step, b));
+	struct fal_optim_bounds reach =
+		fal_optim_step_bounds(&step->by, &from, mean_grad_bound(step, b));
 	const bool proven = reach.params < proof_limit && reach.state < proof_limit;
 	if (!proven) {
 		memcpy(old_params, params, len * sizeof(float));
@@ -673,7 +674,7 @@ step_all(const struct fal_store *s, const struct store_step *step, double square
 }
 
 const uint8_t *
-fal_store_made(const struct fal_store *s, uint32_t *n)
+fal_store_early_blocks(const struct fal_store *s, uint32_t *n)
 {
 	if (n != NULL)
 		*n = s->early->n_stepped;
@@ -694,7 +695,7 @@ newest_step(const struct fal_store *s)
 				    .state = s->state,
 				    .exps = s->exps,
 				    .reach = s->reach,
-				    .is_stepped = fal_store_made(s, NULL) };
+				    .is_stepped = fal_store_early_blocks(s, NULL) };
 }
 
 /* Adds the collected changes to the weights.  Returns the number of blocks that would not
@@ -755,7 +756,7 @@ step_grads(struct fal_store *s, const struct fal_store_update *how,
 		step.state = slot_find_or_add(s, how->pusher)->mean;
 	}
 	const struct fal_unstepped now = step_all(s, &step, how->squares);
-	fal_optim_have(&s->conf.optim, &how->part, &s->had);
+	fal_optim_add_step(&s->conf.optim, &how->part, &s->had);
 	unstepped->out_of_range = now.out_of_range + (m->is_active ? m->out_of_range : 0);
 	unstepped->nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
 }
@@ -814,7 +815,7 @@ step_ready_blocks(struct fal_store *s)
 }
 
 int
-fal_store_make(struct fal_store *s, const struct fal_store_make *how)
+fal_store_step_early(struct fal_store *s, const struct fal_store_step_early *how)
 {
 	const struct round *r = round_find(s, how->round);
 	struct early_step *m = s->early;
@@ -839,7 +840,7 @@ fal_store_make(struct fal_store *s, const struct fal_store_make *how)
 }
 
 void
-fal_store_make_more(struct fal_store *s)
+fal_store_step_ready(struct fal_store *s)
 {
 	if (s->early->is_active)
 		step_ready_blocks(s);
@@ -848,13 +849,13 @@ fal_store_make_more(struct fal_store *s)
 /* ---- branches --------------------------------------------------------------------- */
 
 bool
-fal_store_has_line(const struct fal_store *s, uint32_t line)
+fal_store_has_branch(const struct fal_store *s, uint32_t line)
 {
 	return branch_find(s, line) != NULL;
 }
 
 void
-fal_store_forget_lines(struct fal_store *s)
+fal_store_forget_branches(struct fal_store *s)
 {
 	for (size_t i = 0; i < s->branches.n; i++) {
 		struct branch *l = &s->branches.v[i];
@@ -875,8 +876,9 @@ branch_add(struct fal_store *s)
 	struct branch *l = &s->branches.v[s->branches.n++];
 	*l = (struct branch){ .params = new_vector(s),
 			      .base = new_vector(s),
-			      .state = fal_must(fal_calloc_aligned(state_len(&s->conf),
-								   sizeof(float))),
+			      .state = fal_check_alloc(
+				      fal_calloc_aligned(state_len(&s->conf),
+							 sizeof(float))),
 			      .exps = fal_xcalloc(s->blocks, 1),
 			      .reach = fal_xcalloc(s->blocks, sizeof(*l->reach)),
 			      .numbers = fal_xcalloc(s->blocks, sizeof(*l->numbers)) };
@@ -885,7 +887,7 @@ branch_add(struct fal_store *s)
 }
 
 void
-fal_store_line(struct fal_store *s, uint64_t version)
+fal_store_set_branch(struct fal_store *s, uint64_t version)
 {
 	struct branch *l = branch_find(s, fal_branch_of(version));
 	if (l == NULL)
@@ -898,8 +900,8 @@ fal_store_line(struct fal_store *s, uint64_t version)
 }
 
 struct fal_unstepped
-fal_store_line_step(struct fal_store *s, uint64_t round,
-		    const struct fal_store_line_step *step)
+fal_store_step_branch(struct fal_store *s, uint64_t round,
+		      const struct fal_store_step_branch *step)
 {
 	const struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
 	struct branch *l = branch_find(s, fal_branch_of(step->version));
@@ -921,7 +923,7 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 }
 
 void
-fal_store_push(struct fal_store *s, uint32_t line, double weight)
+fal_store_collect_branch(struct fal_store *s, uint32_t line, double weight)
 {
 	const struct branch *l = branch_find(s, line);
 	assert(l != NULL);
@@ -931,7 +933,7 @@ fal_store_push(struct fal_store *s, uint32_t line, double weight)
 }
 
 void
-fal_store_outer(struct fal_store *s, double rate, double momentum)
+fal_store_outer_step(struct fal_store *s, double rate, double momentum)
 {
 	const struct slot *v = slot_find_or_add(s, 0);
 	const float m = (float)momentum, lr = (float)rate;
@@ -1067,7 +1069,7 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 }
 
 int
-fal_store_become(struct fal_store *s, const struct fal_image_head *is)
+fal_store_restore_begin(struct fal_store *s, const struct fal_image_head *is)
 {
 	assert(s->version == 0 && s->open.n == 0);
 	if (is->olds > is->version || is->olds >= FAL_KEPT_MAX ||
@@ -1089,7 +1091,7 @@ fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 }
 
 void
-fal_store_became(struct fal_store *s)
+fal_store_restore_end(struct fal_store *s)
 {
 	for (uint32_t b = 0; b < s->blocks; b++)
 		s->reach[b] = measure_reach(s, s->params, s->state, b);

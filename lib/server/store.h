@@ -40,9 +40,9 @@ void fal_store_free(struct fal_store *s);
 /* Returns the most bytes that a store takes under these limits, accumulators and
  * optimiser state included; and the most bytes of its image. */
 size_t fal_store_bytes(const struct fal_store_conf *conf,
-		       const struct fal_store_most *most);
+		       const struct fal_store_limits *most);
 size_t fal_store_image_bytes(const struct fal_store_conf *conf,
-			     const struct fal_store_most *most);
+			     const struct fal_store_limits *most);
 
 size_t fal_store_len(const struct fal_store *s);
 uint64_t fal_store_version(const struct fal_store *s);
@@ -57,8 +57,8 @@ uint64_t fal_store_oldest(const struct fal_store *s);
 /* Finds a kept version, or the newest version of a branch.  Sets *params and *exps (each
  * may be NULL: not wanted), borrowed until the next addition or step.  Returns false if
  * the store does not have the version. */
-bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
-		  const int8_t **exps);
+bool fal_store_find_version(const struct fal_store *s, uint64_t version,
+			    const float **params, const int8_t **exps);
 
 /* A round of `tasks` tasks.  Opening needs a new round number. */
 struct fal_store_round {
@@ -108,18 +108,18 @@ int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
 
 /* Returns true if all blocks of `id` are counted, by `id` itself or by the contribution
  * that it fills. */
-bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
+bool fal_store_is_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
 /* Returns true if every block has counted all tasks of the round. */
-bool fal_store_complete(const struct fal_store *s, uint64_t round);
+bool fal_store_is_complete(const struct fal_store *s, uint64_t round);
 
 /* Lists what each contribution has brought to an open round, fenced contributions
  * included.  Sets *n; the caller frees the array. */
-struct fal_brought *fal_store_brought(const struct fal_store *s, uint64_t round,
-				      uint32_t *n);
+struct fal_contribution_blocks *fal_store_list_contributions(const struct fal_store *s,
+							     uint64_t round, uint32_t *n);
 /* Returns the checksum of an open round's present sum over all blocks.  The checksums of
  * all contributions add up to this number unless the shard computed wrongly. */
-uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
+uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round);
 
 /* The contribution with the largest value in a sum, about 2^exponent.  FAL_EXP_NONE: no
  * value was added. */
@@ -184,24 +184,24 @@ int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
  * line_step: steps the branch of `version` to that number by the gradients of the
  * complete round over `divisor` samples, at rate `lr`, and forgets the round.
  *
- * push: collects weight · (the change of the branch since the last fal_store_line) for
- * the next update. */
-void fal_store_line(struct fal_store *s, uint64_t version);
-struct fal_store_line_step {
+ * push: collects weight · (the change of the branch since the last fal_store_set_branch)
+ * for the next update. */
+void fal_store_set_branch(struct fal_store *s, uint64_t version);
+struct fal_store_step_branch {
 	uint64_t version;
 	float lr;
 	double divisor, squares; /* as fal_store_step */
 };
-struct fal_unstepped fal_store_line_step(struct fal_store *s, uint64_t round,
-					 const struct fal_store_line_step *step);
-void fal_store_push(struct fal_store *s, uint32_t line, double weight);
+struct fal_unstepped fal_store_step_branch(struct fal_store *s, uint64_t round,
+					   const struct fal_store_step_branch *step);
+void fal_store_collect_branch(struct fal_store *s, uint32_t line, double weight);
 /* Turns the collected changes of weights into the step of an outer optimiser with
  * Nesterov's momentum.  The momentum starts at 0 and lives in slot 0 until slots are
  * forgotten, so no revision may use slot 0 meanwhile. */
-void fal_store_outer(struct fal_store *s, double rate, double momentum);
-bool fal_store_has_line(const struct fal_store *s, uint32_t line);
+void fal_store_outer_step(struct fal_store *s, double rate, double momentum);
+bool fal_store_has_branch(const struct fal_store *s, uint32_t line);
 /* Ends all branches. */
-void fal_store_forget_lines(struct fal_store *s);
+void fal_store_forget_branches(struct fal_store *s);
 
 /* Frees the slots from `first` up to, but without, `end`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
@@ -237,23 +237,23 @@ void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, doub
  * other blocks.  That step must be of this round alone, with the same `lr` and `divisor`.
  *
  * Until then fal_store_params and fal_store_exps show the version in progress, and
- * fal_store_at finds the newest whole version.  The memory of a stepped block's sum keeps
- * the values that the block had, because the sum is of no further use.
+ * fal_store_find_version finds the newest whole version.  The memory of a stepped block's
+ * sum keeps the values that the block had, because the sum is of no further use.
  *
  * Returns 1; 0, without an effect, if the step is clipped or averaged or uses more than
  * this round, or if an early step is under way. */
-struct fal_store_make {
+struct fal_store_step_early {
 	uint64_t round; /* of gradients */
 	float lr;
 	double divisor;
 };
-int fal_store_make(struct fal_store *s, const struct fal_store_make *how);
+int fal_store_step_early(struct fal_store *s, const struct fal_store_step_early *how);
 /* Steps the blocks that have completed since the last call, if an early step is under
  * way.  To be called after all records of a push. */
-void fal_store_make_more(struct fal_store *s);
+void fal_store_step_ready(struct fal_store *s);
 /* Returns the flags of early stepped blocks, borrowed until the step, and sets *n (or
  * NULL) to their count.  NULL: no early step is under way. */
-const uint8_t *fal_store_made(const struct fal_store *s, uint32_t *n);
+const uint8_t *fal_store_early_blocks(const struct fal_store *s, uint32_t *n);
 
 /* ---- a store as an image, and back ---- */
 
@@ -266,7 +266,7 @@ int fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m);
  * caller then fills the arrays of the store's own image, and calls the second.
  * FAL_EINVAL: the numbers name more versions than there were, or more than the limits
  * allow. */
-int fal_store_become(struct fal_store *s, const struct fal_image_head *is);
-void fal_store_became(struct fal_store *s);
+int fal_store_restore_begin(struct fal_store *s, const struct fal_image_head *is);
+void fal_store_restore_end(struct fal_store *s);
 
 #endif

@@ -51,7 +51,7 @@ struct old_version {
  * of the block's sum, which is of no further use. */
 struct early_step {
 	bool is_active;
-	struct fal_store_make how;
+	struct fal_store_step_early how;
 	uint8_t *is_stepped;              /* by block */
 	uint32_t n_stepped;               /* blocks; of these, */
 	uint32_t out_of_range, nonfinite; /* … as in fal_unstepped */
@@ -92,9 +92,9 @@ struct branch {
 	uint64_t version;             /* newest */
 	float *params, *base, *state; /* base: the parameters as last copied */
 	int8_t *exps;
-	struct fal_reach *reach;       /* by block */
-	uint64_t steps;                /* that `state` has had */
-	struct image_numbers *numbers; /* by block */
+	struct fal_optim_bounds *reach; /* by block */
+	uint64_t steps;                 /* that `state` has had */
+	struct image_numbers *numbers;  /* by block */
 };
 
 /* The extreme exponents that a block has had in all versions so far. */
@@ -117,8 +117,8 @@ struct fal_store {
 	uint64_t version;
 	float *params, *state;
 	float *average;                  /* of all versions; NULL: not wanted */
-	struct fal_reach *reach;         /* by block */
-	struct fal_optim_had had;        /* the steps that `state` has had */
+	struct fal_optim_bounds *reach;  /* by block */
+	struct fal_optim_history had;    /* the steps that `state` has had */
 	struct image_products *products; /* by block; NULL: not adamw */
 	int8_t *exps;
 	struct exp_range *exp_range; /* by block */

@@ -17,7 +17,7 @@ ticket_put_le(uint8_t *out, uint64_t v, size_t n)
 
 /* Computes the MAC over all fields of the ticket and over its scope. */
 static void
-ticket_mac(const struct fal_ticket_in *in, uint32_t session,
+ticket_mac(const struct fal_ticket_scope *in, uint32_t session,
 	   const struct fal_msg_ticket *m, uint8_t out[static FAL_HASH_BYTES])
 {
 	const uint32_t words[] = { session,   in->incarnation, in->epoch,
@@ -34,7 +34,7 @@ ticket_mac(const struct fal_ticket_in *in, uint32_t session,
 }
 
 uint64_t
-fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round)
+fal_ticket_seed(const struct fal_ticket_scope *in, uint64_t round)
 {
 	uint8_t input[4 + 8], mac[FAL_HASH_BYTES];
 	uint64_t seed = 0;
@@ -46,7 +46,7 @@ fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round)
 }
 
 void
-fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
+fal_ticket_put(const struct fal_ticket_scope *in, uint32_t session,
 	       const struct fal_ticket *t, struct fal_msg_ticket *out)
 {
 	*out = (struct fal_msg_ticket){ .round = t->round,
@@ -63,7 +63,7 @@ fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 }
 
 bool
-fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
+fal_ticket_get(const struct fal_ticket_scope *in, uint32_t session,
 	       const struct fal_msg_ticket *m, struct fal_ticket *out)
 {
 	uint8_t mac[FAL_HASH_BYTES];

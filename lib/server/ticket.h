@@ -30,7 +30,7 @@ struct fal_ticket {
 };
 
 /* The scope of a ticket. */
-struct fal_ticket_in {
+struct fal_ticket_scope {
 	uint8_t key[FAL_MAC_KEY];
 	uint32_t incarnation;
 	uint32_t epoch; /* of the block map */
@@ -38,15 +38,15 @@ struct fal_ticket_in {
 
 /* Returns the seed of a round's checksums: the same in every shard, and secret until the
  * coordinator publishes the seed after the round. */
-uint64_t fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round);
+uint64_t fal_ticket_seed(const struct fal_ticket_scope *in, uint64_t round);
 
 /* Writes the ticket for `session`, with its MAC. */
-void fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
+void fal_ticket_put(const struct fal_ticket_scope *in, uint32_t session,
 		    const struct fal_ticket *t, struct fal_msg_ticket *out);
 
 /* Reads a ticket that came from `session`. Returns false if the coordinator did not issue
  * the ticket, or issued the ticket for another scope or session. */
-bool fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
+bool fal_ticket_get(const struct fal_ticket_scope *in, uint32_t session,
 		    const struct fal_msg_ticket *m, struct fal_ticket *out);
 
 #endif

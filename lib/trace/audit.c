@@ -346,8 +346,8 @@ part_tasks_before(const struct fal_audit *a, uint32_t p, uint64_t clock)
 	uint64_t width[2];
 	for (uint64_t i = 0; i < 2; i++) {
 		const uint64_t in_epoch = i * (n - 1);
-		width[i] = fal_grid_part(&a->job.grid, in_epoch, p + 1) -
-			   fal_grid_part(&a->job.grid, in_epoch, p);
+		width[i] = fal_grid_part_first_task(&a->job.grid, in_epoch, p + 1) -
+			   fal_grid_part_first_task(&a->job.grid, in_epoch, p);
 	}
 	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
 }
@@ -369,10 +369,10 @@ coverage_add(struct fal_audit *a, struct fal_trace_line *l,
 	const struct fal_grid *g = &a->job.grid;
 	const uint64_t end_of = r->first + r->tasks;
 	bool overlap = false;
-	for (uint32_t p = fal_grid_part_of(g, r->clock, (uint32_t)r->first);
-	     p < g->parts && fal_grid_part(g, r->clock, p) < end_of; p++) {
-		const uint64_t from = fal_grid_part(g, r->clock, p);
-		const uint64_t to = fal_grid_part(g, r->clock, p + 1);
+	for (uint32_t p = fal_grid_task_part(g, r->clock, (uint32_t)r->first);
+	     p < g->parts && fal_grid_part_first_task(g, r->clock, p) < end_of; p++) {
+		const uint64_t from = fal_grid_part_first_task(g, r->clock, p);
+		const uint64_t to = fal_grid_part_first_task(g, r->clock, p + 1);
 		uint64_t base = part_tasks_before(a, p, r->clock), at;
 		uint64_t begin = r->first > from ? r->first : from;
 		uint64_t end = end_of < to ? end_of : to;
@@ -403,14 +403,14 @@ coverage_find_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 {
 	bool found = false;
 	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
-		uint64_t at = fal_intervals_gap(&a->ended_tasks[p]);
+		uint64_t at = fal_intervals_first_gap(&a->ended_tasks[p]);
 		if (at >= part_tasks_before(a, p, a->job.clocks))
 			continue;
 		uint64_t k = part_clock_of(a, p, at);
 		if (found && k >= *clock)
 			continue;
 		*clock = k;
-		*task = fal_grid_part(&a->job.grid, k, p) + at -
+		*task = fal_grid_part_first_task(&a->job.grid, k, p) + at -
 			part_tasks_before(a, p, k);
 		found = true;
 	}
@@ -739,7 +739,8 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 		finding_round(a, r, "ledger: the job has %ju clocks", a->job.clocks);
 		return false;
 	}
-	if (fal_trace_round_is_complete(r) && (r->end == FAL_END_GIVEN) != a->is_group) {
+	if (fal_trace_round_is_complete(r) &&
+	    (r->end == FAL_END_FORWARDED) != a->is_group) {
 		finding_round(a, r,
 			      a->is_group ? "applied, but the versions are made above"
 					  : "given, but there is nobody above");
@@ -782,9 +783,9 @@ judge_late(struct fal_audit *a, const struct fal_trace_round *r)
 	const struct fal_grid *g = &a->job.grid;
 	uint64_t want = FAL_TRACE_ABSENT;
 	if (rule->of > 0 && a->rules.applied > 0)
-		want = fal_grid_within(g, r->clock,
-				       (uint64_t)fal_grid_samples(g, r->clock) *
-					       rule->early / rule->of);
+		want = fal_grid_tasks_within(g, r->clock,
+					     (uint64_t)fal_grid_samples(g, r->clock) *
+						     rule->early / rule->of);
 	if (r->late == want)
 		return;
 	if (want == FAL_TRACE_ABSENT)
@@ -844,7 +845,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	}
 	judge_skipped(a, e->skipped, &r);
 	a->verdict.samples_dropped += r.end == FAL_END_DROPPED ? r.samples : 0;
-	a->verdict.samples_twice += fal_trace_round_duplicates(e, &a->job);
+	a->verdict.duplicate_samples += fal_trace_round_duplicates(e, &a->job);
 	a->accounts.last_base = r.version;
 	fal_judge_ledger(a, l, &r);
 }

@@ -15,7 +15,7 @@
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
 /* Sums over ledger lines, in tasks. */
-struct fal_judge_sums {
+struct fal_audit_sums {
 	uint64_t tasks;   /* of rounds that were not abandoned */
 	uint64_t skipped; /* of these, skipped ones */
 	uint64_t moved, cloned;
@@ -42,10 +42,10 @@ struct fal_audit_verdict {
 	bool cut;           /* an end is demanded, but the trace has none */
 	uint64_t clocks;    /* ended, and all before them ended, too */
 	uint64_t of_clocks; /* clocks of the whole job */
-	struct fal_judge_sums sums;
-	uint64_t samples_dropped; /* of dropped rounds */
-	uint64_t samples_twice;   /* computed in excess of their rounds */
-	struct fal_stale stale;   /* of the samples that became a part of a version */
+	struct fal_audit_sums sums;
+	uint64_t samples_dropped;   /* of dropped rounds */
+	uint64_t duplicate_samples; /* computed in excess of their rounds */
+	struct fal_stale stale;     /* of the samples that became a part of a version */
 	struct fal_evals evals;
 	uint64_t charges;   /* charge lines */
 	uint64_t refused;   /* refuse lines */
@@ -100,7 +100,7 @@ struct fal_audit_facts {
 	double loss;                        /* of the last version; NAN: not known */
 	double trained; /* seconds, by the last line; NAN: not known */
 	const struct fal_evals *evals;
-	const struct fal_judge_sums *sums;
+	const struct fal_audit_sums *sums;
 };
 const struct fal_audit_facts *fal_audit_facts(const struct fal_audit *a);
 

@@ -72,7 +72,7 @@ fal_chain_take(struct fal_chain *c, const char *line, size_t n)
 /* ---- versions ---------------------------------------------------------------------- */
 
 uint32_t
-fal_leaf_every(size_t n)
+fal_leaf_interval(size_t n)
 {
 	enum { EACH = 1 << 20, LEAST = 16 };
 	const size_t every = (n + EACH - 1) / EACH;
@@ -80,12 +80,12 @@ fal_leaf_every(size_t n)
 }
 
 void
-fal_leaves(const float *params, size_t n, uint8_t *out)
+fal_leaf_hashes(const float *params, size_t n, uint8_t *out)
 {
 	static const char label[] = "falcon leaf";
 	const size_t blocks = n / FAL_BLOCK, rest = n % FAL_BLOCK;
-	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), blocks, out);
-	fal_hash_each(label, params + blocks * FAL_BLOCK, rest * sizeof(*params),
+	fal_hash_many(label, params, FAL_BLOCK * sizeof(*params), blocks, out);
+	fal_hash_many(label, params + blocks * FAL_BLOCK, rest * sizeof(*params),
 		      rest > 0, out + blocks * FAL_HASH_BYTES);
 }
 
@@ -103,13 +103,13 @@ fal_leaf_root(const uint8_t *leaves, uint32_t blocks, uint8_t out[static FAL_HAS
 void
 fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES])
 {
-	uint8_t leaves[FAL_LEAVES_TOGETHER * FAL_HASH_BYTES];
+	uint8_t leaves[FAL_LEAF_BATCH * FAL_HASH_BYTES];
 	struct fal_hash_state s;
 	fal_hash_label(&s, version_label);
-	for (size_t from = 0; from < n; from += FAL_LEAVES_TOGETHER * FAL_BLOCK) {
-		const size_t most = FAL_LEAVES_TOGETHER * FAL_BLOCK;
+	for (size_t from = 0; from < n; from += FAL_LEAF_BATCH * FAL_BLOCK) {
+		const size_t most = FAL_LEAF_BATCH * FAL_BLOCK;
 		const size_t part = n - from < most ? n - from : most;
-		fal_leaves(params + from, part, leaves);
+		fal_leaf_hashes(params + from, part, leaves);
 		fal_hash_update(&s, leaves, fal_blocks(part) * (size_t)FAL_HASH_BYTES);
 	}
 	fal_hash_final(&s, out);

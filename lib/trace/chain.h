@@ -48,14 +48,14 @@ bool fal_chain_take(struct fal_chain *c, const char *line, size_t n);
 /* Returns the default interval, in versions, between hashed versions of a model with n
  * parameters.  With this interval hashing takes a small part of all clocks, whatever n is
  * (bench_leaf). */
-uint32_t fal_leaf_every(size_t n);
+uint32_t fal_leaf_interval(size_t n);
 
 /* Blocks that are hashed side by side; more at a time gain nothing. */
-enum { FAL_LEAVES_TOGETHER = 16 };
+enum { FAL_LEAF_BATCH = 16 };
 
 /* Computes the leaves of n parameters, which begin with a block: FAL_HASH_BYTES for each
  * block, one after the other. */
-void fal_leaves(const float *params, size_t n, uint8_t *out);
+void fal_leaf_hashes(const float *params, size_t n, uint8_t *out);
 
 /* Computes the hash of the version with these leaves, of all its blocks. */
 void fal_leaf_root(const uint8_t *leaves, uint32_t blocks,

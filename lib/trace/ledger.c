@@ -457,7 +457,7 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		 const struct fal_trace_round *r)
 {
 	struct ledger g = { .a = a, .l = l, .r = r };
-	struct fal_judge_sums s = a->verdict.sums;
+	struct fal_audit_sums s = a->verdict.sums;
 	const uint64_t findings = a->findings.n;
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	ledger_read_rows(&g, "grant", e->grant, GRANT);

@@ -284,9 +284,9 @@ read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *
 		*(const char **)at = read_hex(l, v, m->name, m->arg);
 		break;
 	case FAL_M_WORD64:
-		*(struct fal_word64 *)at =
-			(struct fal_word64){ true, strtoull(read_hex(l, v, m->name, 16),
-							    NULL, 16) };
+		*(struct fal_hex64 *)at =
+			(struct fal_hex64){ true, strtoull(read_hex(l, v, m->name, 16),
+							   NULL, 16) };
 		break;
 	case FAL_M_TUPLE:
 		read_length(l, v, m->name, m->arg);
@@ -376,7 +376,7 @@ fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *
 }
 
 void
-fal_trace_reader_tell_cut(struct fal_trace_reader *r)
+fal_trace_reader_deliver_cut(struct fal_trace_reader *r)
 {
 	r->delivers_cut = true;
 }
@@ -601,7 +601,7 @@ reader_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag
 }
 
 int
-fal_trace_find(void *reader, const void *p, size_t n)
+fal_trace_find_restarts(void *reader, const void *p, size_t n)
 {
 	struct fal_trace_reader *r = reader;
 	r->finds_restarts = true;
@@ -649,7 +649,7 @@ fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 }
 
 int
-fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
+fal_trace_check_max(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max)
 {
 	if (n > max)
 		fal_trace_fail(l, FAL_ELIMIT, "%s: %ju is above %ju", name, n, max);
@@ -750,28 +750,29 @@ fal_trace_scheme_read(struct fal_trace_line *l, const char *text, struct fal_rul
 double
 fal_trace_join_fixed(const struct fal_ev_join *j, const struct fal_trace_job *job)
 {
-	const double task = job->grid.task, full = fal_grid_full(&job->grid);
+	const double task = job->grid.task, full = fal_grid_full_samples(&job->grid);
 	if (!(j->task_s > 0) || j->large == 0 || isnan(j->large_s))
 		return (double)NAN;
 	const double fixed =
 		fal_bound_fixed(task, j->task_s, (double)j->large, j->large_s);
-	return fixed / fal_bound_longer(fixed, full / task);
+	return fixed / fal_bound_task_size(fixed, full / task);
 }
 
 double
 fal_trace_full_tasks(const struct fal_trace_job *job, double fixed,
 		     const struct fal_trace_pace *p)
 {
-	const double tasks = (double)p->tasks, full = fal_grid_full(&job->grid);
-	return p->tasks > 0 ? tasks * fal_bound_longer(fixed, p->samples / (tasks * full))
-			    : 0;
+	const double tasks = (double)p->tasks, full = fal_grid_full_samples(&job->grid);
+	return p->tasks > 0
+		       ? tasks * fal_bound_task_size(fixed, p->samples / (tasks * full))
+		       : 0;
 }
 
 /* Returns whether so many tasks can have these samples. */
 static bool
 tasks_can_have(const struct fal_trace_job *job, uint64_t tasks, uint64_t samples)
 {
-	return samples >= tasks && samples <= tasks * fal_grid_full(&job->grid);
+	return samples >= tasks && samples <= tasks * fal_grid_full_samples(&job->grid);
 }
 
 int
@@ -862,7 +863,7 @@ fal_trace_round_of(const struct fal_ev_ledger *e)
 bool
 fal_trace_round_is_complete(const struct fal_trace_round *r)
 {
-	return r->end == FAL_END_APPLIED || r->end == FAL_END_GIVEN;
+	return r->end == FAL_END_APPLIED || r->end == FAL_END_FORWARDED;
 }
 
 int
@@ -986,8 +987,8 @@ fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job)
 	const struct fal_ev_shard *e = &l->is.shard;
 	if (e->shard == 0)
 		return fal_trace_fail(l, FAL_EINVAL, "shard: 0");
-	fal_trace_most(l, "clock", e->clock, job->clocks - 1);
-	return fal_trace_most(l, "blocks", e->blocks, job->blocks);
+	fal_trace_check_max(l, "clock", e->clock, job->clocks - 1);
+	return fal_trace_check_max(l, "blocks", e->blocks, job->blocks);
 }
 
 /* ---- staleness --------------------------------------------------------------------- */

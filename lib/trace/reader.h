@@ -79,13 +79,13 @@ struct fal_trace_reader;
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 /* Delivers lines that do not count as well, with `cut` set. */
-void fal_trace_reader_tell_cut(struct fal_trace_reader *r);
+void fal_trace_reader_deliver_cut(struct fal_trace_reader *r);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
 /* The first of two passes: finds the restart lines, which say what lines do not count.
  * Needs the whole trace, before fal_trace_feed gets it again.  Finds no faults: the
  * second pass does.  `reader` is a struct fal_trace_reader.  0 or FAL_ENOMEM. */
-int fal_trace_find(void *reader, const void *p, size_t n);
+int fal_trace_find_restarts(void *reader, const void *p, size_t n);
 
 /* Feeds n bytes and delivers their lines.  A trace that begins with a zstd frame is one
  * or more frames, to its end.  Errors: FAL_EFORMAT (no JSON object; a member is missing
@@ -102,7 +102,8 @@ int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 /* Checks that member `name`, the number n, is at most `max`: FAL_ELIMIT. */
-int fal_trace_most(struct fal_trace_line *l, const char *name, uint64_t n, uint64_t max);
+int fal_trace_check_max(struct fal_trace_line *l, const char *name, uint64_t n,
+			uint64_t max);
 
 /* ---- job --------------------------------------------------------------------------- */
 

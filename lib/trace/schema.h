@@ -45,7 +45,7 @@ struct fal_strings {
 };
 
 /* 64 bits, written as 16 hexadecimal digits. */
-struct fal_word64 {
+struct fal_hex64 {
 	bool is; /* the member is present */
 	uint64_t v;
 };
@@ -414,7 +414,7 @@ struct fal_json_text {
 #define FAL_T_TEXT(arg) const char *
 #define FAL_T_WORD(arg) uint32_t
 #define FAL_T_HEX(arg) const char *
-#define FAL_T_WORD64(arg) struct fal_word64
+#define FAL_T_WORD64(arg) struct fal_hex64
 #define FAL_T_TUPLE(arg) struct fal_numbers
 #define FAL_T_ROWS(arg) struct fal_numbers
 #define FAL_T_REALS(arg) struct fal_reals
@@ -451,7 +451,12 @@ enum fal_event {
 };
 
 /* The places of WORD members' words. */
-enum fal_trace_end { FAL_END_APPLIED, FAL_END_DROPPED, FAL_END_ABANDONED, FAL_END_GIVEN };
+enum fal_trace_end {
+	FAL_END_APPLIED,
+	FAL_END_DROPPED,
+	FAL_END_ABANDONED,
+	FAL_END_FORWARDED
+};
 enum { FAL_TRACE_GRAD, FAL_TRACE_DELTA };
 enum { FAL_AUDIT_CLAIMS, FAL_AUDIT_SUMS };
 

@@ -124,12 +124,12 @@ fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 			rules_shared_version(s));
 	if (s->traits.bounded && r->stale.clocks > s->rule.slack)
 		finding(f, r, "it is %ju clock%s before the slowest, but the slack is %u",
-			r->stale.clocks, fal_text_s(r->stale.clocks), s->rule.slack);
+			r->stale.clocks, fal_text_plural(r->stale.clocks), s->rule.slack);
 	if (!s->traits.shared && !r->has_stale)
 		finding(f, r, "nothing says how stale it is");
 	if (s->rule.threshold > 0 && r->stale.updates >= s->rule.threshold)
 		finding(f, r, "stale by %ju update%s, but the threshold is %u",
-			r->stale.updates, fal_text_s(r->stale.updates),
+			r->stale.updates, fal_text_plural(r->stale.updates),
 			s->rule.threshold);
 	rules_judge_weight(s, r, f);
 	s->applied++;
@@ -224,7 +224,7 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 	if (has_branch && r->local < s->rule.rounds ? r->stale.updates > stale
 						    : r->stale.updates != stale)
 		finding(f, r, "stale by %ju update%s, not %ju", r->stale.updates,
-			fal_text_s(r->stale.updates), stale);
+			fal_text_plural(r->stale.updates), stale);
 }
 
 /* Judges the divisor of the gradients of an update. */

@@ -183,7 +183,8 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = summary_row(s, l);
 	struct fal_trace_paces ran;
 	if (w == NULL || fal_trace_clock_paces(l, &s->job, &ran) < 0 ||
-	    (!own_round && fal_trace_most(l, "clock", e->clock, s->job.clocks - 1) < 0))
+	    (!own_round &&
+	     fal_trace_check_max(l, "clock", e->clock, s->job.clocks - 1) < 0))
 		return;
 	s->last_clock = e->clock > s->last_clock ? e->clock : s->last_clock;
 	w->last_clock = e->clock > w->last_clock ? e->clock : w->last_clock;
@@ -247,14 +248,14 @@ summary_take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_ledger *e = &l->is.ledger;
 	const struct fal_trace_round r = fal_trace_round_of(e);
-	if (fal_trace_most(l, "clock", r.clock, s->job.clocks - 1) < 0)
+	if (fal_trace_check_max(l, "clock", r.clock, s->job.clocks - 1) < 0)
 		return;
 	const size_t *owner = r.owner != 0 ? fal_ids_get(&s->ids, r.owner) : NULL;
 	const bool has_ended = r.end != FAL_END_ABANDONED;
 	s->moved += fal_trace_rows_tasks(e->move, 4);
 	s->cloned += fal_trace_rows_tasks(e->clone, 3);
 	s->duplicates += fal_trace_round_duplicates(e, &s->job);
-	if (r.end == FAL_END_GIVEN) {
+	if (r.end == FAL_END_FORWARDED) {
 		summary_tick(s, l->t, r.clock,
 			     fal_trace_round_samples(&r, e->skipped, &s->job));
 		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
@@ -281,7 +282,7 @@ static void
 summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
 	const struct fal_ev_update *line = &l->is.update;
-	if (fal_trace_most(l, "clock", line->clock, s->job.clocks - 1) < 0)
+	if (fal_trace_check_max(l, "clock", line->clock, s->job.clocks - 1) < 0)
 		return;
 	/* The row of the epoch, perhaps a new one.  Updates of two epochs may mix. */
 	const uint64_t epoch = line->clock / s->job.clocks_per_epoch + 1;

@@ -79,7 +79,7 @@ member_is_absent(const struct fal_member *m, const void *at)
 	case FAL_M_FLAG:
 		return !*(const bool *)at;
 	case FAL_M_WORD64:
-		return !((const struct fal_word64 *)at)->is;
+		return !((const struct fal_hex64 *)at)->is;
 	case FAL_M_TEXT:
 	case FAL_M_HEX:
 	case FAL_M_OBJECT:
@@ -131,7 +131,7 @@ put_member(struct fal_buf *b, const struct fal_member *m, const void *at)
 		break;
 	case FAL_M_WORD64:
 		snprintf(text, sizeof(text), "%016" PRIx64,
-			 ((const struct fal_word64 *)at)->v);
+			 ((const struct fal_hex64 *)at)->v);
 		fal_json_str(b, text);
 		break;
 	case FAL_M_TUPLE:
@@ -352,7 +352,7 @@ line_add_contrib(struct line_memory *s, const struct fal_line_ledger *d,
 		e->fills = (struct fal_numbers){ key + 2, 2 };
 	}
 	if (d->sums)
-		e->sum = (struct fal_word64){ true, i < d->n_sums ? d->sum[i] : 0 };
+		e->sum = (struct fal_hex64){ true, i < d->n_sums ? d->sum[i] : 0 };
 	/* The list of a fenced contribution still has its claims. */
 	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
 		s->claim[n++] = l->claim[j];
@@ -389,8 +389,8 @@ fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 	};
 	e->tasks = l->tasks;
 	e->verified = (struct fal_numbers){ verified, l->asked > 0 ? 3 : 0 };
-	e->seed = (struct fal_word64){ d->sums, d->seed };
-	e->added = (struct fal_word64){ d->sums, d->added };
+	e->seed = (struct fal_hex64){ d->sums, d->seed };
+	e->added = (struct fal_hex64){ d->sums, d->added };
 	e->grant = line_rows_of(&s, l, FAL_ENTRY_GRANT);
 	e->move = line_rows_of(&s, l, FAL_ENTRY_MOVE);
 	e->clone = line_rows_of(&s, l, FAL_ENTRY_CLONE);

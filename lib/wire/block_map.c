@@ -25,7 +25,7 @@ fal_map_busy(const struct fal_map *m)
 }
 
 uint32_t
-fal_map_in_order(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX])
+fal_map_list(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX])
 {
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < m->shards; i++) {
@@ -46,7 +46,7 @@ fal_map_covers(const struct fal_map *m, uint32_t blocks)
 	uint32_t order[FAL_SHARDS_MAX], next = 0;
 	if (m->shards > FAL_SHARDS_MAX)
 		return false;
-	const uint32_t n = fal_map_in_order(m, order);
+	const uint32_t n = fal_map_list(m, order);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct fal_extent *e = &m->of[order[i]];
 		if (e->first != next || e->count > blocks - next)
@@ -84,7 +84,7 @@ int
 fal_map_drain(struct fal_map *m, uint64_t leave)
 {
 	uint32_t order[FAL_SHARDS_MAX];
-	const uint32_t n = fal_map_in_order(m, order);
+	const uint32_t n = fal_map_list(m, order);
 	struct fal_extent *last = NULL; /* last shard so far that stays */
 	uint32_t freed = 0;             /* blocks behind `last` */
 	if ((fal_map_busy(m) & ~leave) == 0)

@@ -37,7 +37,7 @@ bool fal_map_covers(const struct fal_map *m, uint32_t blocks);
 /* Returns the shards that have blocks, as bits; or lists them in `out`, in order of their
  * blocks, and returns their number. */
 uint64_t fal_map_busy(const struct fal_map *m);
-uint32_t fal_map_in_order(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX]);
+uint32_t fal_map_list(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX]);
 
 /* Write the map as in BLOCKS, PLACE and ORDER, without its epoch; and read such a map:
  * FAL_EFORMAT. */

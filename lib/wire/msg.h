@@ -395,7 +395,8 @@ struct fal_msg {
 		struct {
 			uint32_t session;
 		} admitted, dismiss;
-		struct { /* sends a version to a session; as struct fal_coord_model */
+		struct { /* sends a version to a session; as struct fal_coord_publication
+			  */
 			uint32_t session, order;
 			uint64_t version, newest, oldest, from;
 			uint8_t keep;

@@ -206,12 +206,12 @@ choose_task(struct fal_agent *a, struct lane *l)
 {
 	if (claims_allow_task(a) && take_task(a, l))
 		return true;
-	const struct fal_agent_most *most = &a->conf.most;
+	const struct fal_agent_limits *most = &a->conf.most;
 	if (a->claims.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0 &&
 	    most->versions > 0 && !most->moves && !a->memory.sums_denied) {
 		/* Tasks have begun to move: lanes stand still while results wait for
 		 * their verdicts, unless there are sums for that. */
-		struct fal_agent_most to = *most;
+		struct fal_agent_limits to = *most;
 		to.moves = true;
 		a->memory.sums_denied = !memory_grow(a, &to);
 	}
@@ -233,7 +233,7 @@ start_lane(struct fal_agent *a, uint32_t lane)
 	l->base->refs++;
 	l->exp_base->refs++;
 	l->sum = eval || a->conf.outer ? NULL : memory_take_sum(a);
-	const struct fal_run run = {
+	const struct fal_task_run run = {
 		.eval = eval,
 		.round = l->task.round,
 		.clock = l->task.clock,
@@ -275,7 +275,7 @@ agent_dispatch(struct fal_agent *a)
 
 static void
 send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
-	       const struct fal_ran *ran)
+	       const struct fal_task_result *ran)
 {
 	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
 	m.evaluated.version = version;
@@ -288,7 +288,8 @@ send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 }
 
 static void
-send_checked(struct fal_agent *a, const struct task *task, const struct fal_ran *ran)
+send_checked(struct fal_agent *a, const struct task *task,
+	     const struct fal_task_result *ran)
 {
 	struct fal_msg m = { .type = FAL_MSG_CHECKED };
 	m.checked.round = task->round;
@@ -300,7 +301,7 @@ send_checked(struct fal_agent *a, const struct task *task, const struct fal_ran 
 
 /* Claims a finished task; its sum is taken.  As fal_sum_add. */
 static int
-lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
+lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_task_result *ran)
 {
 	const struct task *task = &was->task;
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
@@ -338,7 +339,7 @@ lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ra
 
 int
 fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
-		   const struct fal_ran *ran)
+		   const struct fal_task_result *ran)
 {
 	struct lane *l = &a->lane[lane];
 	int err = FAL_OK;
@@ -373,7 +374,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 }
 
 bool
-fal_agent_more(struct fal_agent *a)
+fal_agent_send_next(struct fal_agent *a)
 {
 	const size_t pushes = a->pushes.n;
 	if (a->has_left)
@@ -416,7 +417,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 {
 	const bool delta = m->grant.kind == FAL_KIND_DELTA;
 	const bool check = m->grant.kind == FAL_KIND_CHECK;
-	struct fal_agent_most to = a->conf.most;
+	struct fal_agent_limits to = a->conf.most;
 	if (a->is_leaving)
 		return FAL_OK;
 	if (m->grant.count > TASKS_MAX - a->queue.n)
@@ -648,7 +649,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 }
 
 bool
-fal_agent_left(const struct fal_agent *a)
+fal_agent_has_left(const struct fal_agent *a)
 {
 	return a->has_left;
 }
@@ -666,7 +667,7 @@ fal_agent_overlap(const struct fal_agent *a)
 }
 
 void
-fal_agent_late(struct fal_agent *a, int64_t ns)
+fal_agent_add_lateness(struct fal_agent *a, int64_t ns)
 {
 	a->time.late += ns;
 }

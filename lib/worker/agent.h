@@ -27,7 +27,7 @@
 struct fal_agent; /* opaque */
 
 /* A task for a lane.  Pointers are borrowed until fal_agent_finished for that lane. */
-struct fal_run {
+struct fal_task_run {
 	bool eval; /* a test task: no gradient */
 	uint64_t round;
 	uint64_t clock; /* of the task: selects the samples */
@@ -46,7 +46,7 @@ struct fal_run {
 };
 
 /* The result of a task. */
-struct fal_ran {
+struct fal_task_result {
 	bool cancelled; /* there is no result */
 	bool nonfinite; /* a value of the gradient is not finite */
 	/* The gradient's largest value, rounded up to a power of 2, and a bound that the
@@ -61,7 +61,7 @@ struct fal_ran {
 };
 
 /* The limits from which the memory of an agent follows. */
-struct fal_agent_most {
+struct fal_agent_limits {
 	uint32_t versions; /* at a time */
 	uint32_t delay;    /* versions by which updates lag */
 	bool own;          /* each worker has rounds of its own */
@@ -70,7 +70,7 @@ struct fal_agent_most {
 };
 
 /* A version, whose arrays are borrowed for the call. */
-struct fal_whole {
+struct fal_whole_version {
 	uint64_t version;
 	bool keep; /* to be evaluated */
 	const float *params;
@@ -89,7 +89,7 @@ struct fal_agent_ops {
 	 * themselves and never overtake control. */
 	void (*send)(void *arg, const struct fal_buf *msg, bool bulk);
 	/* Starts a task on an idle lane. */
-	void (*run)(void *arg, uint32_t lane, const struct fal_run *run);
+	void (*run)(void *arg, uint32_t lane, const struct fal_task_run *run);
 	/* Cancels the lane's task; fal_agent_finished follows all the same. */
 	void (*cancel)(void *arg, uint32_t lane);
 	/* A number that grows while lanes make progress: steps of their tasks so far. */
@@ -106,15 +106,15 @@ struct fal_agent_ops {
 	/* Asks for more memory than conf.most allows.  If the driver denies this, the
 	 * agent does without; if more than `moves` was asked for, the driver also leaves
 	 * the job.  NULL: all is allowed. */
-	bool (*grow)(void *arg, const struct fal_agent_most *to);
+	bool (*grow)(void *arg, const struct fal_agent_limits *to);
 	/* Reports that all of a version is here.  May be NULL. */
-	void (*whole)(void *arg, const struct fal_whole *v);
+	void (*whole)(void *arg, const struct fal_whole_version *v);
 };
 
 struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
-	uint64_t serial; /* the first fal_run has this serial + 1 */
+	uint64_t serial; /* the first fal_task_run has this serial + 1 */
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* epoch of WELCOME; BLOCKS has the map itself */
 	uint32_t tasks;         /* of a full clock: bounds the values of one task */
@@ -123,7 +123,7 @@ struct fal_agent_conf {
 	uint64_t seed;          /* of the job */
 	struct fal_optim optim; /* of local steps; the parameter ranges stay borrowed */
 	uint32_t push_blocks;   /* most blocks of a PUSH; 0: as many as fit */
-	struct fal_agent_most most; /* the limits for memory; {0}: none */
+	struct fal_agent_limits most; /* the limits for memory; {0}: none */
 	/* A group server's agent: others run the tasks, as many as there are lanes, and
 	 * make the sums, so run.sum is NULL. No task is claimed when it is granted. */
 	bool outer;
@@ -132,13 +132,13 @@ struct fal_agent_conf {
 };
 
 /* Computes the limits for a job with this rule. */
-struct fal_agent_most fal_agent_most(const struct fal_rule *rule, bool evaluates);
+struct fal_agent_limits fal_agent_limits(const struct fal_rule *rule, bool evaluates);
 
 /* Compute conf.sums under these limits, and the most bytes that an agent then takes. */
 size_t fal_agent_sums(const struct fal_agent_conf *conf,
-		      const struct fal_agent_most *most);
+		      const struct fal_agent_limits *most);
 uint64_t fal_agent_bytes(const struct fal_agent_conf *conf,
-			 const struct fal_agent_most *most);
+			 const struct fal_agent_limits *most);
 
 /* Makes an agent; copies `conf` and `ops`. */
 struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
@@ -168,30 +168,31 @@ uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part,
 
 /* Takes the result of the task of `lane`. Fails as fal_sum_add does. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
-		       const struct fal_ran *ran);
+		       const struct fal_task_result *ran);
 
 /* Sends the next bulk message, a PUSH or at last LEAVE. To be called after each of the
  * calls here, and when the driver has room again, until it returns false: there is
  * nothing to send now. */
-bool fal_agent_more(struct fal_agent *a);
+bool fal_agent_send_next(struct fal_agent *a);
 
 /* Tells the agent that all sent messages have left this process. */
 void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 
 /* Starts to leave, as DRAIN does: hands back unclaimed tasks, pushes claimed ones, then
- * sends LEAVE with `why`. fal_agent_left becomes true when nothing more will be sent. */
+ * sends LEAVE with `why`. fal_agent_has_left becomes true when nothing more will be sent.
+ */
 void fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
-bool fal_agent_left(const struct fal_agent *a);
+bool fal_agent_has_left(const struct fal_agent *a);
 
 /* Returns the number of lanes that the coordinator allows. */
 uint32_t fal_agent_lanes(const struct fal_agent *a);
 
 /* Returns the present number of halves of sums and versions, each of which takes as much
  * memory. */
-size_t fal_agent_holds(const struct fal_agent *a);
+size_t fal_agent_memory_halves(const struct fal_agent *a);
 
 /* Returns true if all of the version is here, to compute on or to evaluate. */
-bool fal_agent_has(const struct fal_agent *a, uint64_t version);
+bool fal_agent_has_version(const struct fal_agent *a, uint64_t version);
 
 struct fal_agent_overlap fal_agent_overlap(const struct fal_agent *a);
 
@@ -207,6 +208,6 @@ void fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HAS
 
 /* Adds the ns by which an emulated task ended late, or, if negative, made up for earlier
  * lateness.  The sum is reported with the next WORKED when it is above 0. */
-void fal_agent_late(struct fal_agent *a, int64_t ns);
+void fal_agent_add_lateness(struct fal_agent *a, int64_t ns);
 
 #endif

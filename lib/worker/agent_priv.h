@@ -185,7 +185,7 @@ struct fal_agent {
 		uint64_t spent[ACTIVITIES], push_all, pull_all;
 		uint64_t
 			early; /* ns in which lanes were busy only with coming versions */
-		int64_t late;  /* fal_agent_late */
+		int64_t late;  /* fal_agent_add_lateness */
 	} time;
 	uint64_t model_msgs; /* MODEL messages so far */
 	bool is_pushing;     /* something is not sent yet */
@@ -221,7 +221,7 @@ bool tasks_need_version(const struct fal_agent *a, uint64_t version);
 /* ---- memory.c --- */
 
 /* Asks the driver for larger limits.  Returns false if the driver denies them. */
-bool memory_grow(struct fal_agent *a, const struct fal_agent_most *to);
+bool memory_grow(struct fal_agent *a, const struct fal_agent_limits *to);
 /* Takes a sum that has not grown from the pool, or makes one. */
 struct fal_sum *memory_take_sum(struct fal_agent *a);
 /* Takes a sum that has grown from the pool, or NULL. */

@@ -90,11 +90,12 @@ piece_first(const struct fal_agent *a, const struct local_round *l, uint32_t p)
 	const struct fal_grid *g = &a->conf.grid;
 	const uint32_t end = l->first + l->count;
 	const uint64_t all = fal_grid_range_samples(g, l->clock, l->first, l->count);
-	const uint64_t before = fal_grid_before(g, l->clock, l->first);
+	const uint64_t before = fal_grid_samples_before(g, l->clock, l->first);
 	if (p == l->steps)
 		return end;
 	const uint32_t at =
-		fal_grid_within(g, l->clock, (uint32_t)(before + p * all / l->steps));
+		fal_grid_tasks_within(g, l->clock,
+				      (uint32_t)(before + p * all / l->steps));
 	return at < l->first ? l->first : at < end ? at : end;
 }
 

@@ -17,14 +17,14 @@
 
 /* ---- limits ------------------------------------------------------------------------ */
 
-struct fal_agent_most
-fal_agent_most(const struct fal_rule *rule, bool evaluates)
+struct fal_agent_limits
+fal_agent_limits(const struct fal_rule *rule, bool evaluates)
 {
 	const struct fal_traits traits = fal_rule_traits(rule);
 	/* The version that tasks compute on, which the next one replaces; the versions
 	 * of a slack; the coming version, if each worker has rounds of its own; a version
 	 * under evaluation. */
-	return (struct fal_agent_most){
+	return (struct fal_agent_limits){
 		.versions = 1 + (traits.shared ? traits.delay : 1) + evaluates,
 		.delay = traits.delay,
 		.own = !traits.shared,
@@ -34,7 +34,7 @@ fal_agent_most(const struct fal_rule *rule, bool evaluates)
 }
 
 size_t
-fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
+fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_limits *most)
 {
 	const size_t lanes = conf->lanes_max, tasks = conf->tasks, few = lanes / 2 + 1;
 	const size_t small = 2 * CLAIM_BYTES / fal_sum_bytes(conf->n);
@@ -54,7 +54,7 @@ fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *m
 }
 
 uint64_t
-fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
+fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_limits *most)
 {
 	const uint64_t vector = conf->n * sizeof(float);
 	/* Local steps: own weights, the weights before, two changes, optimiser state. */
@@ -64,7 +64,7 @@ fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_most *
 }
 
 bool
-memory_grow(struct fal_agent *a, const struct fal_agent_most *to)
+memory_grow(struct fal_agent *a, const struct fal_agent_limits *to)
 {
 	if (a->ops.grow != NULL && !a->ops.grow(a->ops.arg, to))
 		return false;
@@ -76,7 +76,7 @@ memory_grow(struct fal_agent *a, const struct fal_agent_most *to)
 }
 
 size_t
-fal_agent_holds(const struct fal_agent *a)
+fal_agent_memory_halves(const struct fal_agent *a)
 {
 	return a->memory.halves + a->memory.snapshots;
 }
@@ -144,7 +144,7 @@ memory_take_sum(struct fal_agent *a)
 	if (sum != NULL)
 		return sum;
 	make_room_for_half(a);
-	sum = fal_must(fal_sum_new(a->conf.n));
+	sum = fal_check_alloc(fal_sum_new(a->conf.n));
 	a->memory.halves++;
 	return sum;
 }
@@ -254,7 +254,7 @@ bool
 memory_allows_version(struct fal_agent *a)
 {
 	enum { LEAST = 3 }; /* halves with which all ends: a contribution and a task */
-	struct fal_agent_most to = a->conf.most;
+	struct fal_agent_limits to = a->conf.most;
 	const size_t more = excess_versions(a, 1);
 	if (more == 0 || a->memory.spare != NULL)
 		return true;

@@ -185,7 +185,7 @@ agent_to_begin(const struct fal_agent *a, uint64_t version)
 }
 
 bool
-fal_agent_has(const struct fal_agent *a, uint64_t version)
+fal_agent_has_version(const struct fal_agent *a, uint64_t version)
 {
 	const bool kept = a->eval_base != NULL && a->eval_base->version == version;
 	return kept || agent_version(a, version) != NULL;
@@ -247,10 +247,10 @@ keep_for_eval(struct fal_agent *a, struct snapshot *s)
 static void
 report_whole(struct fal_agent *a, const struct snapshot *s, bool for_eval)
 {
-	const struct fal_whole whole = { .version = s->version,
-					 .keep = for_eval,
-					 .params = s->params,
-					 .exps = s->exps };
+	const struct fal_whole_version whole = { .version = s->version,
+						 .keep = for_eval,
+						 .params = s->params,
+						 .exps = s->exps };
 	if (a->ops.whole != NULL)
 		a->ops.whole(a->ops.arg, &whole);
 }

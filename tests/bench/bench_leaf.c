@@ -19,8 +19,8 @@ static void
 one_by_one(const float *params, size_t n, uint8_t *out)
 {
 	for (uint32_t b = 0; b < fal_blocks(n); b++)
-		fal_leaves(params + (size_t)b * FAL_BLOCK, fal_block_len(n, b),
-			   out + (size_t)b * FAL_HASH_BYTES);
+		fal_leaf_hashes(params + (size_t)b * FAL_BLOCK, fal_block_len(n, b),
+				out + (size_t)b * FAL_HASH_BYTES);
 }
 
 /* As a shard and the coordinator do. */
@@ -28,7 +28,7 @@ static void
 together(const float *params, size_t n, uint8_t *out)
 {
 	uint8_t root[FAL_HASH_BYTES];
-	fal_leaves(params, n, out);
+	fal_leaf_hashes(params, n, out);
 	fal_leaf_root(out, fal_blocks(n), root);
 }
 
@@ -62,7 +62,7 @@ measure(const char *name, size_t n, double clock_ms)
 		params[i] = (float)(i % 1009);
 	const double alone = took(one_by_one, params, n, out);
 	const double ms = took(together, params, n, out);
-	const double part = 100 * ms / fal_leaf_every(n) / clock_ms;
+	const double part = 100 * ms / fal_leaf_interval(n) / clock_ms;
 	figure(alone, "ms", "leaf.%s.one-by-one", name);
 	figure(ms, "ms", "leaf.%s.version", name);
 	figure(100 * ms / clock_ms, "%", "leaf.%s.its-clock", name);

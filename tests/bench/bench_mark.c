@@ -34,12 +34,12 @@ main(int argc, char **argv)
 		struct fal_image image;
 		const double from = now();
 		if (fal_shard_set_order(shard_set, &mark) < 0 ||
-		    !fal_shard_set_marked(shard_set, 0, &image))
+		    !fal_shard_set_take_marked(shard_set, 0, &image))
 			errx(1, "no image");
 		const double ms = (now() - from) * 1e3;
 		best = i == 0 || ms < best ? ms : best;
 		worst = ms > worst ? ms : worst;
-		fal_shard_set_spare(shard_set, 0, &image);
+		fal_shard_set_recycle_image(shard_set, 0, &image);
 	}
 	figure(best, "ms", "mark.%zuM.best", n / 1000000);
 	figure(worst, "ms", "mark.%zuM.worst", n / 1000000);

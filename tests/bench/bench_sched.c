@@ -61,14 +61,14 @@ push(struct cluster *c, uint32_t i)
 {
 	struct worker *w = &c->worker[i];
 	struct fal_round_info r;
-	fal_sched_arrived(c->sched, c->now, w->round, (struct fal_cid){ i + 1, w->seq },
-			  1, true);
+	fal_sched_note_blocks(c->sched, c->now, w->round,
+			      (struct fal_cid){ i + 1, w->seq }, 1, true);
 	w->seq++;
 	w->claimed = false;
 	if (!fal_sched_round(c->sched, w->round, &r) || r.owner == 0)
 		return;
 	double t = now();
-	fal_sched_complete(c->sched, c->now, w->round);
+	fal_sched_note_complete(c->sched, c->now, w->round);
 	c->cost += now() - t;
 	c->events++;
 }
@@ -120,7 +120,7 @@ static void
 act(struct cluster *c)
 {
 	struct fal_act a;
-	while (fal_sched_next(c->sched, &a)) {
+	while (fal_sched_next_action(c->sched, &a)) {
 		if (a.kind == FAL_ACT_OPEN)
 			c->round = a.round;
 		else if (a.kind == FAL_ACT_GRANT)
@@ -128,9 +128,9 @@ act(struct cluster *c)
 		else if (a.kind == FAL_ACT_REVOKE)
 			revoke(c, a.worker - 1, a.first, a.count);
 		else if (a.kind == FAL_ACT_STEP)
-			fal_sched_published(c->sched, c->now, a.version);
+			fal_sched_note_published(c->sched, c->now, a.version);
 		else if (a.kind == FAL_ACT_FENCE)
-			fal_sched_fenced(c->sched, c->now, a.round, a.cid);
+			fal_sched_note_fenced(c->sched, c->now, a.round, a.cid);
 	}
 	fal_sched_forget(c->sched);
 }
@@ -139,7 +139,7 @@ act(struct cluster *c)
 static void
 step(struct cluster *c)
 {
-	double over = fal_heap_least(&c->over), wake = fal_sched_wake(c->sched);
+	double over = fal_heap_min_key(&c->over), wake = fal_sched_next_tick(c->sched);
 	if (isinf(over) || wake < over) {
 		if (wake == INFINITY)
 			must(FAL_ESTATE, "nothing is going to happen");
@@ -151,11 +151,11 @@ step(struct cluster *c)
 		uint32_t i = fal_heap_top(&c->over);
 		struct worker *w = &c->worker[i];
 		c->now = over;
-		struct fal_claim_in in = { .worker = i + 1,
-					   .round = w->round,
-					   .task = w->q[0],
-					   .seq = w->seq,
-					   .task_s = c->now - w->began };
+		struct fal_claim_report in = { .worker = i + 1,
+					       .round = w->round,
+					       .task = w->q[0],
+					       .seq = w->seq,
+					       .task_s = c->now - w->began };
 		memmove(w->q, w->q + 1, --w->n * sizeof(*w->q));
 		double t = now();
 		int won = fal_sched_claim(c->sched, c->now, &in);
@@ -174,13 +174,13 @@ run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 {
 	struct fal_round_info r = { 0 };
 	double t = now();
-	fal_sched_allow(c->sched, c->now, clock + 1);
+	fal_sched_set_clock_limit(c->sched, c->now, clock + 1);
 	c->planning += now() - t;
 	act(c);
 	must(fal_sched_round(c->sched, c->round, &r) ? 0 : FAL_ESTATE, "round");
 	while (r.ledger->claimed < tasks)
 		step(c);
-	fal_sched_complete(c->sched, c->now, c->round);
+	fal_sched_note_complete(c->sched, c->now, c->round);
 	act(c);
 	for (uint32_t i = 0; i < c->workers; i++) {
 		c->worker[i].n = 0;
@@ -194,9 +194,9 @@ run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 static void
 run_own(struct cluster *c, uint64_t clocks)
 {
-	fal_sched_allow(c->sched, c->now, clocks);
+	fal_sched_set_clock_limit(c->sched, c->now, clocks);
 	act(c);
-	while (!fal_sched_done(c->sched))
+	while (!fal_sched_is_done(c->sched))
 		step(c);
 }
 

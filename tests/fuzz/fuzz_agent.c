@@ -21,7 +21,7 @@ enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, LANES = 4, SEQS = 256, TICKETS = 4 };
 struct world {
 	struct fal_agent *agent;
 	uint64_t now;
-	struct fal_run run[LANES];
+	struct fal_task_run run[LANES];
 	bool busy[LANES], cancelled[LANES], left;
 	uint32_t came[LANES]; /* blocks of what it runs on */
 	struct contribution { /* by its number */
@@ -89,7 +89,7 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 }
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *run)
+on_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct world *w = arg;
 	must(lane < LANES && !w->busy[lane]);
@@ -134,7 +134,7 @@ on_steps(void *arg)
 static int
 make(struct world *w, uint32_t lane, uint8_t how)
 {
-	const struct fal_run *run = &w->run[lane];
+	const struct fal_task_run *run = &w->run[lane];
 	float g[FAL_BLOCK];
 	int err = FAL_OK;
 	for (size_t i = 0; i < FAL_BLOCK; i++)
@@ -148,7 +148,9 @@ make(struct world *w, uint32_t lane, uint8_t how)
 static int
 finish(struct world *w, uint8_t how)
 {
-	struct fal_ran ran = { .samples = 1 + how % 3, .loss = how, .task_ns = 1 };
+	struct fal_task_result ran = { .samples = 1 + how % 3,
+				       .loss = how,
+				       .task_ns = 1 };
 	uint32_t lane = how % LANES, tries = 0;
 	while (!w->busy[lane] && tries++ < LANES)
 		lane = (lane + 1) % LANES;
@@ -336,7 +338,7 @@ step(struct world *w, struct fal_rd *r)
 		err = finish(w, fal_get_u8(r));
 		break;
 	case 3:
-		(void)fal_agent_more(w->agent);
+		(void)fal_agent_send_next(w->agent);
 		break;
 	case 4:
 		if (what >> 3 == 31)

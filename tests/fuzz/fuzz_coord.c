@@ -76,7 +76,7 @@ struct world {
 	bool two_keys, require;
 	struct honest honest;
 	/* Versions that it was told of and the shards have not made yet. */
-	struct fal_coord_model want[WANTS];
+	struct fal_coord_publication want[WANTS];
 	uint32_t wants;
 };
 
@@ -160,7 +160,7 @@ publish_wanted(struct world *w, uint64_t over)
 	int8_t exps[FAL_BLOCK];
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < w->wants; i++) {
-		const struct fal_coord_model m = w->want[i];
+		const struct fal_coord_publication m = w->want[i];
 		if (racked_exps(&w->job, m.version, exps))
 			honest_model(&w->honest, &m,
 				     fal_shard_set_params(w->job.shard_set, m.version),
@@ -172,7 +172,7 @@ publish_wanted(struct world *w, uint64_t over)
 }
 
 static void
-on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
+on_model(void *arg, uint32_t session, const struct fal_coord_publication *m)
 {
 	struct world *w = arg;
 	uint32_t peer = session - 1;
@@ -346,13 +346,13 @@ drive_honest(struct world *w)
 		if (work_honest(w)) {
 			w->now += task_s;
 		} else {
-			double wake = fal_coord_wake(w->coord);
+			double wake = fal_coord_next_deadline(w->coord);
 			must(wake < INFINITY || w->shards.lied);
 			if (isinf(wake))
 				return;
 			w->now = fmax(w->now, wake);
 		}
-		if (fal_coord_wake(w->coord) <= w->now)
+		if (fal_coord_next_deadline(w->coord) <= w->now)
 			heed(w, fal_coord_tick(w->coord, w->now));
 	}
 	must(false); /* the job stands still */
@@ -419,8 +419,8 @@ open_session(struct world *w, uint32_t peer)
 {
 	const bool second = w->two_keys && peer % 2 == 1;
 	const char *key = second ? "b" : "a";
-	const struct fal_coord_who who = { key, key, 1 + second, 0 };
-	fal_coord_open(w->coord, peer + 1, &who);
+	const struct fal_coord_session who = { key, key, 1 + second, 0 };
+	fal_coord_session_open(w->coord, peer + 1, &who);
 }
 
 static void
@@ -437,7 +437,7 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 	must(diag.text[0] != '\0' || err == FAL_ETRUNC || w->shards.lied);
 	w->over |= diag.text[0] == '\0' && w->shards.lied;
 	w->left[peer] = true;
-	heed(w, fal_coord_gone(w->coord, w->now, peer + 1, diag.text));
+	heed(w, fal_coord_session_end(w->coord, w->now, peer + 1, diag.text));
 	w->closed[peer] = true;
 }
 
@@ -592,25 +592,25 @@ step_shards(struct world *w, uint8_t what, struct fal_rd *r)
 		break;
 	case 1:
 		s->late &= ~((uint64_t)1 << shard);
-		heed(w, fal_coord_heard(w->coord, w->now));
+		heed(w, fal_coord_take_reports(w->coord, w->now));
 		break;
 	case 2: {
 		const struct fal_map to =
-			shards_map(fal_get_u8(r), fal_shard_set_shards(s->shard_set));
-		const int err = fal_coord_move(w->coord, w->now, &to, "m", &diag);
+			shards_map(fal_get_u8(r), fal_shard_set_count(s->shard_set));
+		const int err = fal_coord_move_blocks(w->coord, w->now, &to, "m", &diag);
 		heed(w, err == FAL_ESTATE && diag.text[0] != '\0' ? FAL_OK : err);
 		break;
 	}
 	case 3:
-		heed(w, fal_coord_move_abort(w->coord, w->now));
+		heed(w, fal_coord_abort_move(w->coord, w->now));
 		break;
 	case 4: /* one that the coordinator does not know yet */
 		shards_lie(s, FAL_SHARDS_MAX - 4 + shard, r);
-		heed(w, fal_coord_heard(w->coord, w->now));
+		heed(w, fal_coord_take_reports(w->coord, w->now));
 		break;
 	default:
 		shards_lie(s, shard, r);
-		heed(w, fal_coord_heard(w->coord, w->now));
+		heed(w, fal_coord_take_reports(w->coord, w->now));
 	}
 }
 
@@ -633,17 +633,19 @@ step(struct world *w, struct fal_rd *r, bool shards)
 		break;
 	case 1:
 		w->left[peer] = true;
-		heed(w, fal_coord_gone(w->coord, w->now, peer + 1, "gone"));
+		heed(w, fal_coord_session_end(w->coord, w->now, peer + 1, "gone"));
 		w->closed[peer] = true;
 		break;
 	case 2:
-		w->now = fmax(w->now, fmin(fal_coord_wake(w->coord), w->now + 10));
+		w->now = fmax(w->now,
+			      fmin(fal_coord_next_deadline(w->coord), w->now + 10));
 		/* What a tick gets to know may make others late, of whom nothing is known
 		 * by themselves: each once. */
 		for (uint32_t i = 0; i <= PEERS; i++)
-			if (i == 0 || (fal_coord_wake(w->coord) <= w->now && !w->over))
+			if (i == 0 ||
+			    (fal_coord_next_deadline(w->coord) <= w->now && !w->over))
 				heed(w, fal_coord_tick(w->coord, w->now));
-		must(fal_coord_wake(w->coord) > w->now || w->over);
+		must(fal_coord_next_deadline(w->coord) > w->now || w->over);
 		work_honest(w);
 		break;
 	case 3:
@@ -666,7 +668,7 @@ judge(struct world *w, bool from_start)
 {
 	w->shards.late = 0;
 	if (!w->over)
-		heed(w, fal_coord_heard(w->coord, w->now));
+		heed(w, fal_coord_take_reports(w->coord, w->now));
 	struct fal_coord_status s = fal_coord_status(w->coord);
 	if (!from_start && !s.failed && !s.done && !w->over)
 		join_honest(w);

@@ -15,7 +15,7 @@ works(struct fal_emul *e)
 {
 	const struct fal_emul_job job = { .samples = 8, .active = 1 };
 	uint64_t now = 1000000000;
-	fal_emul_bind(e, 64);
+	fal_emul_set_batch(e, 64);
 	for (int i = 0; i < 4; i++) {
 		const struct fal_emul_task t = fal_emul_begin(e, &job, now);
 		assert(t.begin >= now && t.end >= t.begin);

@@ -9,9 +9,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	struct fal_diag diag = { "" };
-	if (fal_grad_get((const char *)data, size, &w, &diag) < 0) {
+	if (fal_grad_parse((const char *)data, size, &w, &diag) < 0) {
 		assert(diag.text[0] != '\0');
 		return 0;
 	}

@@ -35,7 +35,7 @@ says(struct fal_shard_set *r)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
-	while (fal_shard_set_next(r, &shard, &say))
+	while (fal_shard_set_next_say(r, &shard, &say))
 		;
 }
 
@@ -65,7 +65,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct bytes b = { r.p, r.n, 0 };
 	struct fal_shard_set *shard_set = fal_shard_set_new(&conf, init);
 	assert(shard_set != NULL);
-	const int err = fal_shard_set_become(shard_set, &is, fill, &b);
+	const int err = fal_shard_set_restore(shard_set, &is, fill, &b);
 	assert(err == FAL_OK || err == FAL_EINVAL);
 	if (err == FAL_OK) {
 		assert(fal_shard_set_params(shard_set, is.version) != NULL);

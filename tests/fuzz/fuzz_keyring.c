@@ -44,7 +44,7 @@ keyring(const char *text, size_t n)
 	size_t keys_n, back_n;
 	const struct fal_key *keys = fal_keyring_keys(kr, &keys_n);
 	struct fal_buf b = { 0 };
-	put_key(&b, fal_keyring_self(kr), "self", "", fal_keyring_secret(kr));
+	put_key(&b, fal_keyring_own_name(kr), "self", "", fal_keyring_secret(kr));
 	for (size_t i = 0; i < keys_n; i++) {
 		fal_put_fmt(&b, "\n");
 		const bool is_static = keys[i].public != NULL;

@@ -25,7 +25,7 @@ begin(struct fal_cost *c)
 	for (int i = 0; i < 2; i++) {
 		pace.task_s /= 2;
 		m.fixed = (double)NAN;
-		fal_cost_sum(&m);
+		fal_cost_update_sums(&m);
 		fal_cost_add(c, &m, i == 0 ? "m0" : "m1");
 	}
 }
@@ -38,7 +38,7 @@ check(int err, const struct fal_cost *c, const struct fal_diag *diag)
 		const struct fal_cost_machine *m = &c->machine[i];
 		assert(m->lanes_min >= 1 && m->lanes_min <= m->lanes_max);
 		assert(m->cores >= 1 && m->paces >= 1 && m->name[0] != '\0');
-		const double mean = fal_cost_mean(m);
+		const double mean = fal_cost_mean_task_s(m);
 		assert(isfinite(mean) && mean > 0);
 	}
 	assert(c->machines > 0 && c->grid.batch > 0 && c->grid.task > 0);

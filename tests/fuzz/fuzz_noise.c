@@ -21,8 +21,8 @@ begin(enum fal_noise_pattern pattern, enum fal_noise_side side)
 	static const uint8_t e[2][FAL_KEY_BYTES] = { { 3 }, { 4 } };
 	static const uint8_t client[FAL_KEY_BYTES] = { 5 };
 	uint8_t public[FAL_KEY_BYTES], client_public[FAL_KEY_BYTES];
-	fal_noise_public(secret, public);
-	fal_noise_public(client, client_public);
+	fal_noise_derive_public(secret, public);
+	fal_noise_derive_public(client, client_public);
 	const bool initiator = side == FAL_NOISE_INITIATOR;
 	const struct fal_noise_opt opt = {
 		.side = side,

@@ -74,8 +74,8 @@ on_order(struct world *w, struct fal_msg *m)
 	w->over = fal_shard_set_order(w->shard_set, &o) < 0;
 	struct fal_shard_say s;
 	uint32_t shard;
-	while (fal_shard_set_next(w->shard_set, &shard, &s))
-		must(shard < fal_shard_set_shards(w->shard_set));
+	while (fal_shard_set_next_say(w->shard_set, &shard, &s))
+		must(shard < fal_shard_set_count(w->shard_set));
 }
 
 static void
@@ -104,7 +104,7 @@ on_bytes(struct world *w, const struct fal_msg *m)
 								w->image }) <= 0);
 	struct fal_shard_say s;
 	uint32_t shard;
-	if (!fal_shard_set_next(w->next, &shard, &s))
+	if (!fal_shard_set_next_say(w->next, &shard, &s))
 		return;
 	must(s.kind == FAL_SAY_MIGRATED);
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };

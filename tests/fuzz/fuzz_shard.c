@@ -29,7 +29,7 @@ enum {
 
 struct world {
 	struct fal_shard_set *shard_set[2];
-	struct fal_ticket_in in;
+	struct fal_ticket_scope in;
 	uint64_t version, first, next; /* rounds first … next-1 are under way, */
 	struct round {
 		struct fal_facts facts; /* `tasks` 0: nobody has spoken of it */
@@ -57,9 +57,9 @@ hear(struct world *w)
 	for (uint32_t k = 0; k < 2; k++) {
 		struct fal_shard_say s;
 		uint32_t shard;
-		while (fal_shard_set_next(w->shard_set[k], &shard, &s)) {
+		while (fal_shard_set_next_say(w->shard_set[k], &shard, &s)) {
 			struct round *r = round_of(w, s.round);
-			must(shard < fal_shard_set_shards(w->shard_set[k]));
+			must(shard < fal_shard_set_count(w->shard_set[k]));
 			if (s.kind == FAL_SAY_COMPLETE)
 				r->complete[k]++;
 		}
@@ -103,8 +103,8 @@ push(struct world *w, const struct fal_msg_ticket *t, const struct fal_buf *reco
 	m.push.ticket = *t;
 	m.push.epoch = EPOCH;
 	m.push.records = (struct fal_tail){ records->p, records->n };
-	int err = fal_shard_set_msg(w->shard_set[0], 1, &m, &diag);
-	int other = fal_shard_set_msg(w->shard_set[1], 1, &m, &diag);
+	int err = fal_shard_set_push_msg(w->shard_set[0], 1, &m, &diag);
+	int other = fal_shard_set_push_msg(w->shard_set[1], 1, &m, &diag);
 	must(err != FAL_ENOMEM && (err < 0) == (other < 0));
 	hear(w);
 	return err;
@@ -212,8 +212,8 @@ fences_ahead(const struct world *w)
 static bool
 is_complete(const struct world *w, const struct round *r)
 {
-	return r->complete[0] == fal_shard_set_shards(w->shard_set[0]) &&
-	       r->complete[1] == fal_shard_set_shards(w->shard_set[1]);
+	return r->complete[0] == fal_shard_set_count(w->shard_set[0]) &&
+	       r->complete[1] == fal_shard_set_count(w->shard_set[1]);
 }
 
 /* The oldest round is over; an honest worker has filled what was missing. */

@@ -69,8 +69,8 @@ feed(on_line *line, bool cut, void *arg, const uint8_t *p, size_t n)
 	struct fal_diag diag;
 	struct fal_trace_reader *r = fal_trace_reader_new(line, arg);
 	if (cut)
-		fal_trace_reader_tell_cut(r);
-	int err = hand(fal_trace_find, r, p, n);
+		fal_trace_reader_deliver_cut(r);
+	int err = hand(fal_trace_find_restarts, r, p, n);
 	if (err == 0)
 		err = hand(take, r, p, n);
 	if (err == 0)

@@ -24,7 +24,7 @@ struct honest {
 	double now;
 	bool busy, cancelled, sent;
 	bool doubted; /* a shard has made up something: it may be refused for that */
-	struct fal_run run;
+	struct fal_task_run run;
 	/* What was sent to it and has not arrived; an inbox that is full is no limit that
 	 * a program has, and so a failure. */
 	struct fal_buf in[INBOX], out[INBOX];
@@ -54,7 +54,7 @@ honest_send(void *arg, const struct fal_buf *msg, bool bulk)
 }
 
 static void
-honest_run(void *arg, uint32_t lane, const struct fal_run *run)
+honest_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct honest *h = arg;
 	if (lane != 0 || h->busy)
@@ -83,8 +83,8 @@ honest_steps(void *arg)
 static int
 honest_work(struct honest *h)
 {
-	struct fal_ran ran = { .cancelled = h->cancelled, .task_ns = 1000000 };
-	const struct fal_run *run = &h->run;
+	struct fal_task_result ran = { .cancelled = h->cancelled, .task_ns = 1000000 };
+	const struct fal_task_run *run = &h->run;
 	ran.samples = h->task;
 	if (run->eval && h->test - run->task * h->task < h->task)
 		ran.samples = h->test - run->task * h->task;
@@ -120,7 +120,7 @@ honest_turn(struct honest *h)
 	}
 	memmove(h->in, h->in + n, (h->n_in - n) * sizeof(*h->in));
 	h->n_in -= n;
-	while (fal_agent_more(h->agent))
+	while (fal_agent_send_next(h->agent))
 		;
 	fal_agent_flushed(h->agent, ns);
 	return n > 0;
@@ -146,8 +146,8 @@ honest_heard(struct honest *h)
 }
 
 static void
-honest_model(struct honest *h, const struct fal_coord_model *is, const float *params,
-	     const int8_t *exps)
+honest_model(struct honest *h, const struct fal_coord_publication *is,
+	     const float *params, const int8_t *exps)
 {
 	static uint64_t publication;
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
@@ -175,7 +175,7 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 					   .run = honest_run,
 					   .cancel = honest_cancel,
 					   .steps = honest_steps };
-	const struct fal_coord_who who = { key, key, 0, 0 };
+	const struct fal_coord_session who = { key, key, 0, 0 };
 	struct fal_msg m = standin_hello("honest", 0x55);
 	h->n = conf->n;
 	h->grad = fal_calloc_aligned(conf->n, sizeof(float));
@@ -183,7 +183,7 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 	struct fal_buf out = { 0 };
 	if (h->agent == NULL || h->grad == NULL)
 		abort();
-	fal_coord_open(h->coord, h->session, &who);
+	fal_coord_session_open(h->coord, h->session, &who);
 	/* No other one may take it for its process. */
 	memset(m.hello.instance, 0x55, FAL_INSTANCE);
 	fal_msg_put(&out, &m);

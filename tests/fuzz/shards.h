@@ -30,7 +30,7 @@ struct shards {
 	int8_t exps[SHARDS_BLOCKS];
 	double squares[SHARDS_BLOCKS];
 	uint8_t leaves[SHARDS_BLOCKS * FAL_HASH_BYTES];
-	struct fal_brought brought;
+	struct fal_contribution_blocks brought;
 	/* Something was made up by whom the coordinator waits for. */
 	bool lied;
 };
@@ -56,14 +56,14 @@ static int
 shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
 	struct shards *s = arg;
-	return fal_shard_set_msg(s->shard_set, session, m, diag);
+	return fal_shard_set_push_msg(s->shard_set, session, m, diag);
 }
 
 static bool
 shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct shards *s = arg;
-	const uint32_t n = fal_shard_set_shards(s->shard_set);
+	const uint32_t n = fal_shard_set_count(s->shard_set);
 	if (s->liar > 0) {
 		*shard = s->liar - 1;
 		*out = s->lie;
@@ -72,7 +72,7 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	}
 	for (uint32_t i = 0; i < n; i++, s->next = (s->next + 1) % n) {
 		if ((s->late >> s->next & 1) != 0 ||
-		    !fal_shard_set_next_at(s->shard_set, s->next, out))
+		    !fal_shard_set_next_say_one(s->shard_set, s->next, out))
 			continue;
 		*shard = s->next;
 		shards_saw(s, (struct shards_about){ out->round, out->version, out->id });
@@ -82,7 +82,7 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 }
 
 static void
-shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
+shards_served(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 {
 	const struct shards *s = arg;
 	uint32_t first;
@@ -140,7 +140,7 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 	out->added = value;
 	out->err = how & 64 ? -(value % 17) : 0;
 	if (how & 128) {
-		s->brought = (struct fal_brought){ out->id, value, value };
+		s->brought = (struct fal_contribution_blocks){ out->id, value, value };
 		out->brought = &s->brought;
 		out->broughts = 1;
 	}
@@ -161,7 +161,7 @@ shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 {
 	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_MIGRATED + 1) };
 	uint32_t first = 0, blocks = 0;
-	if (shard < fal_shard_set_shards(s->shard_set))
+	if (shard < fal_shard_set_count(s->shard_set))
 		fal_shard_set_range(s->shard_set, shard, &first, &blocks);
 	shards_about(s, r, &say);
 	say.first = first;

@@ -21,9 +21,9 @@ int __real_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float
 int __wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 				  int8_t exponent, unsigned room);
 int __real_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
-			      const struct fal_ran *ran);
+			      const struct fal_task_result *ran);
 int __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
-			      const struct fal_ran *ran);
+			      const struct fal_task_result *ran);
 void __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 void __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __real_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
@@ -212,9 +212,9 @@ lie_in_words(struct fal_msg *m)
 /* Before its own side knows better: else it would wait for verdicts that do not come. */
 int
 __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
-			  const struct fal_ran *ran)
+			  const struct fal_task_result *ran)
 {
-	struct fal_ran said = *ran;
+	struct fal_task_result said = *ran;
 	said.nonfinite |= is("accuse");
 	return __real_fal_agent_finished(a, now, lane, &said);
 }

@@ -136,7 +136,7 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 		c->root->refused++;
 		c->worker[index].over = true;
 		cluster_kill(&c->worker[index]);
-		err = fal_coord_gone(c->coord, c->now, index + 1, diag.text);
+		err = fal_coord_session_end(c->coord, c->now, index + 1, diag.text);
 	}
 	if (err < 0 && c->failure == NULL) {
 		fprintf(stderr, "sim: the coordinator refuses w%u's %s: %s (%s)\n", index,
@@ -175,8 +175,8 @@ note_version(struct cluster *c, struct worker *w, uint64_t order, const struct f
 		w->told.v[order - 1].left -= m->model.blocks;
 	w->heard += m->type == FAL_MSG_VERSION;
 	const struct told *last = w->heard > 0 ? &w->told.v[w->heard - 1] : NULL;
-	if (last != NULL && last->left == 0 && !fal_agent_has(w->agent, last->version) &&
-	    c->failure == NULL)
+	if (last != NULL && last->left == 0 &&
+	    !fal_agent_has_version(w->agent, last->version) && c->failure == NULL)
 		c->failure = "a version that has come is not there";
 }
 
@@ -234,11 +234,12 @@ order(struct cluster *c, const struct order *o)
 	if (o->scheme == NULL) {
 		struct event e = { .kind = RESUME, .t = c->now + o->pause_s };
 		cluster_push(c, e);
-		cluster_ok(c, fal_coord_hold(c->coord, c->now, true, "control"), "pause");
+		cluster_ok(c, fal_coord_pause(c->coord, c->now, true, "control"),
+			   "pause");
 		return;
 	}
 	cluster_ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
-	int err = fal_coord_policy(c->coord, c->now, &p, "control", 1, &diag);
+	int err = fal_coord_set_policy(c->coord, c->now, &p, "control", 1, &diag);
 	cluster_ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
 }
 
@@ -246,12 +247,13 @@ order(struct cluster *c, const struct order *o)
 static void
 push_more(struct cluster *c, struct worker *w)
 {
-	while (w->here && w->under_way < w->m->window && fal_agent_more(w->agent))
+	while (w->here && w->under_way < w->m->window && fal_agent_send_next(w->agent))
 		;
 	const uint32_t most = w->m->sums + w->m->versions;
-	if (w->here && w->m->sums > 0 && !w->grown && fal_agent_holds(w->agent) > most)
+	if (w->here && w->m->sums > 0 && !w->grown &&
+	    fal_agent_memory_halves(w->agent) > most)
 		cluster_ok(c, FAL_ELIMIT, "agent: more memory than it may have");
-	c->seen[SEEN_SUMS] += w->here && fal_agent_holds(w->agent) == most;
+	c->seen[SEEN_SUMS] += w->here && fal_agent_memory_halves(w->agent) == most;
 	c->seen[SEEN_GROWN] += w->here && w->grown;
 }
 
@@ -347,12 +349,14 @@ handle(struct cluster *c, struct event *e)
 		order(c, &c->p->order[e->lane]);
 		break;
 	case RESUME:
-		cluster_ok(c, fal_coord_hold(c->coord, c->now, false, "control"),
+		cluster_ok(c, fal_coord_pause(c->coord, c->now, false, "control"),
 			   "resume");
 		break;
 	case RESET:
 		w->over = true;
-		cluster_ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"),
+		cluster_ok(c,
+			   fal_coord_session_end(c->coord, c->now, e->worker + 1,
+						 "reset"),
 			   "gone");
 		break;
 	case LEAVE:

@@ -82,7 +82,7 @@ struct lane {
 	bool busy, cancelled;
 	uint32_t run;
 	double began, ends;
-	struct fal_run what;
+	struct fal_task_run what;
 	uint32_t came; /* blocks of its version that are here */
 	bool waits;    /* … for all to come, as it did for so many seconds: */
 	double waited;
@@ -390,7 +390,7 @@ void restart_refuse(struct cluster *c, const struct event *e);
 /* A worker knows by now. */
 void restart_back(struct cluster *c, struct worker *w);
 /* The coordinator's ops; arg is the cluster. */
-void restart_marked(void *arg, const struct fal_coord_past *past);
+void restart_marked(void *arg, const struct fal_coord_checkpoint *past);
 int restart_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		    uint64_t version, const char *by);
 
@@ -443,7 +443,7 @@ void levels_part(struct worker *w);
 void levels_close(struct worker *w);
 /* What is its own of its agent, and of its coordinator, which keeps `above`. */
 void levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops);
-void levels_conf(const struct cluster *c, struct fal_line_above *above,
+void levels_conf(const struct cluster *c, struct fal_coord_upstream *above,
 		 struct fal_coord_conf *conf, struct fal_coord_ops *ops);
 /* After each event: what is to pass between levels passes. */
 void levels_work(struct cluster *root);

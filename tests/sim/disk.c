@@ -290,7 +290,7 @@ int
 disk_load(const struct disk_found *f, struct fal_shard_set *r)
 {
 	struct fal_rd rd = fal_rd_init(f->state.p, f->state.n);
-	int err = f->is.bytes > 0 ? fal_shard_set_become(r, &f->is.image, fill, &rd)
+	int err = f->is.bytes > 0 ? fal_shard_set_restore(r, &f->is.image, fill, &rd)
 				  : FAL_OK;
 	return err == FAL_OK ? fal_rd_end(&rd) : err;
 }

@@ -381,13 +381,13 @@ any_rule(const struct plan *p, bool (*is)(const struct fal_rule *rule))
 static bool
 has_local(const struct plan *p)
 {
-	return any_rule(p, fal_rule_local);
+	return any_rule(p, fal_rule_has_local_steps);
 }
 
 static bool
 is_refused(const struct fal_rule *rule)
 {
-	return !fal_group_may(rule);
+	return !fal_group_is_allowed(rule);
 }
 
 /* Some tasks have no finite gradient, and are skipped; by a stream of their own. */

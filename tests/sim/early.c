@@ -166,7 +166,7 @@ early_rest(struct cluster *c, const struct fal_shard_part *part, const struct wa
 void
 early_drop(struct cluster *c, const struct wanted *to)
 {
-	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
+	for (uint32_t i = 0; i < fal_shard_set_count(c->shards.shard_set); i++) {
 		struct early *e = find(c, i, to);
 		if (e != NULL)
 			end(c, e);

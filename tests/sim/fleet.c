@@ -159,7 +159,7 @@ static void
 speak(struct cluster *c, uint32_t i)
 {
 	struct packet p = { .map = NULL };
-	while (fal_shard_set_next_at(c->shards.shard_set, i, &p.say)) {
+	while (fal_shard_set_next_say_one(c->shards.shard_set, i, &p.say)) {
 		const struct fal_shard_say *s = &p.say;
 		note_say(c, i, s);
 		intime_say(c, s);
@@ -248,7 +248,7 @@ static void
 taken(struct cluster *c, uint32_t i)
 {
 	struct link *l = &c->link[i];
-	const struct fal_shard *shard = fal_shard_set_at(c->shards.shard_set, i);
+	const struct fal_shard *shard = fal_shard_set_shard(c->shards.shard_set, i);
 	l->waits.n = 0;
 	l->map = c->placed;
 	if (shard != NULL)
@@ -278,7 +278,7 @@ obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 	note_order(c, i, o);
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN && refuses(c, i, o->map))
 		return;
-	cluster_ok(c, fal_shard_set_order_at(c->shards.shard_set, i, o), "an order");
+	cluster_ok(c, fal_shard_set_order_one(c->shards.shard_set, i, o), "an order");
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		give(c, i, o->map);
 	if (o->kind == FAL_ORDER_COMMIT)
@@ -296,7 +296,7 @@ at_shard(struct cluster *c, const struct event *e)
 		int err = FAL_GROW(l->waits.v, l->waits.cap, l->waits.n + 1);
 		assert(err == FAL_OK);
 		l->waits.v[l->waits.n] = p->wanted;
-		l->waits.n += fal_shard_set_at(c->shards.shard_set, e->lane) != NULL;
+		l->waits.n += fal_shard_set_shard(c->shards.shard_set, e->lane) != NULL;
 	} else if (p->piece.count > 0) {
 		cluster_ok(c,
 			   fal_shard_set_graft(c->shards.shard_set, e->lane, &p->piece),
@@ -331,8 +331,8 @@ pushed(struct cluster *c, const struct event *e)
 	if (t->epoch == now->epoch)
 		intime_push(c, e->worker, &m, has->first, has->count);
 	c->seen[SEEN_PLACED_LATE] += t->epoch < now->epoch;
-	err = fal_shard_set_push_at(c->shards.shard_set, e->lane, t, &m.push.records,
-				    &diag);
+	err = fal_shard_set_push_one(c->shards.shard_set, e->lane, t, &m.push.records,
+				     &diag);
 	const size_t says = c->link[e->lane].from.packets.n;
 	speak(c, e->lane);
 	intime_pushed(c);
@@ -398,7 +398,7 @@ at_coord(struct cluster *c, const struct event *e)
 	c->heard.v[c->heard.n] = *p;
 	c->heard.v[c->heard.n++].shard = e->lane;
 	*p = (struct packet){ .map = NULL }; /* taken */
-	cluster_ok(c, fal_coord_heard(c->coord, c->now), "heard");
+	cluster_ok(c, fal_coord_take_reports(c->coord, c->now), "heard");
 }
 
 /* ---- what the rest of the cluster calls -------------------------------------------- */
@@ -571,10 +571,11 @@ fleet_take(struct cluster *c)
 		struct way *w = &c->link[i].to;
 		for (size_t k = (size_t)(w->got - w->acked); k < w->packets.n; k++)
 			if (moves_blocks(&w->packets.v[k].order))
-				cluster_ok(c,
-					   fal_shard_set_order_at(c->shards.shard_set, i,
-								  &w->packets.v[k].order),
-					   "an order");
+				cluster_ok(
+					c,
+					fal_shard_set_order_one(c->shards.shard_set, i,
+								&w->packets.v[k].order),
+					"an order");
 	}
 }
 

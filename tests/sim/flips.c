@@ -29,7 +29,7 @@ is_in(const struct asked *v, size_t n, const struct asked *what)
 }
 
 bool
-flips_strike(struct worker *w, const struct fal_run *run)
+flips_strike(struct worker *w, const struct fal_task_run *run)
 {
 	const uint32_t machine = plan_process(w->c->p, w->index);
 	int64_t v[FAL_BLOCK], most = 0;
@@ -65,7 +65,7 @@ flips_asked(struct cluster *c, uint32_t peer, const struct fal_msg *grant)
 }
 
 bool
-flips_is_asked(const struct worker *w, const struct fal_run *run)
+flips_is_asked(const struct worker *w, const struct fal_task_run *run)
 {
 	const struct cluster *c = w->c;
 	const struct asked is = { plan_process(c->p, w->index), run->clock, run->task };
@@ -98,7 +98,7 @@ comparable(const struct plan *p, uint32_t a, uint32_t b)
 }
 
 void
-flips_unlike(void *arg, const struct fal_coord_unlike *is)
+flips_unlike(void *arg, const struct fal_coord_mismatch *is)
 {
 	struct cluster *c = arg;
 	const uint32_t one = machine_of(is->name[0]), two = machine_of(is->name[1]);

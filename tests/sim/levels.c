@@ -9,7 +9,7 @@
 /* ---- the worker above -------------------------------------------------------------- */
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *run)
+on_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	const struct worker *w = arg;
 	fal_group_run(w->below->group, lane, run);
@@ -39,11 +39,11 @@ ends(const struct cluster *c)
 }
 
 static void
-on_whole(void *arg, const struct fal_whole *v)
+on_whole(void *arg, const struct fal_whole_version *v)
 {
 	const struct worker *w = arg;
 	const struct fal_group_ends e = ends(w->below);
-	fal_group_whole(w->below->group, &e, v);
+	fal_group_on_version(w->below->group, &e, v);
 }
 
 void
@@ -61,7 +61,7 @@ levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops)
 /* ---- the coordinator below --------------------------------------------------------- */
 
 static void
-on_claimed(void *arg, const struct fal_coord_claimed *is)
+on_claimed(void *arg, const struct fal_coord_counted_claim *is)
 {
 	const struct cluster *c = arg;
 	fal_group_claimed(c->group, is);
@@ -82,12 +82,12 @@ on_evaluated(void *arg, const struct fal_msg *m)
 }
 
 void
-levels_conf(const struct cluster *c, struct fal_line_above *above,
+levels_conf(const struct cluster *c, struct fal_coord_upstream *above,
 	    struct fal_coord_conf *conf, struct fal_coord_ops *ops)
 {
-	*above = (struct fal_line_above){ .address = "above",
-					  .key = c->key,
-					  .key_fingerprint = c->key };
+	*above = (struct fal_coord_upstream){ .address = "above",
+					      .key = c->key,
+					      .key_fingerprint = c->key };
 	conf->above = above;
 	ops->claimed = on_claimed;
 	ops->given = on_given;
@@ -153,10 +153,12 @@ levels_kill(struct worker *w)
 static void
 part(struct cluster *c, const char *why)
 {
-	fal_coord_parted(c->coord, c->now, why);
+	fal_coord_lose_upstream(c->coord, c->now, why);
 	for (uint32_t i = 0; i < c->p->machines; i++)
 		if (c->worker[i].here)
-			cluster_ok(c, fal_coord_gone(c->coord, c->now, i + 1, "reset"),
+			cluster_ok(c,
+				   fal_coord_session_end(c->coord, c->now, i + 1,
+							 "reset"),
 				   "gone");
 }
 
@@ -194,9 +196,9 @@ tell(struct cluster *c)
 	struct worker *w = c->up;
 	struct fal_buf out = { 0 };
 	struct fal_msg m;
-	enum fal_group_word word;
+	enum fal_group_report word;
 	do {
-		word = fal_group_word(c->group, c->coord, c->p->min_workers, &m);
+		word = fal_group_report(c->group, c->coord, c->p->min_workers, &m);
 		if (word != FAL_GROUP_READY && word != FAL_GROUP_MEMBERS)
 			break;
 		m.incarnation = w->session;
@@ -209,8 +211,8 @@ tell(struct cluster *c)
 		fal_buf_clear(&out);
 	} while (c->root->failure == NULL);
 	fal_buf_free(&out);
-	struct fal_coord_together are;
-	fal_coord_together(c->coord, &are);
+	struct fal_coord_aggregate are;
+	fal_coord_aggregate(c->coord, &are);
 	if (word == FAL_GROUP_NOTHING && c->ready && are.workers != c->members)
 		c->failure = "a group server does not say who is there";
 	return word != FAL_GROUP_NOBODY;
@@ -245,10 +247,10 @@ go_on(struct cluster *c)
 	cluster_ok(c, work(c), "group: work");
 	bool more = true;
 	while (more && w->under_way < w->m->window) {
-		more = fal_agent_more(w->agent);
+		more = fal_agent_send_next(w->agent);
 		cluster_ok(c, work(c), "group: more");
 	}
-	if (fal_agent_left(w->agent)) {
+	if (fal_agent_has_left(w->agent)) {
 		c->root->seen[SEEN_GROUP_LEFT]++;
 		levels_close(w);
 		return;
@@ -284,13 +286,13 @@ levels_time(struct cluster *root, double now)
 double
 levels_wake(struct cluster *root, struct cluster **which)
 {
-	double first = fal_coord_wake(root->coord);
+	double first = fal_coord_next_deadline(root->coord);
 	*which = root;
 	for (size_t i = 0; i < root->group_of.n; i++) {
 		struct cluster *c = root->group_of.v[i];
 		if (c->gone)
 			continue;
-		double wake = fal_coord_wake(c->coord);
+		double wake = fal_coord_next_deadline(c->coord);
 		if (wake < INFINITY)
 			wake = fmax(wake, levels_thaw(c));
 		if (wake < first) {

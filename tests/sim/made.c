@@ -87,7 +87,7 @@ static void
 watch(struct cluster *c, uint32_t i)
 {
 	struct made *m = &c->made[i];
-	const struct fal_shard *shard = fal_shard_set_at(c->shards.shard_set, i);
+	const struct fal_shard *shard = fal_shard_set_shard(c->shards.shard_set, i);
 	struct fal_shard_part part, next;
 	struct fal_shard_making is;
 	if (shard == NULL) {
@@ -117,7 +117,7 @@ watch(struct cluster *c, uint32_t i)
 void
 made_watch(struct cluster *c)
 {
-	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++)
+	for (uint32_t i = 0; i < fal_shard_set_count(c->shards.shard_set); i++)
 		watch(c, i);
 }
 

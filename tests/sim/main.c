@@ -88,9 +88,10 @@ all_equal(const struct plan *p)
 
 /* Tasks that may move between equal workers.  A round's tasks are shared out when it
  * begins; while rounds before it are open their short tasks, one of each, are somewhere
- * in the queues, and fal_worker_project, which looks at no queue task by task, takes all of them
- * to be on one lane.  When a short task ends elsewhere a task may follow it.  Nor is it
- * known how long small tasks take before some have run: those of a tail may move. */
+ * in the queues, and fal_worker_project, which looks at no queue task by task, takes all
+ * of them to be on one lane.  When a short task ends elsewhere a task may follow it.  Nor
+ * is it known how long small tasks take before some have run: those of a tail may move.
+ */
 static uint32_t
 may_move(const struct plan *p)
 {
@@ -112,7 +113,7 @@ one_passes(const struct lines *trace, struct fal_diag *diag)
 	struct fal_audit *audit = fal_audit_new();
 	fal_audit_demand(audit, FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
-	fal_trace_reader_tell_cut(r);
+	fal_trace_reader_deliver_cut(r);
 	int err = reference_read(r, trace->p, trace->n, diag);
 	if (err == 0)
 		err = fal_audit_end(audit, &v, diag);

@@ -64,7 +64,7 @@ moves_begin(struct cluster *c, const struct event *e)
 		if (!is_there(c, i) && c->map.of[i].count > 0)
 			return; /* all begin again soon */
 	const struct fal_map map = draw_map(c, &r);
-	int err = fal_coord_move(c->coord, c->now, &map, "control", &diag);
+	int err = fal_coord_move_blocks(c->coord, c->now, &map, "control", &diag);
 	cluster_ok(c, err == FAL_ESTATE ? FAL_OK : err, "a move");
 }
 
@@ -82,7 +82,7 @@ moves_balance(struct cluster *c)
 	const char *by = c->p->psld ? fal_coord_balance(c->coord, may, &map) : NULL;
 	if (by == NULL)
 		return;
-	int err = fal_coord_move(c->coord, c->now, &map, by, &diag);
+	int err = fal_coord_move_blocks(c->coord, c->now, &map, by, &diag);
 	cluster_ok(c, err == FAL_ESTATE ? FAL_OK : err, by);
 	c->seen[SEEN_PLACED_PSLD]++;
 }
@@ -109,7 +109,7 @@ moves_mourn(struct cluster *c, uint32_t shard)
 {
 	if (c->map.of[shard].count > 0)
 		return true;
-	c->seen[SEEN_PLACED_STAY] += fal_coord_next_map(c->coord) != NULL;
-	cluster_ok(c, fal_coord_move_abort(c->coord, c->now), "stay");
+	c->seen[SEEN_PLACED_STAY] += fal_coord_pending_map(c->coord) != NULL;
+	cluster_ok(c, fal_coord_abort_move(c->coord, c->now), "stay");
 	return false;
 }

@@ -71,7 +71,7 @@ static int
 shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
 	struct cluster *c = arg;
-	return fal_shard_set_msg(c->shards.shard_set, session, m, diag);
+	return fal_shard_set_push_msg(c->shards.shard_set, session, m, diag);
 }
 
 static bool
@@ -80,14 +80,14 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	struct cluster *c = arg;
 	if (c->p->apart)
 		return fleet_next(c, shard, out);
-	const bool any = fal_shard_set_next(c->shards.shard_set, shard, out);
+	const bool any = fal_shard_set_next_say(c->shards.shard_set, shard, out);
 	if (any)
 		intime_say(c, out);
 	return any;
 }
 
 static void
-shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
+shards_served(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 {
 	const struct cluster *c = arg;
 	/* One that is elsewhere may not have heard yet of what holds. */
@@ -113,7 +113,8 @@ ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 	const bool ahead = m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
 	c->seen[SEEN_PRECLAIMED] += ahead;
 	c->seen[SEEN_FIRM] +=
-		ahead && fal_rule_traits(&fal_coord_policy_now(c->coord)->rule).moves;
+		ahead &&
+		fal_rule_traits(&fal_coord_policy_in_force(c->coord)->rule).moves;
 	if (m->type != FAL_MSG_PUSH)
 		return;
 	c->seen[SEEN_LATE_PUSH] +=
@@ -214,7 +215,7 @@ ops_refused(struct cluster *c, uint32_t worker, const char *why)
 }
 
 static void
-note_told(struct cluster *c, struct worker *w, const struct fal_coord_model *model)
+note_told(struct cluster *c, struct worker *w, const struct fal_coord_publication *model)
 {
 	int err = FAL_GROW(w->told.v, w->told.cap, w->told.n + 1);
 	assert(err == FAL_OK && model->order == w->told.n + 1);
@@ -224,7 +225,7 @@ note_told(struct cluster *c, struct worker *w, const struct fal_coord_model *mod
 /* Is it left out of the worker's queue, or forgotten by it, when that is told of another
  * one? */
 static bool
-is_over(const struct fal_coord_model *told, uint64_t version)
+is_over(const struct fal_coord_publication *told, uint64_t version)
 {
 	bool named = version >= told->from;
 	for (uint32_t i = 0; i < told->names && !named; i++)
@@ -235,7 +236,7 @@ is_over(const struct fal_coord_model *told, uint64_t version)
 /* Nobody is told once more of what it has, or is to get, but to keep that.  Who was on a
  * line may have none of these, until it is told of one not only to keep that. */
 static void
-note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told)
+note_has(struct cluster *c, struct worker *w, const struct fal_coord_publication *told)
 {
 	size_t n = 0;
 	int err = FAL_GROW(w->has.v, w->has.cap, w->has.n + 1);
@@ -259,7 +260,7 @@ note_has(struct cluster *c, struct worker *w, const struct fal_coord_model *told
 }
 
 static void
-coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
+coord_model(void *arg, uint32_t peer, const struct fal_coord_publication *model)
 {
 	struct cluster *c = arg;
 	const struct wanted w = { peer, model->order, model->version };
@@ -281,8 +282,8 @@ is_gone(const struct cluster *c, uint64_t version)
 {
 	bool newer = fal_branch_of(version) == 0 &&
 		     fal_shard_set_params(c->shards.shard_set, version) == NULL;
-	for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
-		const struct fal_shard *s = fal_shard_set_at(c->shards.shard_set, i);
+	for (uint32_t i = 0; i < fal_shard_set_count(c->shards.shard_set); i++) {
+		const struct fal_shard *s = fal_shard_set_shard(c->shards.shard_set, i);
 		newer &= s == NULL || fal_shard_version(s) > version;
 	}
 	return newer;
@@ -300,13 +301,13 @@ ops_publish(struct cluster *c)
 			continue;
 		}
 		if (fal_shard_set_params(c->shards.shard_set, w.version) == NULL) {
-			for (uint32_t i = 0;
-			     i < fal_shard_set_shards(c->shards.shard_set); i++)
+			for (uint32_t i = 0; i < fal_shard_set_count(c->shards.shard_set);
+			     i++)
 				early_some(c, i, &w);
 			c->waits.v[kept++] = w;
 			continue;
 		}
-		for (uint32_t i = 0; i < fal_shard_set_shards(c->shards.shard_set); i++) {
+		for (uint32_t i = 0; i < fal_shard_set_count(c->shards.shard_set); i++) {
 			const bool is = fal_shard_set_part(c->shards.shard_set, i,
 							   w.version, &part);
 			assert(is || part.count == 0);
@@ -365,7 +366,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 				   "000000000000";
 	const struct plan *p = c->p;
 	struct fal_policy policy = { 0 };
-	struct fal_line_above above;
+	struct fal_coord_upstream above;
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,
 						 shards_next, shards_served },
@@ -427,11 +428,11 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 			   "shards become what a snapshot says");
 	c->goes_on = from->there;
 	fal_map_even(&c->map, fal_blocks(p->toy.n),
-		     fal_shard_set_shards(c->shards.shard_set));
+		     fal_shard_set_count(c->shards.shard_set));
 	conf.map = &c->map;
 	err = racked_coord(conf, ops, c->now, &c->shards);
 	assert(err == FAL_OK);
 	c->coord = c->shards.coord;
 	/* Workers of many keys: what falcon-ps says then. */
-	fal_coord_trainer_wait(c->coord, 300, 2);
+	fal_coord_set_trainer_wait(c->coord, 300, 2);
 }

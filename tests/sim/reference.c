@@ -877,7 +877,7 @@ int
 reference_read(struct fal_trace_reader *r, const char *trace, size_t length,
 	       struct fal_diag *diag)
 {
-	int err = fal_trace_find(r, trace, length);
+	int err = fal_trace_find_restarts(r, trace, length);
 	if (err == 0)
 		err = fal_trace_feed(r, trace, length, diag);
 	if (err == 0)

@@ -36,10 +36,10 @@ restart_now(struct cluster *c, double after)
 static void
 take_images(struct cluster *c, struct marked *m)
 {
-	const struct fal_coord_past *p = &m->is.past;
+	const struct fal_coord_checkpoint *p = &m->is.past;
 	struct fal_image by[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	struct fal_map map = { .shards = fal_shard_set_shards(c->shards.shard_set) };
+	struct fal_map map = { .shards = fal_shard_set_count(c->shards.shard_set) };
 	bool has = true;
 	/* Who has no block any more may not know so yet. */
 	for (uint32_t i = 0; i < map.shards && has; i++) {
@@ -47,10 +47,10 @@ take_images(struct cluster *c, struct marked *m)
 			continue;
 		fal_shard_set_range(c->shards.shard_set, i, &map.of[i].first,
 				    &map.of[i].count);
-		has = fal_shard_marked(fal_shard_set_at(c->shards.shard_set, i),
-				       p->version, &by[i]);
+		has = fal_shard_take_marked(fal_shard_set_shard(c->shards.shard_set, i),
+					    p->version, &by[i]);
 	}
-	m->shards = has ? fal_map_in_order(&map, order) : 0;
+	m->shards = has ? fal_map_list(&map, order) : 0;
 	for (uint32_t i = 0; i < m->shards; i++)
 		m->image[i] = by[order[i]];
 	for (uint32_t i = 0; i < m->shards && p->kept_clock > 0; i++)
@@ -70,7 +70,7 @@ on_disk(struct cluster *c)
 }
 
 void
-restart_marked(void *arg, const struct fal_coord_past *past)
+restart_marked(void *arg, const struct fal_coord_checkpoint *past)
 {
 	struct cluster *c = arg;
 	struct marked *m = &c->next;
@@ -78,7 +78,7 @@ restart_marked(void *arg, const struct fal_coord_past *past)
 	if (c->writing)
 		return;
 	c->writing = true;
-	fal_coord_past_copy(past, &m->is.past);
+	fal_coord_checkpoint_copy(past, &m->is.past);
 	m->is.policy = fal_policy_copy(past->policy);
 	m->is.incarnation = c->incarnation;
 	m->is.lines = c->lines;
@@ -155,7 +155,7 @@ cut_trace(struct cluster *c, const struct fal_snap_manifest *is)
 static void
 note_restart(struct cluster *c, const struct disk_found *f)
 {
-	const struct fal_coord_past *p = &f->is.past;
+	const struct fal_coord_checkpoint *p = &f->is.past;
 	const struct fal_coord_status s = fal_coord_status(c->coord);
 	c->seen[SEEN_RESTART]++;
 	c->seen[SEEN_RESTART_BEHIND] += f->is.bytes > 0 && s.clock > p->clock;
@@ -164,7 +164,7 @@ note_restart(struct cluster *c, const struct disk_found *f)
 	c->seen[SEEN_RESTART_EVAL] += p->evaluating;
 	c->seen[SEEN_RESTART_POLICY] += f->there && f->changes > f->again;
 	c->seen[SEEN_MARK_LOST] += c->writing;
-	c->seen[SEEN_PLACED_RESTART] += fal_coord_next_map(c->coord) != NULL;
+	c->seen[SEEN_PLACED_RESTART] += fal_coord_pending_map(c->coord) != NULL;
 	c->seen[SEEN_DISK_OLDER] += f->there && f->older > 0 && f->is.bytes > 0;
 	c->seen[SEEN_DISK_NONE] += !f->there && f->older > 0;
 	c->seen[SEEN_DISK_REFUSED] += f->refused;
@@ -207,7 +207,7 @@ call_back(struct cluster *c)
 static void
 restart(struct cluster *c)
 {
-	const uint32_t shards = fal_shard_set_shards(c->shards.shard_set);
+	const uint32_t shards = fal_shard_set_count(c->shards.shard_set);
 	struct fal_coord_trace before = { 0 };
 	struct disk_found found;
 	find(c, &found);
@@ -228,13 +228,13 @@ restart(struct cluster *c)
 	c->marked_at = 0;
 	ops_begin(c, &found, &before);
 	c->seen[SEEN_RESTART_CUT] +=
-		found.is.bytes > 0 && fal_shard_set_shards(c->shards.shard_set) != shards;
+		found.is.bytes > 0 && fal_shard_set_count(c->shards.shard_set) != shards;
 	for (size_t i = found.again; found.there && i < found.changes; i++) {
 		const struct disk_change *l = &found.change[i];
-		fal_coord_again(c->coord, &l->policy, l->clock, l->by);
+		fal_coord_schedule_policy(c->coord, &l->policy, l->clock, l->by);
 	}
 	if (!found.there)
-		cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "the first mark");
+		cluster_ok(c, fal_coord_snapshot_now(c->coord, c->now), "the first mark");
 	disk_found_free(&found);
 	call_back(c);
 }
@@ -299,14 +299,14 @@ restart_watch(struct cluster *c, const struct fal_coord_status *s)
 {
 	const struct plan *p = c->p;
 	if (p->marks_all && c->marked_at != s->clock + 1) {
-		fal_coord_mark(c->coord);
+		fal_coord_request_snapshot(c->coord);
 		c->marked_at = s->clock + 1;
 	}
 	while (c->marks < p->marks && s->clock >= p->mark[c->marks].clock) {
 		if (p->mark[c->marks++].now)
-			cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "mark");
+			cluster_ok(c, fal_coord_snapshot_now(c->coord, c->now), "mark");
 		else
-			fal_coord_mark(c->coord);
+			fal_coord_request_snapshot(c->coord);
 	}
 	while (c->restarts < p->restarts && s->clock >= p->restart[c->restarts].clock)
 		restart_now(c, p->restart[c->restarts].after);
@@ -318,7 +318,7 @@ restart_begin(struct cluster *c)
 	c->fate = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 9);
 	c->ruin = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 17);
 	c->disk.keep = c->p->keep;
-	cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "the first mark");
+	cluster_ok(c, fal_coord_snapshot_now(c->coord, c->now), "the first mark");
 }
 
 /* ---- what held --------------------------------------------------------------------- */

@@ -161,12 +161,12 @@ eval_samples(const struct plan *p, uint32_t task)
 
 /* What the task takes, in full ones. */
 static double
-size_of(const struct worker *w, const struct fal_run *run)
+size_of(const struct worker *w, const struct fal_task_run *run)
 {
 	const struct plan *p = w->c->p;
 	uint32_t samples = run->eval ? eval_samples(p, run->task)
 				     : toy_task_samples(&p->toy, run->clock, run->task);
-	return fal_bound_longer(w->m->fixed, (double)samples / p->toy.task) *
+	return fal_bound_task_size(w->m->fixed, (double)samples / p->toy.task) *
 	       (run->eval ? 0.33 : 1);
 }
 
@@ -178,7 +178,7 @@ mixed(uint32_t x)
 }
 
 static void
-agent_run(void *arg, uint32_t lane, const struct fal_run *run)
+agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct worker *w = arg;
 	struct lane *l = &w->lane[lane];
@@ -272,7 +272,7 @@ worker_forget(struct worker *w)
 }
 
 static bool
-agent_grow(void *arg, const struct fal_agent_most *to)
+agent_grow(void *arg, const struct fal_agent_limits *to)
 {
 	struct worker *w = arg;
 	(void)to;
@@ -309,12 +309,12 @@ worker_join(struct cluster *c, struct worker *w)
 	char key[24];
 	const uint32_t process = plan_process(c->p, w->index);
 	const uint32_t owner = plan_owner(c->p, w->index);
-	struct fal_coord_who who = {
+	struct fal_coord_session who = {
 		.key = key, .fingerprint = key, .place = owner, .rtt = 2 * w->m->latency
 	};
 	c->seen[SEEN_REJOIN] += process != w->index;
 	cluster_key(c, owner, key);
-	fal_coord_open(c->coord, w->index + 1, &who);
+	fal_coord_session_open(c->coord, w->index + 1, &who);
 	if (w->m->group != NULL)
 		levels_ops(&conf, &ops);
 	w->agent = fal_agent_new(&conf, &ops);
@@ -346,8 +346,8 @@ worker_join(struct cluster *c, struct worker *w)
 	else if (c->p->probes) {
 		m.ready.task_ns = (uint64_t)(w->m->task_s * 1e9);
 		m.ready.large = 8 * c->p->toy.task;
-		m.ready.large_ns =
-			(uint64_t)(w->m->task_s * 1e9 * fal_bound_longer(w->m->fixed, 8));
+		m.ready.large_ns = (uint64_t)(w->m->task_s * 1e9 *
+					      fal_bound_task_size(w->m->fixed, 8));
 	}
 	fal_msg_put(&out, &m);
 	worker_send(w, &out, false);
@@ -358,7 +358,7 @@ worker_join(struct cluster *c, struct worker *w)
  * gets every 7th task wrong the first time it sees it; who lies about values has some for
  * every task. */
 static bool
-goes_wrong(struct worker *w, const struct fal_run *run)
+goes_wrong(struct worker *w, const struct fal_task_run *run)
 {
 	const struct toy *t = &w->c->p->toy;
 	if (!run->eval && toy_odd(t, run->clock, run->task))
@@ -372,7 +372,7 @@ goes_wrong(struct worker *w, const struct fal_run *run)
 }
 
 static void
-dither(float *g, size_t n, const struct fal_run *run)
+dither(float *g, size_t n, const struct fal_task_run *run)
 {
 	for (uint32_t b = 0; b < fal_blocks(n); b++)
 		fal_bfp_dither(g + (size_t)b * FAL_BLOCK, fal_block_len(n, b),
@@ -395,7 +395,7 @@ mix(uint32_t side[static FAL_LANES], const uint32_t *v, size_t n)
  * does here: a comparison of two keys' words shows no more of the hash than that other
  * sums have another one. */
 static void
-say_what_came(const struct worker *w, const struct fal_run *run,
+say_what_came(const struct worker *w, const struct fal_task_run *run,
 	      uint8_t out[static FAL_TASK_HASH])
 {
 	uint32_t side[FAL_LANES] = { 0 };
@@ -419,7 +419,7 @@ say_what_came(const struct worker *w, const struct fal_run *run,
 
 /* The gradient of the lane's task is in c->grad, but for what goes wrong. */
 static void
-compute(struct cluster *c, const struct fal_run *run)
+compute(struct cluster *c, const struct fal_task_run *run)
 {
 	toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
 	if (run->bits != 0)
@@ -428,7 +428,7 @@ compute(struct cluster *c, const struct fal_run *run)
 
 /* FAL_ENONFINITE: not all of it is. */
 static int
-make(struct cluster *c, const struct fal_run *run)
+make(struct cluster *c, const struct fal_task_run *run)
 {
 	const uint32_t blocks = fal_blocks(c->p->toy.n);
 	int err = FAL_OK;
@@ -440,7 +440,7 @@ make(struct cluster *c, const struct fal_run *run)
 
 /* Has a value no room? */
 static bool
-is_large(const struct fal_run *run)
+is_large(const struct fal_task_run *run)
 {
 	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(run->sum)); b++)
 		if (fal_sum_needed(run->sum, b) - run->exps[b] >
@@ -469,8 +469,8 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	c->seen[SEEN_BEGUN_WAITS] += l->waits;
 	if (l->waits)
 		return;
-	struct fal_ran ran = { .cancelled = l->cancelled };
-	const struct fal_run *run = &l->what;
+	struct fal_task_result ran = { .cancelled = l->cancelled };
+	const struct fal_task_run *run = &l->what;
 	ran.task_ns = (uint64_t)((c->now - l->began - l->waited) * 1e9);
 	ran.waited_ns = (uint64_t)(l->waited * 1e9);
 	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);

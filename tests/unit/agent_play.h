@@ -15,7 +15,7 @@
 enum { LANES = 3 };
 
 static struct fal_agent *agent;
-static struct fal_run run[LANES];
+static struct fal_task_run run[LANES];
 static bool busy[LANES], cancelled[LANES];
 
 static void
@@ -27,7 +27,7 @@ check(int64_t got, int64_t want, const char *what)
 }
 
 static void
-on_run(void *arg, uint32_t lane, const struct fal_run *r)
+on_run(void *arg, uint32_t lane, const struct fal_task_run *r)
 {
 	(void)arg;
 	if (lane >= LANES || busy[lane])

@@ -80,8 +80,8 @@ static struct play {
 	/* A round is complete: true: the test has seen to it.  NULL: it goes on. */
 	bool (*on_complete)(uint64_t round);
 	uint64_t acts[PLAY_ACTS];
-	uint64_t tasks[FAL_FATE_ABANDON + 1]; /* of ended rounds, by fate */
-	double busy;                          /* seconds of finished tasks */
+	uint64_t tasks[FAL_FATE_RETRY + 1]; /* of ended rounds, by fate */
+	double busy;                        /* seconds of finished tasks */
 } play;
 
 /* Whole numbers of any type. */
@@ -181,7 +181,7 @@ play_makes(void)
 static inline void
 play_made(void)
 {
-	fal_sched_published(play.s, play.now, ++play.made);
+	fal_sched_note_published(play.s, play.now, ++play.made);
 }
 
 static inline void
@@ -223,11 +223,12 @@ play_follow(const struct fal_act *a)
 		for (uint32_t i = 0; i < 32; i++)
 			if (w->part[i].seq == a->cid.seq)
 				w->part[i].seq = 0;
-		fal_sched_fenced(play.s, play.now, a->round, a->cid);
+		fal_sched_note_fenced(play.s, play.now, a->round, a->cid);
 	}
 	if (a->kind == FAL_ACT_PING && w->id != 0)
-		fal_sched_pong(play.s, play.now, w->id, 0,
-			       w->fault == PLAY_HANGS ? 0 : (uint64_t)(play.now * 1e6));
+		fal_sched_note_pong(play.s, play.now, w->id, 0,
+				    w->fault == PLAY_HANGS ? 0
+							   : (uint64_t)(play.now * 1e6));
 }
 
 /* What a task takes, in full ones. */
@@ -236,7 +237,8 @@ play_size(uint64_t round, uint32_t task)
 {
 	const struct fal_grid *g = &play.s->grid;
 	uint32_t samples = fal_grid_range_samples(g, play_round(round).clock, task, 1);
-	return fal_bound_longer(play.fixed, (double)samples / fal_grid_full(g));
+	return fal_bound_task_size(play.fixed,
+				   (double)samples / fal_grid_full_samples(g));
 }
 
 /* A lane that is free begins with what stands first and can begin. */
@@ -260,7 +262,7 @@ static inline void
 play_follow_all(void)
 {
 	struct fal_act a;
-	while (fal_sched_next(play.s, &a))
+	while (fal_sched_next_action(play.s, &a))
 		play_follow(&a);
 	fal_sched_forget(play.s);
 	play_lanes();
@@ -347,7 +349,7 @@ play_checked(struct play_worker *w)
 {
 	const struct play_item i = w->q[0];
 	play_drop(w, &i, 1);
-	fal_sched_heard(play.s, play.now, w->id);
+	fal_sched_note_message(play.s, play.now, w->id);
 	play_follow_all();
 }
 
@@ -357,17 +359,17 @@ play_claim(struct play_worker *w)
 	struct play_item i = w->q[0];
 	struct play_part *p = play_part(w, i.round, i.fills);
 	const bool denies = w->fault == PLAY_DENIES;
-	struct fal_claim_in c = { .worker = w->id,
-				  .round = i.round,
-				  .task = i.task,
-				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
-				  .fills = i.fills,
-				  .task_s = i.ends - i.began,
-				  .loss = play.loss,
-				  .nonfinite = denies };
+	struct fal_claim_report c = { .worker = w->id,
+				      .round = i.round,
+				      .task = i.task,
+				      .seq = p->seq != 0 ? p->seq : w->seq + 1,
+				      .fills = i.fills,
+				      .task_s = i.ends - i.began,
+				      .loss = play.loss,
+				      .nonfinite = denies };
 	play_forget(w, i.round, i.task, 1);
 	play.busy += c.task_s;
-	fal_sched_heard(play.s, play.now, w->id);
+	fal_sched_note_message(play.s, play.now, w->id);
 	int won = fal_sched_claim(play.s, play.now, &c);
 	play_at_least(won, 0, "claim");
 	if (won > 0 && p->seq == 0)
@@ -383,19 +385,19 @@ play_arrive(struct play_worker *w, struct play_part *p)
 	if (p->left > 0) {
 		p->left--;
 		p->arrives = play.now + 0.15;
-		fal_sched_arrived(play.s, play.now, p->round, cid, 1, false);
+		fal_sched_note_blocks(play.s, play.now, p->round, cid, 1, false);
 		play_follow_all();
 		return;
 	}
 	p->seq = 0;
-	fal_sched_arrived(play.s, play.now, p->round, cid, 1, true);
+	fal_sched_note_blocks(play.s, play.now, p->round, cid, 1, true);
 	if (!fal_sched_round(play.s, p->round, &r))
 		return;
 	bool complete = r.ledger->claimed == r.tasks;
 	for (uint32_t i = 0; i < r.ledger->contribs; i++)
 		complete &= r.ledger->contrib[i].state != FAL_CONTRIB_OPEN;
 	if (complete && (play.on_complete == NULL || !play.on_complete(p->round)))
-		fal_sched_complete(play.s, play.now, p->round);
+		fal_sched_note_complete(play.s, play.now, p->round);
 	play_follow_all();
 }
 
@@ -405,7 +407,7 @@ play_step(double until)
 {
 	struct play_worker *who = NULL;
 	struct play_part *part = NULL;
-	double next = fal_sched_wake(play.s);
+	double next = fal_sched_next_tick(play.s);
 	for (uint32_t id = 1; id <= PLAY_WORKERS; id++) {
 		struct play_worker *w = &play.worker[id];
 		play_push(w);
@@ -444,9 +446,9 @@ play_step(double until)
 static inline void
 play_run(uint64_t clocks, double until)
 {
-	fal_sched_allow(play.s, play.now, clocks);
+	fal_sched_set_clock_limit(play.s, play.now, clocks);
 	play_follow_all();
-	while (!(fal_sched_quiet(play.s) && fal_sched_front(play.s) >= clocks) &&
+	while (!(fal_sched_is_quiet(play.s) && fal_sched_next_clock(play.s) >= clocks) &&
 	       play_step(until))
 		;
 }

@@ -216,7 +216,7 @@ pauses(void **state)
 	/* Who was sent away for later keeps trying, and says so once. */
 	struct fal_retry r = { .lost = 1, .give_up = UINT64_C(3600000000000) };
 	for (uint64_t s = 1; s < 3600; s += 30) {
-		fal_retry_later(&r);
+		fal_retry_note_later(&r);
 		assert_int_equal(fal_retry_verdict(&r, FAL_OK, s * 1000000000), -1);
 		assert_int_equal(fal_retry_is_first(&r), s == 1);
 		fal_retry_pause_ms(&r, s * 1000000000);
@@ -242,7 +242,7 @@ gives_up_in_time(void **state)
 			while (fal_retry_verdict(&r, FAL_EIO, now) < 0) {
 				told += fal_retry_is_first(&r);
 				now += fal_retry_pause_ms(&r, now) * 1000000;
-				now += fal_retry_left_ms(&r, now, most) * 1000000;
+				now += fal_retry_limit_ms(&r, now, most) * 1000000;
 			}
 			assert_int_equal(told, 1);
 			assert_in_range(now - s, give_up * s,
@@ -250,7 +250,7 @@ gives_up_in_time(void **state)
 		}
 	struct fal_retry r = { .lost = s };
 	assert_int_equal(fal_retry_verdict(&r, FAL_EIO, UINT64_MAX), -1);
-	assert_int_equal(fal_retry_left_ms(&r, UINT64_MAX, 7777), 7777);
+	assert_int_equal(fal_retry_limit_ms(&r, UINT64_MAX, 7777), 7777);
 }
 
 /* A key that was taken once is not refused by who says nothing, as a tunnel does whose
@@ -300,7 +300,7 @@ silent_twice(void **state)
 	(void)state;
 	assert_int_equal(fal_retry_verdict(&r, FAL_EPERM, s), -1);
 	fal_retry_pause_ms(&r, s);
-	fal_retry_later(&r);
+	fal_retry_note_later(&r);
 	assert_int_equal(fal_retry_verdict(&r, FAL_OK, 2 * s), -1);
 	fal_retry_pause_ms(&r, 2 * s);
 	assert_false(fal_retry_is_first(&r));

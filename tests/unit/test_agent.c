@@ -80,16 +80,16 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 static void
 pump(void)
 {
-	while (room > 0 && fal_agent_more(agent))
+	while (room > 0 && fal_agent_send_next(agent))
 		room--;
 }
 
 /* The last request for memory, and the answer. */
-static struct fal_agent_most asked;
+static struct fal_agent_limits asked;
 static bool may_grow;
 
 static bool
-on_grow(void *arg, const struct fal_agent_most *to)
+on_grow(void *arg, const struct fal_agent_limits *to)
 {
 	(void)arg;
 	asked = *to;
@@ -367,12 +367,13 @@ static void
 finish(uint32_t lane)
 {
 	static float grad[N];
-	struct fal_ran ran = { .cancelled = cancelled[lane],
-			       .loss = 5,
-			       .samples = 2,
-			       .right = 1,
-			       .task_ns = 77,
-			       .hash[FAL_TASK_HASH - 1] = (uint8_t)run[lane].task };
+	struct fal_task_result ran = { .cancelled = cancelled[lane],
+				       .loss = 5,
+				       .samples = 2,
+				       .right = 1,
+				       .task_ns = 77,
+				       .hash[FAL_TASK_HASH - 1] =
+					       (uint8_t)run[lane].task };
 	check(busy[lane], 1, "the lane that ends is busy");
 	float quantum = 0x1p-23f * 0x1p-12f;
 	for (size_t i = 0; i < N && !run[lane].eval; i++)
@@ -653,7 +654,7 @@ a_fill_waits_for_a_sum(void **state)
 	grant(0, 5, 2, (struct fal_cid){ 9, 4 });
 	check(busy[0] + busy[1], 0, "lanes at a fill while the push is not away");
 	nothing_sent();
-	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
+	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
 	room = UINT32_MAX;
 	pump();
 	expect_push(1, 2, 3);
@@ -665,7 +666,7 @@ a_fill_waits_for_a_sum(void **state)
 	expect_claim(6, 2);
 	verdict(0, 6, 2, true);
 	expect_push(2, 2, 13);
-	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
+	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
 }
 
 /* Sends one block of a version: `n` values. */
@@ -702,7 +703,7 @@ small_results_wait(void **state)
 	const size_t n = 30000 + fal_rng_below(&r, 32000);
 	const uint32_t tasks = 20 + fal_rng_below(&r, 13);
 	const struct fal_rule rule = { .scheme = FAL_EPSP };
-	const struct fal_agent_most most = fal_agent_most(&rule, false);
+	const struct fal_agent_limits most = fal_agent_limits(&rule, false);
 	struct fal_agent_conf conf = {
 		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
 	};
@@ -714,7 +715,9 @@ small_results_wait(void **state)
 	whole_version(n, values, exps);
 	grant(0, 0, tasks, none);
 	for (uint32_t task = 0; task < tasks; task++) {
-		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
+		const struct fal_task_result ran = { .samples = 2,
+						     .right = 1,
+						     .task_ns = 77 };
 		check(busy[0], 1, "the lane has the next task");
 		busy[0] = false;
 		check(fal_sum_quantise(run[0].sum, values, exps, run[0].room, NULL), 0,
@@ -736,7 +739,7 @@ a_large_result_waits(void **state)
 	const uint32_t tasks = 3 + fal_rng_below(&r, 5);
 	const size_t n = (size_t)blocks * FAL_BLOCK - fal_rng_below(&r, FAL_BLOCK);
 	const struct fal_rule rule = { .scheme = FAL_EPSP };
-	const struct fal_agent_most most = fal_agent_most(&rule, false);
+	const struct fal_agent_limits most = fal_agent_limits(&rule, false);
 	struct fal_agent_conf conf = {
 		.n = n, .lanes_max = 1, .tasks = tasks, .most = most
 	};
@@ -750,7 +753,9 @@ a_large_result_waits(void **state)
 	whole_version(n, values, exps);
 	grant(0, 0, tasks, none);
 	for (uint32_t task = 0; task < tasks; task++) {
-		const struct fal_ran ran = { .samples = 2, .right = 1, .task_ns = 77 };
+		const struct fal_task_result ran = { .samples = 2,
+						     .right = 1,
+						     .task_ns = 77 };
 		check(busy[0], 1, "the lane has the next task");
 		busy[0] = false;
 		for (uint32_t b = 0; b < blocks; b++)
@@ -764,8 +769,8 @@ a_large_result_waits(void **state)
 			continue;
 		check(busy[0], 0, "lanes at work beside two results");
 		verdict(0, task - 1, 1, true);
-		check((int64_t)fal_agent_holds(agent) <= (int64_t)conf.sums + 1, 1,
-		      "halves and versions");
+		check((int64_t)fal_agent_memory_halves(agent) <= (int64_t)conf.sums + 1,
+		      1, "halves and versions");
 	}
 	verdict(0, tasks - 1, 1, false);
 	free(values);
@@ -796,7 +801,7 @@ alone_where_sums_are_few(void **state)
 	expect_claim(6, 3);
 	verdict(0, 6, 3, true);
 	expect_push(3, 1, 7);
-	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
+	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
 }
 
 /* Tasks of three versions are granted to a worker with room for two. */
@@ -812,11 +817,11 @@ more_versions_are_asked_for(void **state)
 	}
 	check(asked.versions, 3, "versions that were asked for");
 	check(asked.delay, 1, "and the delay that makes them");
-	check(fal_agent_has(agent, 2), 1, "it is here");
+	check(fal_agent_has_version(agent, 2), 1, "it is here");
 	memset(&asked, 0, sizeof(asked));
 	announce(3, 2, false);
 	model(3);
-	check(fal_agent_has(agent, 3), 1, "it is here");
+	check(fal_agent_has_version(agent, 3), 1, "it is here");
 	check(asked.versions, 0, "versions that were asked for");
 }
 
@@ -834,8 +839,8 @@ more_versions_are_denied(void **state)
 	announce(2, 0, false);
 	model(2);
 	check(asked.versions, 3, "versions that were asked for");
-	check(fal_agent_has(agent, 2), 0, "it is here");
-	check(fal_agent_has(agent, 1), 1, "that before it is here");
+	check(fal_agent_has_version(agent, 2), 0, "it is here");
+	check(fal_agent_has_version(agent, 1), 1, "that before it is here");
 	memset(&asked, 0, sizeof(asked));
 	announce(3, 0, false);
 	model(3);
@@ -1116,11 +1121,11 @@ drained(void **state)
 	finish(0);
 	expect_claim(0, 1);
 	check(tell(&m), 0, "DRAIN");
-	check(fal_agent_left(agent), 0, "left");
+	check(fal_agent_has_left(agent), 0, "left");
 	verdict(0, 0, 1, true);
 	expect_push(1, 1, 1);
 	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "maintenance");
-	check(fal_agent_left(agent), 1, "left");
+	check(fal_agent_has_left(agent), 1, "left");
 }
 
 static void
@@ -1134,13 +1139,13 @@ leave_in_order(void **state)
 	leave("SIGTERM");
 	check(cancelled[1] && cancelled[2], 1, "what runs is cancelled");
 	nothing_sent(); /* a verdict is missing */
-	check(fal_agent_left(agent), 0, "left");
+	check(fal_agent_has_left(agent), 0, "left");
 	grant(0, 8, 1, none);
 	verdict(0, 0, 1, true);
 	expect_push(1, 1, 1);
 	check(sent[seen].bulk, 1, "LEAVE goes behind the PUSH");
 	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "SIGTERM");
-	check(fal_agent_left(agent), 1, "left");
+	check(fal_agent_has_left(agent), 1, "left");
 	leave("again");
 	for (uint32_t lane = 0; lane < LANES; lane++)
 		if (busy[lane])
@@ -1248,14 +1253,14 @@ leave_waits_for_pushes(void **state)
 	make_room(1);
 	expect_block(1, 1, 0, 5);
 	leave("SIGTERM");
-	check(fal_agent_left(agent), 0, "left");
+	check(fal_agent_has_left(agent), 0, "left");
 	make_room(1);
 	expect_block(1, 1, 1, 5);
-	check(fal_agent_left(agent), 0, "left");
+	check(fal_agent_has_left(agent), 0, "left");
 	nothing_sent();
 	make_room(9);
 	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "SIGTERM");
-	check(fal_agent_left(agent), 1, "left");
+	check(fal_agent_has_left(agent), 1, "left");
 	check(room, 8, "room that is left");
 	nothing_sent();
 }
@@ -1301,7 +1306,7 @@ worked_adds_up(void **state)
 	now += 50000; /* pulls */
 	half(1, 1);
 	now += 600; /* waits: the shard made the other blocks first */
-	fal_agent_late(agent, 9);
+	fal_agent_add_lateness(agent, 9);
 	half(1, 0);
 	nothing_sent();
 	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
@@ -1319,14 +1324,14 @@ worked_adds_up(void **state)
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait),
 	      (int64_t)(now - 1000), "all of it");
-	fal_agent_late(agent, 3);
-	fal_agent_late(agent, -8); /* the reported lateness is made up for, too */
+	fal_agent_add_lateness(agent, 3);
+	fal_agent_add_lateness(agent, -8); /* the reported lateness is made up for, too */
 	check(tell(&m), 0, "ACCOUNT");
 	w = next(FAL_MSG_WORKED);
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait + w->worked.late),
 	      0, "the next one begins at zero");
-	fal_agent_late(agent, 7);
+	fal_agent_add_lateness(agent, 7);
 	check(tell(&m), 0, "ACCOUNT");
 	check((int64_t)next(FAL_MSG_WORKED)->worked.late, 2, "in all, what was lost");
 }
@@ -1451,7 +1456,7 @@ static void
 nonfinite(void **state)
 {
 	(void)state;
-	struct fal_ran ran = { .nonfinite = true, .task_ns = 1 };
+	struct fal_task_result ran = { .nonfinite = true, .task_ns = 1 };
 	version(0, false);
 	grant(0, 0, 2, none);
 	busy[0] = false;
@@ -1669,14 +1674,14 @@ published_before_version(void **state)
 	published_for(2, line, 1, 0, BLOCKS);
 	published_for(3, 4, 1, 0, BLOCKS); /* again, after the branch */
 	model(line);
-	check(fal_agent_has(agent, line), 1, "the line");
+	check(fal_agent_has_version(agent, line), 1, "the line");
 	m.version.version = m.version.oldest = line;
 	check(tell(&m), 0, "VERSION");
-	check(fal_agent_has(agent, line), 1, "the line");
-	check(fal_agent_has(agent, 4), 1, "what will be told again");
+	check(fal_agent_has_version(agent, line), 1, "the line");
+	check(fal_agent_has_version(agent, 4), 1, "what will be told again");
 	m.version.version = m.version.oldest = 4;
 	check(tell(&m), 0, "VERSION");
-	check(fal_agent_has(agent, line), 0, "the line, which is over");
+	check(fal_agent_has_version(agent, line), 0, "the line, which is over");
 	grant_on(0, 4, 0, 1, none);
 	check(busy[0], 1, "runs");
 	/* The worker does not wait for a version that was announced and dropped. */
@@ -1824,7 +1829,7 @@ others_make_the_sums(void **state)
 	expect_push(2, 2, 4 + 9);
 	nothing_sent();
 	/* Only one sum, to add to, and the version stay in memory. */
-	check((int64_t)fal_agent_holds(agent) <= 2 + 1, 1, "halves");
+	check((int64_t)fal_agent_memory_halves(agent) <= 2 + 1, 1, "halves");
 	for (uint32_t seq = 3; seq < 9; seq++) {
 		grant(0, 3, 2, none);
 		for (uint32_t k = 0; k < 2; k++)
@@ -1835,7 +1840,7 @@ others_make_the_sums(void **state)
 		}
 		if (seq % 3 > 0)
 			expect_push(seq, 2, 4 + 5);
-		check((int64_t)fal_agent_holds(agent) <= 2 + 1, 1, "halves");
+		check((int64_t)fal_agent_memory_halves(agent) <= 2 + 1, 1, "halves");
 	}
 }
 

@@ -94,50 +94,51 @@ load(struct fal_files *f, const char *set)
 		fail_msg("%s", diag.text);
 }
 
-static struct fal_anew *
+static struct fal_replay *
 make(const struct fal_files *f, unsigned lanes)
 {
-	const struct fal_anew_conf conf = { .files = f, .lanes = lanes, .versions = 1 };
+	const struct fal_replay_conf conf = { .files = f, .lanes = lanes, .versions = 1 };
 	struct fal_diag diag = { "" };
-	struct fal_anew *a = NULL;
-	if (fal_anew_new(&conf, &a, &diag) < 0 || fal_anew_start(a, &diag) < 0)
+	struct fal_replay *a = NULL;
+	if (fal_replay_new(&conf, &a, &diag) < 0 || fal_replay_start(a, &diag) < 0)
 		fail_msg("%s", diag.text);
 	return a;
 }
 
 static int
-clock_on(struct fal_anew *a, uint64_t clock, uint64_t on, struct fal_anew_task *out)
+clock_on(struct fal_replay *a, uint64_t clock, uint64_t on, struct fal_replay_task *out)
 {
 	static const uint8_t skips[TASKS] = { 0 };
-	const struct fal_anew_clock c = {
+	const struct fal_replay_clock c = {
 		.clock = clock, .on = on, .late = UINT64_MAX, .lr = 0.1f, .skips = skips
 	};
-	return fal_anew_clock(a, &c, out);
+	return fal_replay_clock(a, &c, out);
 }
 
 /* From clock `from` on, whose version is the only one there, to the end; what each task
  * has made. */
 static void
-run(struct fal_anew *a, uint64_t from, struct fal_anew_task out[static CLOCKS * TASKS])
+run(struct fal_replay *a, uint64_t from,
+    struct fal_replay_task out[static CLOCKS * TASKS])
 {
 	for (uint64_t c = from; c < CLOCKS; c++)
 		assert_int_equal(clock_on(a, c, c, out + c * TASKS), FAL_OK);
 }
 
 static void
-begin_at(struct fal_anew *a, const struct fal_found *f)
+begin_at(struct fal_replay *a, const struct fal_snapshot_found *f)
 {
 	struct fal_diag diag = { "" };
-	if (fal_anew_begin(a, folder, f, &diag) < 0)
+	if (fal_replay_load_snapshot(a, folder, f, &diag) < 0)
 		fail_msg("%s", diag.text);
 }
 
 static void
-expect_same(const struct fal_files *f, struct fal_anew *a, struct fal_anew *b)
+expect_same(const struct fal_files *f, struct fal_replay *a, struct fal_replay *b)
 {
-	assert_memory_equal(fal_anew_params(a), fal_anew_params(b),
+	assert_memory_equal(fal_replay_params(a), fal_replay_params(b),
 			    f->model->params * sizeof(float));
-	assert_memory_equal(fal_anew_exps(a), fal_anew_exps(b),
+	assert_memory_equal(fal_replay_exponents(a), fal_replay_exponents(b),
 			    fal_blocks(f->model->params));
 }
 
@@ -145,10 +146,10 @@ static void
 threads_make_no_difference(void **state)
 {
 	(void)state;
-	struct fal_anew_task one[CLOCKS * TASKS] = { 0 }, more[CLOCKS * TASKS] = { 0 };
+	struct fal_replay_task one[CLOCKS * TASKS] = { 0 }, more[CLOCKS * TASKS] = { 0 };
 	struct fal_files f;
 	load(&f, NULL);
-	struct fal_anew *a = make(&f, 1), *b = make(&f, 3);
+	struct fal_replay *a = make(&f, 1), *b = make(&f, 3);
 	begin_at(a, NULL);
 	begin_at(b, NULL);
 	assert_int_equal(clock_on(a, 0, 1, one), FAL_ESTATE); /* it is still to be made */
@@ -159,8 +160,8 @@ threads_make_no_difference(void **state)
 		assert_memory_equal(one[i].hash, more[i].hash, sizeof(one[i].hash));
 	assert_memory_not_equal(one[0].hash, one[1].hash, sizeof(one[0].hash));
 	assert_int_equal(clock_on(a, 0, 0, one), FAL_ESTATE); /* gone */
-	fal_anew_free(a);
-	fal_anew_free(b);
+	fal_replay_free(a);
+	fal_replay_free(b);
 	fal_files_free(&f);
 }
 
@@ -168,7 +169,7 @@ threads_make_no_difference(void **state)
 static void
 save(const struct fal_files *f, const float *params)
 {
-	const struct fal_shard_set_conf conf = fal_files_rack_conf(f, 1);
+	const struct fal_shard_set_conf conf = fal_files_shard_set_conf(f, 1);
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 	struct fal_shard_set *r = fal_shard_set_new(&conf, params);
 	struct fal_snapshot s = fal_snapshot_none;
@@ -178,7 +179,7 @@ save(const struct fal_files *f, const float *params)
 	s.shards = 1;
 	assert_true(r != NULL && s.image != NULL);
 	assert_int_equal(fal_shard_set_order(r, &mark), FAL_OK);
-	assert_true(fal_shard_set_marked(r, 0, s.image));
+	assert_true(fal_shard_set_take_marked(r, 0, s.image));
 	s.image->is.version = s.image->is.steps = SNAPSHOT;
 	s.is.image = s.image->is;
 	s.is.lines = 1;
@@ -197,36 +198,36 @@ static void
 a_snapshot_is_gone_on_from_and_held_against(void **state)
 {
 	(void)state;
-	struct fal_anew_task one[CLOCKS * TASKS], other[CLOCKS * TASKS];
-	struct fal_found found = { .clock = SNAPSHOT };
+	struct fal_replay_task one[CLOCKS * TASKS], other[CLOCKS * TASKS];
+	struct fal_snapshot_found found = { .clock = SNAPSHOT };
 	char differs[FAL_IMAGE_NAME] = "?";
 	struct fal_diag diag = { "" };
 	struct fal_files f;
 	load(&f, NULL);
-	struct fal_anew *a = make(&f, 2), *b = make(&f, 1);
+	struct fal_replay *a = make(&f, 2), *b = make(&f, 1);
 	begin_at(a, NULL);
-	save(&f, fal_anew_params(a));
+	save(&f, fal_replay_params(a));
 	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_OK);
 	begin_at(a, &found);
 	begin_at(b, &found);
-	assert_int_equal(fal_anew_same(a, folder, &found, differs, &diag), 1);
+	assert_int_equal(fal_replay_compare(a, folder, &found, differs, &diag), 1);
 	assert_string_equal(differs, "");
 	run(a, SNAPSHOT, one);
 	run(b, SNAPSHOT, other);
 	expect_same(&f, a, b);
 	/* Other parameters. */
-	save(&f, fal_anew_params(a));
+	save(&f, fal_replay_params(a));
 	fal_snap_manifest_free(&found.is);
 	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_OK);
 	begin_at(b, &found);
-	save(&f, fal_anew_params(b));
-	assert_int_equal(fal_anew_same(b, folder, &found, differs, &diag), 1);
+	save(&f, fal_replay_params(b));
+	assert_int_equal(fal_replay_compare(b, folder, &found, differs, &diag), 1);
 	assert_int_equal(clock_on(b, SNAPSHOT, SNAPSHOT, one), FAL_OK);
-	assert_int_equal(fal_anew_same(b, folder, &found, differs, &diag), 0);
+	assert_int_equal(fal_replay_compare(b, folder, &found, differs, &diag), 0);
 	assert_string_equal(differs, "steps");
 	fal_snap_manifest_free(&found.is);
-	fal_anew_free(a);
-	fal_anew_free(b);
+	fal_replay_free(a);
+	fal_replay_free(b);
 	fal_files_free(&f);
 }
 
@@ -236,16 +237,16 @@ what_is_no_snapshot_of_the_job_is_said(void **state)
 	(void)state;
 	static const char name[] = "snapshot.000000000003/manifest.json";
 	struct fal_files f, more, other;
-	struct fal_found found = { .clock = SNAPSHOT };
+	struct fal_snapshot_found found = { .clock = SNAPSHOT };
 	struct fal_diag diag = { "" };
 	struct fal_buf was = { 0 };
 	char want[256];
 	load(&f, NULL);
 	load(&more, "job.epochs=5");
 	load(&other, "job.seed=2");
-	struct fal_anew *a = make(&f, 1);
+	struct fal_replay *a = make(&f, 1);
 	begin_at(a, NULL);
-	save(&f, fal_anew_params(a));
+	save(&f, fal_replay_params(a));
 	/* More epochs go on from it. */
 	assert_int_equal(fal_snapshot_read(folder, &more, &found, &diag), FAL_OK);
 	fal_snap_manifest_free(&found.is);
@@ -278,7 +279,7 @@ what_is_no_snapshot_of_the_job_is_said(void **state)
 	assert_int_equal(fal_snapshot_read(folder, &f, &found, &diag), FAL_OK);
 	fal_snap_manifest_free(&found.is);
 	fal_buf_free(&was);
-	fal_anew_free(a);
+	fal_replay_free(a);
 	fal_files_free(&f);
 	fal_files_free(&more);
 	fal_files_free(&other);

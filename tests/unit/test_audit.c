@@ -160,7 +160,7 @@ test_valid_passes(void **state)
 	assert_int_equal(o.v.sums.dropped, 1);
 	assert_int_equal(o.v.samples_dropped, 0);
 	/* A claim that lost; 2 and 1 and 1 tasks in fills. */
-	assert_int_equal(o.v.samples_twice, 8 + 4 * 8);
+	assert_int_equal(o.v.duplicate_samples, 8 + 4 * 8);
 	assert_int_equal(o.v.stale.samples[FAL_STALE_UPDATES][0], 300);
 	fal_audit_free(o.a);
 	fal_buf_free(&b);

@@ -206,7 +206,7 @@ test_asp(void **state)
 	struct fal_audit_verdict v = CHECK(asp, f);
 	assert_int_equal(v.clocks, 3);
 	assert_int_equal(v.sums.tasks, 12);
-	assert_int_equal(v.samples_twice, 16); /* round 3 had claimed its tasks */
+	assert_int_equal(v.duplicate_samples, 16); /* round 3 had claimed its tasks */
 	assert_int_equal(v.stale.samples[FAL_STALE_UPDATES][0], 48);
 	assert_int_equal(v.stale.samples[FAL_STALE_UPDATES][1], 48);
 }
@@ -465,7 +465,7 @@ test_syncopt(void **state)
 	(void)state;
 	struct fal_audit_verdict v = CHECK(syncopt, f);
 	assert_int_equal(v.samples_dropped, 16);
-	assert_int_equal(v.samples_twice, 0);
+	assert_int_equal(v.duplicate_samples, 0);
 	assert_int_equal(v.stale.samples[FAL_STALE_UPDATES][0], 48);
 }
 

@@ -387,9 +387,9 @@ test_text(void **state)
 	static const size_t cut[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10 };
 	for (size_t max = 0; max < COUNT(cut); max++)
 		assert_int_equal(fal_text_cut(s, max), cut[max]);
-	assert_string_equal(fal_text_s(0), "s");
-	assert_string_equal(fal_text_s(1), "");
-	assert_string_equal(fal_text_s(UINT64_MAX), "s");
+	assert_string_equal(fal_text_plural(0), "s");
+	assert_string_equal(fal_text_plural(1), "");
+	assert_string_equal(fal_text_plural(UINT64_MAX), "s");
 	assert_int_equal(fal_text_width(s), 4);
 	char out[8];
 	assert_string_equal(fal_text_plain(out, sizeof(out), s), "a\u00fc\u20ac");

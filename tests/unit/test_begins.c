@@ -43,7 +43,7 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 }
 
 static void
-on_begun(void *arg, uint32_t lane, const struct fal_run *r)
+on_begun(void *arg, uint32_t lane, const struct fal_task_run *r)
 {
 	on_run(arg, lane, r);
 	if (begun != NULL)
@@ -234,11 +234,11 @@ revoke(uint64_t round, uint32_t task)
 static void
 finished_after(uint32_t lane, bool nonfinite, uint64_t waited)
 {
-	const struct fal_ran ran = { .cancelled = cancelled[lane],
-				     .nonfinite = nonfinite,
-				     .samples = 1,
-				     .task_ns = 1,
-				     .waited_ns = waited };
+	const struct fal_task_result ran = { .cancelled = cancelled[lane],
+					     .nonfinite = nonfinite,
+					     .samples = 1,
+					     .task_ns = 1,
+					     .waited_ns = waited };
 	busy[lane] = false;
 	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
 }
@@ -605,13 +605,13 @@ who_waits_is_not_forgotten(void **state)
 		for (uint32_t s = 1; s <= 2; s++)
 			published(2, s);
 		models(2, 0);
-		check(fal_agent_has(agent, 2), 1, "the newer one");
+		check(fal_agent_has_version(agent, 2), 1, "the newer one");
 		so_far = 0;
 		came = note_came;
 		models(1, 0);
 		came = NULL;
 		check(so_far == blocks, taken_back == 0, "all of the older one");
-		check(fal_agent_has(agent, 1), taken_back == 0 && !oldest,
+		check(fal_agent_has_version(agent, 1), taken_back == 0 && !oldest,
 		      "the older one");
 		finished(0, false);
 		fal_agent_free(agent);

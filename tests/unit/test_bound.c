@@ -73,7 +73,7 @@ test_whole_is_best(void **state)
 		double best = INFINITY;
 		for (uint32_t i = 0; i < n; i++) {
 			const double is =
-				v[i].task_s * fal_bound_longer(v[i].fixed, part);
+				v[i].task_s * fal_bound_task_size(v[i].fixed, part);
 			best = fmin(best, hand_out(v, n, tasks, i, is));
 		}
 		NEAR(fal_bound_whole(v, n, tasks, NULL), hand_out(v, n, tasks, 0, 0));
@@ -150,8 +150,8 @@ test_small(void **state)
 	v[0].fixed = NAN;
 	assert_true(isnan(fal_bound_small(v, 2, 16, NULL)));
 	assert_true(isnan(fal_bound_small(v, 0, 16, NULL)));
-	NEAR(fal_bound_longer(0.2, 4), 0.2 + 0.8 * 4);
-	NEAR(fal_bound_longer((double)NAN, 4), 4);
+	NEAR(fal_bound_task_size(0.2, 4), 0.2 + 0.8 * 4);
+	NEAR(fal_bound_task_size((double)NAN, 4), 4);
 	/* 18 tasks on 4 lanes: 5 rounds for 4.5. */
 	double whole, small;
 	v[0].fixed = v[1].fixed = 0.2;

@@ -310,7 +310,7 @@ test_files(void **state)
 static void
 check_key(const char *option, const char *want)
 {
-	char *got = fal_cli_key(option);
+	char *got = fal_cli_key_path(option);
 	if (want == NULL)
 		assert_null(got);
 	else
@@ -501,8 +501,8 @@ test_progress(void **state)
 	fal_progress_show(&p, 51, 12.05);
 	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
 				  "left\033[K");
-	fal_progress_end();
-	fal_progress_end();
+	fal_progress_wipe();
+	fal_progress_wipe();
 	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
 				  "left\033[K\r\033[K");
 	fclose(p.out);
@@ -526,7 +526,7 @@ test_progress_left(void **state)
 	assert_null(strstr(text, "left"));
 	fal_progress_show(&p, 50, 115);
 	assert_non_null(strstr(text, "  5 %, 95 s left\033[K"));
-	fal_progress_end();
+	fal_progress_wipe();
 	fclose(p.out);
 	free(text);
 }
@@ -593,7 +593,7 @@ test_progress_fits(void **state)
 		const size_t n = drawn(&p, master);
 		assert_in_range(n, 0, size.ws_col - 1);
 	}
-	fal_progress_end();
+	fal_progress_wipe();
 	fclose(slave);
 	close(master);
 
@@ -619,7 +619,7 @@ test_progress_fits(void **state)
 		fal_progress_show(&p, 41, 10);
 		fflush(p.out);
 		assert_string_equal(text, lines[i].line);
-		fal_progress_end();
+		fal_progress_wipe();
 		fclose(p.out);
 		free(text);
 	}
@@ -748,8 +748,8 @@ test_need_allowed(void **state)
 	struct fal_diag why;
 	struct rlimit was, space;
 	(void)state;
-	assert_int_equal(fal_need_allowed(9, 0, 9, &why), 0);
-	assert_int_equal(fal_need_allowed(9, 0, 7, &why), FAL_ELIMIT);
+	assert_int_equal(fal_memory_check(9, 0, 9, &why), 0);
+	assert_int_equal(fal_memory_check(9, 0, 7, &why), FAL_ELIMIT);
 	assert_string_equal(why.text, "needs 9 bytes, --max-memory allows 7");
 	unsigned long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -760,8 +760,8 @@ test_need_allowed(void **state)
 	space = was;
 	space.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)1 << 30);
 	assert_int_equal(setrlimit(RLIMIT_AS, &space), 0);
-	const int fits = fal_need_allowed(1 << 20, 1 << 28, 0, &why);
-	const int beyond = fal_need_allowed(1 << 20, 1 << 30, 0, &why);
+	const int fits = fal_memory_check(1 << 20, 1 << 28, 0, &why);
+	const int beyond = fal_memory_check(1 << 20, 1 << 30, 0, &why);
 	setrlimit(RLIMIT_AS, &was);
 	assert_int_equal(fits, 0);
 	assert_int_equal(beyond, FAL_ENOMEM);

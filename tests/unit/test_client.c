@@ -108,7 +108,7 @@ on_session_open(void *arg, struct fal_client *c)
 	struct session *s = arg;
 	s->opened++;
 	fal_client_send(c, &(struct fal_msg){ .type = FAL_MSG_FOLLOW });
-	fal_client_await(c);
+	fal_client_expect_answer(c);
 	if (s->interrupt)
 		raise(SIGINT);
 }
@@ -164,7 +164,7 @@ static struct session
 talk(struct session s, bool closes, struct fal_client_key key, int code, const char *text)
 {
 	start(closes);
-	const struct fal_addr at = addr("%s", fal_listen_text(world.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
 	expect(&s, &at, key, code, text);
 	finish();
 	return s;
@@ -188,7 +188,7 @@ answers(void **state)
 	assert_int_equal(s.msgs, 1);
 	assert_int_equal(s.over, 0);
 	put(&end);
-	talk((struct session){ .code = FAL_CLIENT_ALIEN }, false, key, FAL_EXIT_NO,
+	talk((struct session){ .code = FAL_CLIENT_UNEXPECTED }, false, key, FAL_EXIT_NO,
 	     "a message that is not for us: TRACE_END");
 	fal_put_bytes(&answer, "\xff\xff", 2);
 	talk((struct session){ 0 }, false, key, FAL_EXIT_NO, "a message: truncated data");
@@ -227,7 +227,7 @@ wrong_keys(void **state)
 					      .on_open = on_session_open };
 		struct fal_diag diag;
 		start(false);
-		const struct fal_addr at = addr("%s", fal_listen_text(world.l));
+		const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
 		const int code = fal_client_run(&at, &wrong[i], &ops, &diag);
 		finish();
 		assert_int_equal(code, FAL_EXIT_NOPERM);

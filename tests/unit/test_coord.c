@@ -57,7 +57,7 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+on_model(void *arg, uint32_t peer, const struct fal_coord_publication *m)
 {
 	(void)arg;
 	if (sent[peer].models++ == 0)
@@ -252,7 +252,7 @@ half_a_push(void **state)
 	(void)state;
 	claim(1, 0, 1, none);
 	check(push(1, 1, 1, 1, 3), FAL_ETRUNC, "PUSH with rubbish behind a block");
-	check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 1, diag.text), 0, "gone");
 	claim(2, 0, 1, (struct fal_cid){ 1, 1 });
 	for (uint32_t t = 1; t < 4; t++)
 		claim(2, t, 2, none);
@@ -279,7 +279,7 @@ rubbish_behind_the_last_block(void **state)
 	claim(1, 1, 1, none);
 	check(push(1, 1, 2, 2, 3), FAL_ETRUNC, "PUSH with rubbish behind all blocks");
 	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
-	check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 1, diag.text), 0, "gone");
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
 	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
@@ -349,7 +349,7 @@ lines_in_order(void **state)
 {
 	(void)state;
 	train();
-	fal_coord_refused(coord, 0.75, "stranger", "no such key", 3);
+	fal_coord_trace_refusals(coord, 0.75, "stranger", "no such key", 3);
 	racked_finish(&job, 0.5, NULL);
 	audited();
 }
@@ -436,7 +436,8 @@ order_of_a_session(void **state)
 	check(tell(3, &m), 0, "LEAVE before READY");
 	m.type = FAL_MSG_READY;
 	check(tell(3, &m), 0, "READY behind LEAVE, which is too late");
-	check(fal_coord_gone(coord, 0.5, 77, "unknown"), 0, "an unknown peer is gone");
+	check(fal_coord_session_end(coord, 0.5, 77, "unknown"), 0,
+	      "an unknown peer is gone");
 	check(fal_coord_status(coord).workers, 2, "workers");
 }
 
@@ -451,7 +452,7 @@ odd_probes(void **state)
 		uint64_t large_ns;
 	} odd[] = { { 0, 9, 9 }, { 9, 9, 0 }, { 9, 0, 9 }, { 9, TASK, 9 } };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	struct fal_coord_sizes sizes;
+	struct fal_coord_task_sizes sizes;
 	open_as(3, 3);
 	m.hello.schema = fal_msg_schema();
 	strcpy(m.hello.name, "w3");
@@ -464,13 +465,13 @@ odd_probes(void **state)
 		m.ready.large_ns = odd[i].large_ns;
 		check(tell(3, &m), FAL_EINVAL, "an odd probe");
 	}
-	fal_coord_sizes(coord, &sizes);
+	fal_coord_task_sizes(coord, &sizes);
 	check(sizes.workers, 0, "workers with probes");
 	m.ready.task_ns = 1000;
 	m.ready.large = 4 * TASK;
 	m.ready.large_ns = 2500;
 	check(tell(3, &m), 0, "a probe");
-	fal_coord_sizes(coord, &sizes);
+	fal_coord_task_sizes(coord, &sizes);
 	check(sizes.workers, 1, "workers with probes");
 	check(llround(1000 * sizes.whole), 0, "4 tasks on a lane: whole");
 	check(llround(1000 * sizes.small), 375, "4 tasks on a lane: small");
@@ -587,7 +588,7 @@ after_leaving(void **state)
 		m = (struct fal_msg){ .type = late[i] };
 		check(tell(1, &m), 0, fal_msg_name(late[i]));
 	}
-	check(fal_coord_gone(coord, 0.5, 1, "closed"), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 1, "closed"), 0, "gone");
 	check(fal_coord_status(coord).workers, 1, "workers at the end");
 	check(verdicts, 0, "claims won");
 	/* The other worker gets its tasks. */
@@ -840,8 +841,8 @@ newcomers_get_older_versions(void **state)
 	check((int64_t)sent[3].newest, 4, "the newest");
 	check((int64_t)sent[3].oldest, 2, "the oldest that it needs");
 	/* So the worker does all of round 4 when the others are gone. */
-	check(fal_coord_gone(coord, 0.5, 1, "gone"), 0, "gone");
-	check(fal_coord_gone(coord, 0.5, 2, "gone"), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 1, "gone"), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 2, "gone"), 0, "gone");
 	check(sent[3].granted[4], 4, "tasks of round 4");
 	check((int64_t)sent[3].version[4], 2, "what it computes round 4 on");
 	in_round = 4;
@@ -895,7 +896,7 @@ lies(void **state)
 		lie.needed = known[k].needed;
 		if (push(1, 1, n, 2, 0) >= 0)
 			fail_msg("lie %zu is believed", k);
-		check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
+		check(fal_coord_session_end(coord, 0.5, 1, diag.text), 0, "gone");
 		/* Every value 2^-10: on version 0, 2^(23 + 12 - 10) quanta a task. */
 		lie.value = 1 << 25;
 		lie.needed = -10;
@@ -954,7 +955,7 @@ static void
 divergence_of_the_last_worker(void **state)
 {
 	(void)state;
-	check(fal_coord_gone(coord, 0.5, 2, "gone"), 0, "gone");
+	check(fal_coord_session_end(coord, 0.5, 2, "gone"), 0, "gone");
 	diverges(1);
 	check(fal_coord_status(coord).failed, 1, "failed");
 }

@@ -89,11 +89,11 @@ static void
 open_as(uint32_t peer, uint32_t key)
 {
 	char name[16];
-	const struct fal_coord_who who = { .key = name,
-					   .fingerprint = name,
-					   .place = key };
+	const struct fal_coord_session who = { .key = name,
+					       .fingerprint = name,
+					       .place = key };
 	snprintf(name, sizeof(name), "k%u", key);
-	fal_coord_open(coord, peer, &who);
+	fal_coord_session_open(coord, peer, &who);
 }
 
 static int

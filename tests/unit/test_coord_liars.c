@@ -68,13 +68,13 @@ static float path[PATH]; /* the first weight, by version */
 static void
 follow(void)
 {
-	const uint64_t newest = fal_shard_version(fal_shard_set_at(job.shard_set, 0));
+	const uint64_t newest = fal_shard_version(fal_shard_set_shard(job.shard_set, 0));
 	if (newest < PATH)
 		path[newest] = fal_shard_set_params(job.shard_set, newest)[0];
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+on_model(void *arg, uint32_t peer, const struct fal_coord_publication *m)
 {
 	(void)arg;
 	(void)peer;
@@ -97,7 +97,7 @@ tell_or_go(uint32_t peer, const struct fal_msg *m)
 	int err = tell_coord(peer, m);
 	if (err < 0) {
 		session[peer].closed = true;
-		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
+		check(fal_coord_session_end(coord, now, peer, diag.text), 0, "gone");
 	}
 	return err;
 }
@@ -110,7 +110,7 @@ static struct { /* the last report of blocks that are left as they were */
 } unstepped;
 
 static void
-on_unstepped(void *arg, const struct fal_coord_unstepped *is)
+on_unstepped(void *arg, const struct fal_coord_skipped_blocks *is)
 {
 	(void)arg;
 	assert_in_range(is->blocks, 1, fal_blocks(N));
@@ -278,7 +278,7 @@ step_once(void)
 	for (uint32_t p = 1; p <= SESSIONS; p++)
 		any |= work(p);
 	if (!any) {
-		now = fmax(now, fal_coord_wake(coord));
+		now = fmax(now, fal_coord_next_deadline(coord));
 		check(fal_coord_tick(coord, now), 0, "tick");
 	}
 }
@@ -440,7 +440,7 @@ the_gone_are_charged(void **state)
 				step_once();
 		check(session[peer].evaluated > 0, 1, "it lied");
 		session[peer].closed = true;
-		check(fal_coord_gone(coord, now, peer, "leaves"), 0, "gone");
+		check(fal_coord_session_end(coord, now, peer, "leaves"), 0, "gone");
 		while (!fal_coord_status(coord).done && lines("\"ev\":\"charge\"") == was)
 			step_once();
 		check(lines("\"ev\":\"charge\"") > was, 1, "charged");
@@ -587,7 +587,7 @@ static int64_t
 momenta(void)
 {
 	struct fal_image is = { 0 };
-	check(fal_shard_image(fal_shard_set_at(job.shard_set, 0), &is), 0, "image");
+	check(fal_shard_image(fal_shard_set_shard(job.shard_set, 0), &is), 0, "image");
 	const int64_t n = is.is.slots;
 	fal_image_free(&is);
 	return n;
@@ -604,19 +604,19 @@ the_gone_take_their_momentum(void **state)
 	while (momenta() < 3)
 		step_once();
 	session[2].closed = true;
-	check(fal_coord_gone(coord, now, 2, "leaves"), 0, "gone");
+	check(fal_coord_session_end(coord, now, 2, "leaves"), 0, "gone");
 	check(momenta(), 2, "momenta of those that are here");
 	check(lines("\"momentum\":true"), 1, "told");
 	while (fal_coord_status(coord).clock < 5)
 		step_once();
 	check(momenta(), 2, "momenta when they have gone on");
 	const struct fal_policy bsp = { .rule = { .scheme = FAL_BSP } };
-	check(fal_coord_policy(coord, now, &bsp, "test", 1, NULL), 0, "policy");
+	check(fal_coord_set_policy(coord, now, &bsp, "test", 1, NULL), 0, "policy");
 	while (lines("\"scheme\":\"bsp\"") == 0)
 		step_once();
 	check(momenta(), 0, "momenta under bsp");
 	session[3].closed = true;
-	check(fal_coord_gone(coord, now, 3, "leaves"), 0, "gone");
+	check(fal_coord_session_end(coord, now, 3, "leaves"), 0, "gone");
 	check(lines("\"momentum\":true"), 1, "told");
 	run();
 	audit();

@@ -43,7 +43,7 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+on_model(void *arg, uint32_t peer, const struct fal_coord_publication *m)
 {
 	(void)arg;
 	(void)peer;
@@ -103,7 +103,7 @@ static int
 on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *d)
 {
 	(void)arg;
-	return fal_shard_set_msg(job.shard_set, session, m, d);
+	return fal_shard_set_push_msg(job.shard_set, session, m, d);
 }
 
 static bool
@@ -117,7 +117,7 @@ on_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 		liar = 0;
 		return true;
 	}
-	return !silent && fal_shard_set_next(job.shard_set, shard, out);
+	return !silent && fal_shard_set_next_say(job.shard_set, shard, out);
 }
 
 static void
@@ -169,7 +169,7 @@ play(void)
 	join(1);
 	open_as(2, 1);
 	check(hello(2, "w2", 1), 0, "HELLO");
-	check(fal_coord_gone(coord, now, 2, "gone"), 0, "gone");
+	check(fal_coord_session_end(coord, now, 2, "gone"), 0, "gone");
 }
 
 static void
@@ -221,7 +221,7 @@ move_to(uint32_t shard)
 	map.of[shard] = (struct fal_extent){ 0, 2 };
 	map.of[1 - shard] = (struct fal_extent){ 0, 0 };
 	told = kept = 0;
-	check(fal_coord_move(coord, now, &map, "lab", &diag), 0, "a move");
+	check(fal_coord_move_blocks(coord, now, &map, "lab", &diag), 0, "a move");
 	return told;
 }
 
@@ -234,13 +234,13 @@ epochs_are_used_up(void **state)
 	begin(2);
 	silent = true;
 	assert_int_equal(move_to(0), 2);
-	assert_non_null(fal_coord_next_map(coord));
-	check(fal_coord_move_abort(coord, now), 0, "stay");
+	assert_non_null(fal_coord_pending_map(coord));
+	check(fal_coord_abort_move(coord, now), 0, "stay");
 	assert_int_equal(holds.epoch, 1);
 	silent = false;
 	assert_int_equal(move_to(1), 3);
-	check(fal_coord_heard(coord, now), 0, "heard");
-	assert_null(fal_coord_next_map(coord));
+	check(fal_coord_take_reports(coord, now), 0, "heard");
+	assert_null(fal_coord_pending_map(coord));
 	assert_int_equal(holds.epoch, 3);
 	assert_int_equal(holds.of[1].count, 2);
 }
@@ -263,7 +263,7 @@ says(uint32_t shard, struct fal_shard_say what)
 {
 	lie = what;
 	liar = shard + 1;
-	check(fal_coord_heard(coord, now), 0, "heard");
+	check(fal_coord_take_reports(coord, now), 0, "heard");
 	assert_int_equal(liar, 0);
 }
 

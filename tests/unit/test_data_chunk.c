@@ -256,13 +256,13 @@ test_chunks_travel(void **state)
 	uint32_t label;
 	assert_int_equal(fal_samples_new(&fx->m.train, &s), FAL_OK);
 	for (uint32_t i = 0; i < 3; i++) {
-		assert_false(fal_samples_have(s, i));
+		assert_false(fal_samples_has_chunk(s, i));
 		fal_buf_clear(&b);
 		assert_int_equal(fal_chunk_get(&fx->m.train, &fx->train, i, &b), FAL_OK);
 		assert_int_equal(b.n, fal_chunk_bytes(&fx->m.train, i));
 		assert_null(fal_samples_row(s, i * 10, &label));
 		assert_int_equal(fal_samples_put_chunk(s, i, b.p, b.n), FAL_OK);
-		assert_true(fal_samples_have(s, i));
+		assert_true(fal_samples_has_chunk(s, i));
 		assert_int_equal(fal_samples_put_chunk(s, i, b.p, b.n), FAL_EEXIST);
 	}
 	for (uint32_t id = 0; id < TRAIN; id++) {
@@ -301,7 +301,7 @@ test_wrong_chunks_are_refused(void **state)
 		b.p[at] ^= (uint8_t)(1 << i % 8);
 	}
 	assert_int_equal(refused, 50);
-	assert_false(fal_samples_have(s, 1));
+	assert_false(fal_samples_has_chunk(s, 1));
 	assert_int_equal(fal_samples_put_chunk(s, 1, b.p, b.n), FAL_OK);
 	fal_buf_free(&b);
 	fal_samples_free(s);
@@ -335,11 +335,11 @@ test_local_copy(void **state)
 	assert_int_equal(fal_samples_put_set(s, &fx->test), FAL_EINVAL);
 	fx->train.pixels[15 * PIXELS] ^= 1;
 	assert_int_equal(fal_samples_put_set(s, &fx->train), FAL_EAUTH);
-	assert_true(fal_samples_have(s, 0));
-	assert_false(fal_samples_have(s, 1));
+	assert_true(fal_samples_has_chunk(s, 0));
+	assert_false(fal_samples_has_chunk(s, 1));
 	fx->train.pixels[15 * PIXELS] ^= 1;
 	assert_int_equal(fal_samples_put_set(s, &fx->train), FAL_OK);
-	assert_true(fal_samples_have(s, 2));
+	assert_true(fal_samples_has_chunk(s, 2));
 	fal_samples_free(s);
 	assert_int_equal(fal_samples_new(&(struct fal_part){ 0 }, &s), FAL_EINVAL);
 }

@@ -84,8 +84,8 @@ struct drawn {
 	int8_t exps[MOST_BLOCKS];
 	uint32_t blocks;
 	uint32_t parts; /* waits of a whole task: for each layer, or part of one */
-	struct fal_run_job job;
-	struct fal_ran ran;             /* of the plain run, */
+	struct fal_lane_task job;
+	struct fal_task_result ran;     /* of the plain run, */
 	struct fal_buf is[MOST_BLOCKS]; /* … and what it made, as far as it is finite */
 	/* The parameters that have come. */
 	float *come; /* the parameters that are here */
@@ -122,7 +122,7 @@ draw_net(struct drawn *d)
 static void
 draw_task(struct drawn *d)
 {
-	d->job = (struct fal_run_job){
+	d->job = (struct fal_lane_task){
 		.run = { .params = d->params,
 			 .exps = d->exps,
 			 .room = FAL_BFP_ROOM,
@@ -143,7 +143,7 @@ run_plainly(struct drawn *d)
 	assert_non_null(sum);
 	assert_int_equal(fal_task_runner_new(d->net, &plain), 0);
 	d->job.run.sum = sum;
-	d->ran = (struct fal_ran){ 0 };
+	d->ran = (struct fal_task_result){ 0 };
 	assert_int_equal(fal_task_runner_run(plain, &d->job, &d->ran), 0);
 	for (uint32_t b = 0; b < d->blocks && !d->ran.nonfinite; b++)
 		assert_int_equal(fal_sum_pack(sum, b, d->exps[b], &d->is[b]), 0);
@@ -194,7 +194,7 @@ give(void *arg, uint64_t floats)
 }
 
 static void
-run_waiting(struct drawn *d, struct fal_ran *ran)
+run_waiting(struct drawn *d, struct fal_task_result *ran)
 {
 	const struct fal_net_wait wait = { d, give };
 	for (uint64_t i = 0; i < d->model->params; i++)
@@ -203,7 +203,7 @@ run_waiting(struct drawn *d, struct fal_ran *ran)
 	d->job.run.params = d->come;
 	d->job.run.sum = d->sum;
 	d->job.wait = &wait;
-	*ran = (struct fal_ran){ 0 };
+	*ran = (struct fal_task_result){ 0 };
 	assert_int_equal(fal_task_runner_run(d->desk, &d->job, ran), 0);
 	d->job.wait = NULL;
 	d->job.run.params = d->params;
@@ -216,7 +216,7 @@ waiting_changes_nothing(void **state)
 	(void)state;
 	for (int turn = 0; turn < 60; turn++) {
 		struct drawn d = { 0 };
-		struct fal_ran ran;
+		struct fal_task_result ran;
 		draw_net(&d);
 		for (int task = 0; task < 3; task++) {
 			draw_task(&d);
@@ -250,7 +250,7 @@ waiting_tells_of_the_bad_one(void **state)
 	(void)state;
 	for (int turn = 0; turn < 60; turn++) {
 		struct drawn d = { 0 };
-		struct fal_ran ran;
+		struct fal_task_result ran;
 		draw_net(&d);
 		draw_task(&d);
 		const bool all = one_in(&rng, 5);
@@ -273,7 +273,7 @@ waiting_tells_of_the_bad_one(void **state)
 	}
 }
 
-/* Some values have no room, by more in one block than in all others: fal_run_finish
+/* Some values have no room, by more in one block than in all others: fal_lane_task_finish
  * reports that block.  A value that is not finite, anywhere, is reported alone. */
 static void
 larger_than_its_room(void **state)
@@ -308,12 +308,12 @@ larger_than_its_room(void **state)
 		const bool finite = !one_in(&rng, 3);
 		if (!finite)
 			g[fal_rng_below(&rng, N)] = odd[fal_rng_below(&rng, 3)];
-		const struct fal_run_job one = {
+		const struct fal_lane_task one = {
 			.run = { .exps = e, .sum = sum, .room = room }, .count = 1
 		};
-		const struct fal_run_made made = { .grad = g };
-		struct fal_ran ran = { 0 };
-		assert_int_equal(fal_run_finish(&one, &made, &ran), 0);
+		const struct fal_task_output made = { .grad = g };
+		struct fal_task_result ran = { 0 };
+		assert_int_equal(fal_lane_task_finish(&one, &made, &ran), 0);
 		assert_true(ran.nonfinite == !finite);
 		const float bound = finite ? fal_bfp_most(e[worst], room) : 0;
 		if (ran.room != bound || ran.most != (finite ? most : 0))
@@ -348,14 +348,14 @@ nothing_is_between_tensors(void **state)
 	for (int turn = 0; turn < 3; turn++) {
 		struct fal_sum *sum = fal_sum_new(m->params);
 		memset(fal_sum_memory(sum, 0), 0x40, m->params * sizeof(float));
-		const struct fal_run_job job = { .run = { .params = p,
-							  .exps = e,
-							  .sum = sum,
-							  .bits = turn == 2 ? 12 : 0,
-							  .room = FAL_BFP_ROOM },
-						 .batch = { samples, &order, &norm },
-						 .count = BATCH };
-		struct fal_ran ran = { 0 };
+		const struct fal_lane_task job = { .run = { .params = p,
+							    .exps = e,
+							    .sum = sum,
+							    .bits = turn == 2 ? 12 : 0,
+							    .room = FAL_BFP_ROOM },
+						   .batch = { samples, &order, &norm },
+						   .count = BATCH };
+		struct fal_task_result ran = { 0 };
 		assert_int_equal(fal_task_runner_run(d, &job, &ran), 0);
 		assert_false(ran.nonfinite);
 		uint64_t at = 0;

@@ -98,7 +98,7 @@ static void
 spill(const char *path, const struct fal_buf *b)
 {
 	const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-	CHECK(fd >= 0 && fal_cli_put(fd, b->p, b->n) == 0);
+	CHECK(fd >= 0 && fal_cli_write_all(fd, b->p, b->n) == 0);
 	close(fd);
 }
 
@@ -120,7 +120,7 @@ mark(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK, .version = version };
 	CHECK(fal_shard_set_order(r, &o) == FAL_OK &&
-	      fal_shard_set_marked(r, version, out));
+	      fal_shard_set_take_marked(r, version, out));
 }
 
 /* Other numbers than any version before, but for those that are the same in all blocks.
@@ -360,12 +360,12 @@ is_whole(uint32_t i)
 
 /* A shard_set that became what the snapshot says is that which it was taken of. */
 static void
-check_load(const struct fal_found *found, const struct saved *s)
+check_load(const struct fal_snapshot_found *found, const struct saved *s)
 {
 	struct fal_image got[SHARDS] = { { .arrays = 0 } };
 	struct fal_diag diag = { "" };
 	struct fal_shard_set *r = make_rack(1 + below(SHARDS));
-	const uint32_t shards = fal_shard_set_shards(r);
+	const uint32_t shards = fal_shard_set_count(r);
 	if (fal_snapshot_load(d.folder, found, r, &diag) < 0)
 		FAIL("load: %s", diag.text);
 	mark(r, s->clock, got);
@@ -386,7 +386,7 @@ check_load(const struct fal_found *found, const struct saved *s)
 }
 
 static void
-check_snapshot(struct fal_found *found)
+check_snapshot(struct fal_snapshot_found *found)
 {
 	struct fal_diag diag = { "" };
 	struct fal_buf again = { 0 };
@@ -421,7 +421,7 @@ check_snapshot(struct fal_found *found)
 /* What it takes of the journal is what was written; what it leaves out it names, unless
  * whole lines that no snapshot knows of are gone without a trace. */
 static void
-check_journal(const struct fal_found *found)
+check_journal(const struct fal_snapshot_found *found)
 {
 	const struct file *f = &d.file[FILES - 2];
 	const struct fal_policy own = { .rule.scheme = FAL_BSP };
@@ -448,7 +448,7 @@ check_journal(const struct fal_found *found)
 
 /* The same of the trace; what is gone before the snapshot's line is told of. */
 static void
-check_trace(const struct fal_found *found)
+check_trace(const struct fal_snapshot_found *found)
 {
 	const struct file *f = &d.file[FILES - 1];
 	struct ps_state s = { .dir = root };
@@ -519,7 +519,7 @@ end(void)
 static void
 one(void)
 {
-	struct fal_found found;
+	struct fal_snapshot_found found;
 	begin();
 	write_all();
 	for (uint32_t i = 0; i < d.snapshots; i++) {

@@ -28,7 +28,7 @@ made(const char *spec)
 	const int err = fal_spec_read(spec, &host, &e, &diag);
 	if (err != 0)
 		fail_msg("%s: %d %s", spec, err, diag.text);
-	fal_emul_bind(e, 64);
+	fal_emul_set_batch(e, 64);
 	return e;
 }
 
@@ -640,17 +640,19 @@ static void
 test_start(void **state)
 {
 	(void)state;
-	const struct fal_emulated follows = {
+	const struct fal_emul_previous follows = {
 		.next = true, .in_time = true, .end = 500, .late = 90
 	};
-	const struct fal_emulated late = { .next = true, .end = 500, .late = 90 };
-	const struct fal_emulated rested = { .in_time = true, .end = 500, .late = 90 };
+	const struct fal_emul_previous late = { .next = true, .end = 500, .late = 90 };
+	const struct fal_emul_previous rested = { .in_time = true,
+						  .end = 500,
+						  .late = 90 };
 	uint64_t regained;
-	same_ns(fal_emul_start(&follows, 600, &regained), 500);
+	same_ns(fal_emul_task_begin_time(&follows, 600, &regained), 500);
 	same_ns(regained, 90);
-	same_ns(fal_emul_start(&late, 600, &regained), 600);
+	same_ns(fal_emul_task_begin_time(&late, 600, &regained), 600);
 	same_ns(regained, 0);
-	same_ns(fal_emul_start(&rested, 600, &regained), 600);
+	same_ns(fal_emul_task_begin_time(&rested, 600, &regained), 600);
 	same_ns(regained, 0);
 }
 

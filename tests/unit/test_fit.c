@@ -205,8 +205,8 @@ test_straggler(void **state)
 	put_clocks(&b, 1, 0, 40, 4);
 	struct outcome o = fit(&b);
 	check_good(&o, 2);
-	NEAR(fal_cost_mean(&o.cost.machine[0]), 0.01);
-	NEAR(fal_cost_mean(&o.cost.machine[1]), 0.04);
+	NEAR(fal_cost_mean_task_s(&o.cost.machine[0]), 0.01);
+	NEAR(fal_cost_mean_task_s(&o.cost.machine[1]), 0.04);
 	NEAR(o.cost.step_s, 0.007 - talk(2));
 	NEAR(o.run.epoch_s, 1.7);
 	NEAR(o.run.compute, (0.04 + 0.16) / (2 * 0.17));
@@ -635,7 +635,7 @@ test_probe(void **state)
 	check_good(&o, 2);
 	NEAR(o.cost.machine[0].fixed, 0.2);
 	NEAR(o.cost.machine[1].fixed, 0.2); /* did not try: as the others */
-	fal_cost_sizes(&o.cost, &whole, &small);
+	fal_cost_task_sizes(&o.cost, &whole, &small);
 	NEAR(whole, 0);
 	NEAR(small, 0.2 * 3 / 4); /* a lane does 4 tasks */
 	fal_machines_task(&o.cost, 16);
@@ -801,10 +801,10 @@ test_hung(void **state)
 	check_good(&o, 2);
 	const struct fal_cost_machine *a = &o.cost.machine[0], *m = &o.cost.machine[1];
 	const double well = m->seconds - 2 * HUNG * 0.08;
-	NEAR(fal_cost_mean(a), 0.01);
+	NEAR(fal_cost_mean_task_s(a), 0.01);
 	assert_true(m->by_time);
 	NEAR(well, (2 * WELL - 5) * 0.05); /* but for the start */
-	NEAR(fal_cost_mean(m), 0.01 * m->seconds / well);
+	NEAR(fal_cost_mean_task_s(m), 0.01 * m->seconds / well);
 	NEAR(o.run.epoch_s,
 	     10 * ((2 * WELL - 5) * 0.05 + 2 * HUNG * 0.08) / (2 * (WELL + HUNG) - 5));
 	/* What it begins then it ends when it is well again. */
@@ -839,7 +839,7 @@ test_hung_once(void **state)
 		const struct fal_cost_machine *m = &o.cost.machine[1];
 		for (size_t i = 0; i < m->paces; i++)
 			assert_false(m->pace[i].hung);
-		NEAR(fal_cost_mean(m), 0.01);
+		NEAR(fal_cost_mean_task_s(m), 0.01);
 		NEAR(o.run.epoch_s, 0.5);
 		assert_int_equal(fal_predict(&o.cost, &o.run.policy, &play), 0);
 		const double s = fal_simulation_epoch_s(&play, &o.cost.grid);

@@ -973,7 +973,7 @@ travel(struct fal_rng *r, size_t type)
 	if (told)
 		assert_memory_equal(back.train.labels, label, n * sizeof(*label));
 	const bool is_whole = types[type].npy[1] != 'f';
-	assert_int_equal(fal_batch_whole(&b, 0, n, whole, label),
+	assert_int_equal(fal_batch_fill_integers(&b, 0, n, whole, label),
 			 is_whole ? 0 : FAL_EINVAL);
 	for (uint32_t i = 0; i < d.n; i++) {
 		const uint32_t c = i % values / (values / norm.channels);

@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 static int
-get(const char *line, struct fal_grad_word *w)
+get(const char *line, struct fal_grad_message *w)
 {
 	struct fal_diag diag = { "" };
-	int err = fal_grad_get(line, strlen(line), w, &diag);
+	int err = fal_grad_parse(line, strlen(line), w, &diag);
 	if (err < 0 && diag.text[0] == '\0')
 		fail_msg("%s: refused without a word", line);
 	return err;
@@ -81,7 +81,7 @@ puts_lines(void **state)
 static void
 reads_words(void **state)
 {
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	(void)state;
 	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1}", &w), 0);
 	assert_int_equal(w.op, FAL_GRAD_HELLO);
@@ -104,15 +104,15 @@ reads_words(void **state)
 	assert_int_equal(w.hello.test, UINT32_C(1) << 31);
 	assert_int_equal(w.hello.data[1], 0x11);
 	assert_int_equal(w.hello.data[31], 0xa9);
-	assert_false(fal_grad_alike(&was, &w.hello));
+	assert_false(fal_grad_hello_equal(&was, &w.hello));
 	struct fal_grad_hello less = w.hello;
 	less.about[0] = 'x';
-	assert_true(fal_grad_alike(&less, &w.hello));
+	assert_true(fal_grad_hello_equal(&less, &w.hello));
 	less.data[31] ^= 1;
-	assert_false(fal_grad_alike(&less, &w.hello));
+	assert_false(fal_grad_hello_equal(&less, &w.hello));
 	less = w.hello;
 	less.impure = true;
-	assert_false(fal_grad_alike(&less, &w.hello));
+	assert_false(fal_grad_hello_equal(&less, &w.hello));
 	w.hello = was;
 	assert_null(strchr(w.hello.about, '\033'));
 	assert_int_equal(get(" {\"id\":7,\"op\":\"done\",\"loss\":-1.5,\"right\":2} ",
@@ -170,11 +170,11 @@ refuses_words(void **state)
 		"{\"op\":\"hello\",\"protocol\":1,\"about\":\"\\u0000\"}",
 		"{\"op\":\"done\",\"id\":1,\"\\u0000\":1}",
 	};
-	struct fal_grad_word w;
+	struct fal_grad_message w;
 	(void)state;
 	for (size_t i = 0; i < sizeof(nul) / sizeof(nul[0]); i++) {
 		struct fal_diag diag;
-		assert_int_equal(fal_grad_get(nul[i], strlen(nul[i]), &w, &diag),
+		assert_int_equal(fal_grad_parse(nul[i], strlen(nul[i]), &w, &diag),
 				 FAL_EFORMAT);
 		assert_string_equal(diag.text, "a NUL (\\u0000) in a string");
 	}

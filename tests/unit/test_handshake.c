@@ -53,7 +53,7 @@ setup(void **state)
 	char text[1024], key[FAL_KEY_TEXT + 1];
 	(void)state;
 	memset(secret, OWN, sizeof(secret));
-	fal_noise_public(secret, public);
+	fal_noise_derive_public(secret, public);
 	fal_key_encode(public, key);
 	snprintf(text, sizeof(text), KEYRING "\nown work public:%s\n", key);
 	return fal_keyring_parse(text, strlen(text), "k", &kr, NULL);
@@ -75,7 +75,7 @@ client_key(const char *name, int psk)
 	snprintf(key.name, sizeof(key.name), "%s", name);
 	memset(key.psk, psk, sizeof(key.psk));
 	memset(secret, 1, sizeof(secret));
-	fal_noise_public(secret, key.server);
+	fal_noise_derive_public(secret, key.server);
 	memset(secret, psk, sizeof(secret));
 	if (psk == OWN || psk == OTHER)
 		assert_int_equal(fal_client_key_static(&key, secret), 0);

@@ -91,7 +91,7 @@ empties_in_order(void **state)
 	double before = -1;
 	for (uint32_t i = 0; i < IDS; i++) {
 		uint32_t top = fal_heap_top(&h);
-		double key = fal_heap_least(&h);
+		double key = fal_heap_min_key(&h);
 		if (key < before)
 			fail_msg("key %g after %g", key, before);
 		before = key;

@@ -140,7 +140,7 @@ tell(uint32_t peer, const struct fal_msg *m)
 	if (w.s[peer].honest)
 		check(err, 0, fal_msg_name(m->type));
 	w.s[peer].here = false;
-	check(fal_coord_gone(w.coord, w.now, peer, w.diag.text), 0, "gone");
+	check(fal_coord_session_end(w.coord, w.now, peer, w.diag.text), 0, "gone");
 	return err;
 }
 
@@ -151,12 +151,12 @@ greet(uint32_t key, bool honest)
 {
 	uint32_t peer = ++w.sessions;
 	char name[16], worker[16];
-	const struct fal_coord_who who = { .key = name,
-					   .fingerprint = name,
-					   .place = key };
+	const struct fal_coord_session who = { .key = name,
+					       .fingerprint = name,
+					       .place = key };
 	snprintf(name, sizeof(name), "k%u", key);
 	w.s[peer] = (struct session){ .here = true, .honest = honest };
-	fal_coord_open(w.coord, peer, &who);
+	fal_coord_session_open(w.coord, peer, &who);
 	snprintf(worker, sizeof(worker), "w%u", peer);
 	const struct fal_msg m = standin_hello(worker, (uint8_t)peer);
 	if (tell(peer, &m) < 0)
@@ -270,7 +270,7 @@ run(bool (*lie)(uint32_t step))
 		for (uint32_t p = 1; p <= w.sessions; p++)
 			any = (w.s[p].honest && work(p)) || any;
 		w.now += 1e-3;
-		double wake = fal_coord_wake(w.coord);
+		double wake = fal_coord_next_deadline(w.coord);
 		if (!any && wake != INFINITY)
 			w.now = fmax(w.now, wake);
 		else if (!any)
@@ -551,7 +551,7 @@ trainers_fail(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
-		fal_coord_trainer_wait(w.coord, 300, 2);
+		fal_coord_set_trainer_wait(w.coord, 300, 2);
 		fail_trainer(1);
 		fail_trainer(1);
 		wait_for(299, false);
@@ -560,7 +560,7 @@ trainers_fail(void **state)
 		wait_for(1000, false); /* somebody is here, ... */
 		check(work(p) && w.s[p].won > 0, 1, "it works");
 		w.s[p].here = false;
-		check(fal_coord_gone(w.coord, w.now, p, "gone"), 0, "gone");
+		check(fal_coord_session_end(w.coord, w.now, p, "gone"), 0, "gone");
 		wait_for(1000, false); /* ... and has worked */
 		fail_trainer(2);
 		wait_for(299, false);
@@ -574,12 +574,12 @@ trainers_fail(void **state)
 	}
 	/* Whoever was here for long, and is gone for a moment, is waited for as well. */
 	begin(schemes[0], 0, 0, FAL_NUMERICS_FAST);
-	fal_coord_trainer_wait(w.coord, 300, 2);
+	fal_coord_set_trainer_wait(w.coord, 300, 2);
 	const uint32_t p = join(2, false);
 	fail_trainer(1);
 	wait_for(1000, false);
 	w.s[p].here = false;
-	check(fal_coord_gone(w.coord, w.now, p, "gone"), 0, "gone");
+	check(fal_coord_session_end(w.coord, w.now, p, "gone"), 0, "gone");
 	wait_for(299, false);
 	wait_for(1, true);
 	end(NULL);
@@ -734,7 +734,7 @@ two_fingerprints(void **state)
 		check(w.s[first].is.helds > 0, 1, "the first works");
 		check(w.s[second].is.helds, 0, "the other stands by");
 		w.s[first].here = false;
-		check(fal_coord_gone(w.coord, w.now, first, "gone"), 0, "gone");
+		check(fal_coord_session_end(w.coord, w.now, first, "gone"), 0, "gone");
 		check(w.s[second].is.helds > 0, 1, "until it is alone");
 		run(NULL);
 		finish(true);

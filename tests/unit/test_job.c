@@ -356,7 +356,7 @@ check_differ(const char *a, const char *b, int want, const char *keys)
 	const struct fal_buf x = { .p = (uint8_t *)(uintptr_t)a, .n = strlen(a) },
 			     y = { .p = (uint8_t *)(uintptr_t)b, .n = strlen(b) };
 	struct fal_buf said = { 0 };
-	assert_int_equal(fal_job_differ(&x, &y, add_key, &said), want);
+	assert_int_equal(fal_job_diff(&x, &y, add_key, &said), want);
 	fal_put_u8(&said, '\0');
 	assert_string_equal((char *)said.p, keys);
 	fal_buf_free(&said);
@@ -495,15 +495,16 @@ test_tail(void **state)
 		assert_string_equal(d.text, "");
 		assert_int_equal(err, 0);
 		const struct fal_grid g = fal_job_grid(&j, j.batch);
-		assert_int_equal(fal_grid_full(&g), of[i].task);
+		assert_int_equal(fal_grid_full_samples(&g), of[i].task);
 		assert_int_equal(fal_grid_tail_task(&g), of[i].tail_task);
-		assert_int_equal(fal_grid_head(&g, 0), of[i].head);
+		assert_int_equal(fal_grid_head_tasks(&g, 0), of[i].head);
 		assert_int_equal(fal_grid_tasks(&g, 0), of[i].head + of[i].tail);
 		/* Places, and what lies within them, are each other's inverse. */
 		for (uint32_t k = 0; k <= fal_grid_tasks(&g, 0); k++)
-			assert_int_equal(fal_grid_within(&g, 0,
-							 fal_grid_before(&g, 0, k)),
-					 k);
+			assert_int_equal(
+				fal_grid_tasks_within(&g, 0,
+						      fal_grid_samples_before(&g, 0, k)),
+				k);
 		fal_job_free(&j);
 	}
 }
@@ -580,7 +581,7 @@ test_ranges(void **state)
 			assert_int_equal(r->count, cases[i].want[k].count);
 			assert_int_equal(r->rule, cases[i].want[k].rule);
 		}
-		assert_true(fal_job_buffers(&j, "a.count") == (i == 6 || i == 10));
+		assert_true(fal_job_is_buffer(&j, "a.count") == (i == 6 || i == 10));
 		fal_job_free(&j);
 	}
 	fal_model_free(m);

@@ -47,7 +47,7 @@ reads_a_keyring(void **state)
 	uint8_t want[FAL_KEY_BYTES];
 	memset(want, 1, sizeof(want));
 	assert_memory_equal(fal_keyring_secret(kr), want, sizeof(want));
-	assert_string_equal(fal_keyring_self(kr), "coordinator");
+	assert_string_equal(fal_keyring_own_name(kr), "coordinator");
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
 	static const struct {
@@ -86,9 +86,9 @@ reads_static_keys(void **state)
 	size_t n;
 	(void)state;
 	memset(secret, 1, sizeof(secret));
-	fal_noise_public(secret, server);
+	fal_noise_derive_public(secret, server);
 	memset(secret, 2, sizeof(secret));
-	fal_noise_public(secret, public);
+	fal_noise_derive_public(secret, public);
 	fal_key_encode(public, a);
 	fal_key_encode(server, b);
 	snprintf(text, sizeof(text), "vm work public:%s 2030-01-31\n" SELF "vm work %s\n",
@@ -105,10 +105,10 @@ reads_static_keys(void **state)
 	assert_memory_equal(client->public, public, FAL_KEY_BYTES);
 	assert_memory_equal(client->psk, key[0].psk, FAL_KEY_BYTES);
 	assert_memory_not_equal(client->psk, secret, FAL_KEY_BYTES);
-	fal_key_print(&key[0], print[0]);
-	fal_client_key_print(client, print[1]);
+	fal_key_print_fingerprint(&key[0], print[0]);
+	fal_client_key_print_fingerprint(client, print[1]);
 	assert_string_equal(print[0], print[1]);
-	fal_key_print(&key[1], print[0]);
+	fal_key_print_fingerprint(&key[1], print[0]);
 	/* hashlib.blake2b(b"\2" * 32, digest_size=32, person=b"falcon shared") */
 	assert_string_equal(print[0], "e6c59b20b4bd8eb323b355144d80c4c5");
 	fal_secret_free(client);
@@ -376,8 +376,8 @@ roles(void **state)
 	};
 	for (unsigned r = FAL_ROLE_NONE; r <= FAL_ROLE_ALL; r++) {
 		for (unsigned need = FAL_ROLE_OBSERVE; need <= FAL_ROLE_ALL; need++)
-			assert_int_equal(fal_role_may((enum fal_role)r,
-						      (enum fal_role)need),
+			assert_int_equal(fal_role_permits((enum fal_role)r,
+							  (enum fal_role)need),
 					 may[r][need - 1] != '-');
 		enum fal_role back = FAL_ROLE_NONE;
 		int err = fal_role_parse(fal_role_name((enum fal_role)r), &back);

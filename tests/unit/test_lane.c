@@ -42,8 +42,8 @@ struct fake {
 };
 
 static int
-compute(struct backend *m, uint32_t lane, const struct fal_run_job *job,
-	struct fal_ran *ran)
+compute(struct backend *m, uint32_t lane, const struct fal_lane_task *job,
+	struct fal_task_result *ran)
 {
 	struct fake *f = (struct fake *)m;
 	(void)lane;
@@ -68,7 +68,7 @@ on_end(void *arg, uint32_t lane, const struct lane_result *end)
 static bool
 computed_here(struct fake *f, uv_loop_t *loop, uint64_t ns, uint32_t count, bool later)
 {
-	const struct fal_run_job job = { .count = count };
+	const struct fal_lane_task job = { .count = count };
 	const unsigned before = f->ended;
 	f->ns = ns;
 	lane_start(f->lanes, 0, &job, !later);
@@ -143,7 +143,7 @@ on_flush(uv_idle_t *h)
 static void
 on_message(uv_async_t *h)
 {
-	const struct fal_run_job job = { .count = SAMPLES };
+	const struct fal_lane_task job = { .count = SAMPLES };
 	struct fake *f = h->data;
 	uv_idle_start(&f->flush, on_flush);
 	lane_start(f->lanes, 0, &job, true);
@@ -218,8 +218,8 @@ struct worker {
 
 /* The lane's thread: no word to cmocka from here. */
 static int
-work_waiting(struct backend *m, uint32_t lane, const struct fal_run_job *job,
-	     struct fal_ran *ran)
+work_waiting(struct backend *m, uint32_t lane, const struct fal_lane_task *job,
+	     struct fal_task_result *ran)
 {
 	struct worker *w = (struct worker *)m;
 	(void)lane;
@@ -293,7 +293,7 @@ feed(struct worker *w, uint32_t came, uint32_t cancel)
 }
 
 static void
-run_worker(struct worker *w, uv_loop_t *loop, const struct fal_run_job *job,
+run_worker(struct worker *w, uv_loop_t *loop, const struct fal_lane_task *job,
 	   uint32_t cancel)
 {
 	const unsigned ended = w->fake.ended;
@@ -311,7 +311,7 @@ run_worker(struct worker *w, uv_loop_t *loop, const struct fal_run_job *job,
 static bool
 plain_here(struct worker *w, uv_loop_t *loop, uint64_t ns)
 {
-	const struct fal_run_job job = { .count = SAMPLES };
+	const struct fal_lane_task job = { .count = SAMPLES };
 	w->needs = 0;
 	w->cancelled = false;
 	w->ns = ns;
@@ -323,7 +323,7 @@ plain_here(struct worker *w, uv_loop_t *loop, uint64_t ns)
 static void
 one_that_comes(struct worker *w, uv_loop_t *loop, bool cancelled)
 {
-	struct fal_run_job job = { .count = SAMPLES, .run.coming = true };
+	struct fal_lane_task job = { .count = SAMPLES, .run.coming = true };
 	draw_needs(w);
 	job.run.came = fal_rng_below(&w->rng, 2 * MOST);
 	uint32_t cancel = UINT32_MAX;

@@ -61,7 +61,7 @@ known(void **state)
 		uint8_t *leaves = malloc((size_t)blocks * FAL_HASH_BYTES);
 		uint8_t root[FAL_HASH_BYTES];
 		assert_non_null(leaves);
-		fal_leaves(p, n, leaves);
+		fal_leaf_hashes(p, n, leaves);
 		is_hex(leaves + (size_t)(blocks - 1) * FAL_HASH_BYTES, cases[k].last);
 		fal_leaf_root(leaves, blocks, root);
 		is_hex(root, cases[k].root);
@@ -92,8 +92,8 @@ cut(void **state)
 			to = from + 1 + fal_rng_below(&r, blocks - from);
 			const size_t first = (size_t)from * FAL_BLOCK;
 			const size_t end = to < blocks ? (size_t)to * FAL_BLOCK : n;
-			fal_leaves(p + first, end - first,
-				   leaves + (size_t)from * FAL_HASH_BYTES);
+			fal_leaf_hashes(p + first, end - first,
+					leaves + (size_t)from * FAL_HASH_BYTES);
 		}
 		fal_leaf_root(leaves, blocks, root);
 		assert_memory_equal(root, want, sizeof(root));
@@ -111,10 +111,10 @@ every(void **state)
 {
 	(void)state;
 	for (size_t n = 1; n < (size_t)1 << 31; n = n * 3 + 1)
-		assert_true(n / fal_leaf_every(n) <= (size_t)1 << 20);
-	assert_int_equal(fal_leaf_every(1), 16);
-	assert_int_equal(fal_leaf_every(1 << 20), 16);
-	assert_int_equal(fal_leaf_every((16 << 20) + 1), 17);
+		assert_true(n / fal_leaf_interval(n) <= (size_t)1 << 20);
+	assert_int_equal(fal_leaf_interval(1), 16);
+	assert_int_equal(fal_leaf_interval(1 << 20), 16);
+	assert_int_equal(fal_leaf_interval((16 << 20) + 1), 17);
 }
 
 int

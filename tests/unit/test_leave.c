@@ -51,7 +51,7 @@ is_published(struct got *g, struct fal_chan *c, const struct fal_msg *m)
 	};
 	fal_msg_model_ad(hash, INCARNATION, m->published.version, pub.ad);
 	assert_int_equal(m->published.blocks, t.blocks);
-	assert_int_equal(fal_chan_expect_shared(c, &pub), 0);
+	assert_int_equal(fal_chan_expect_publication(c, &pub), 0);
 	g->published++;
 }
 
@@ -60,7 +60,7 @@ static void
 is_model(struct got *g, const struct fal_msg *m)
 {
 	const uint32_t first = m->model.first, blocks = m->model.blocks;
-	const struct fal_shard *shard = fal_shard_set_at(t.shard_set, 0);
+	const struct fal_shard *shard = fal_shard_set_shard(t.shard_set, 0);
 	const float *params;
 	const int8_t *exps;
 	assert_int_equal(m->model.version, 1);
@@ -72,7 +72,7 @@ is_model(struct got *g, const struct fal_msg *m)
 		g->blocks++;
 		g->block[b] = true;
 	}
-	if (!fal_shard_at(shard, 1, &params, &exps)) {
+	if (!fal_shard_find_version(shard, 1, &params, &exps)) {
 		struct fal_shard_making is;
 		assert_true(fal_shard_making(shard, &is));
 		params = is.params;
@@ -101,7 +101,7 @@ static bool local; /* who comes is on this machine */
 static void
 comes(int i)
 {
-	const struct fal_addr at = addr("%s", fal_listen_text(t.w.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(t.w.l));
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct fal_chan_ops ops = ops_of(&t.w.client[i]);
 	struct fal_chan_opt opt = { 0 };
@@ -115,7 +115,7 @@ comes(int i)
 static void
 wants(uint32_t i)
 {
-	const struct fal_coord_model model = { .version = 1, .order = 1 };
+	const struct fal_coord_publication model = { .version = 1, .order = 1 };
 	ps_reader_attach(&t.reader[i], t.w.server[i].c);
 	ps_broadcast_add(&t.broadcast, &t.reader[i], &model);
 }
@@ -156,20 +156,20 @@ push(uint32_t b)
 	const struct fal_ticket ticket = {
 		.round = 1, .id = { 1, 1 }, .tasks = 1, .facts = facts
 	};
-	const struct fal_shard *shard = fal_shard_set_at(t.shard_set, 0);
+	const struct fal_shard *shard = fal_shard_set_shard(t.shard_set, 0);
 	struct fal_shard_say say;
 	struct fal_buf out = { 0 };
 	struct fal_diag diag = { "" };
 	const float *params;
 	const int8_t *exps;
 	uint32_t i;
-	assert_true(fal_shard_at(shard, 0, &params, &exps));
+	assert_true(fal_shard_find_version(shard, 0, &params, &exps));
 	assert_int_equal(fal_sum_pack(t.sum, b, exps[b], &out), 0);
 	const struct fal_tail tail = { out.p, out.n };
 	t.pushed++;
 	if (fal_shard_set_push(t.shard_set, &ticket, &tail, &diag) < 0)
 		fail_msg("%s", diag.text);
-	while (fal_shard_set_next(t.shard_set, &i, &say))
+	while (fal_shard_set_next_say(t.shard_set, &i, &say))
 		;
 	fal_buf_free(&out);
 }
@@ -201,7 +201,8 @@ begin_shard(void)
 					.lr = 0.1f,
 					.divisor = 1 });
 	t.sum = fal_sum_new(t.n);
-	assert_true(fal_shard_at(fal_shard_set_at(t.shard_set, 0), 0, &params, &exps));
+	assert_true(fal_shard_find_version(fal_shard_set_shard(t.shard_set, 0), 0,
+					   &params, &exps));
 	for (size_t i = 0; i < t.n; i++)
 		grad[i] = ldexpf(fal_rng_unit(&t.rng) - 0.5f, FAL_EXP_FIRST);
 	assert_int_equal(fal_sum_quantise(t.sum, grad, exps, fal_bfp_room(1), NULL), 0);

@@ -128,7 +128,8 @@ same_line(uint64_t version, const struct plain *want)
 {
 	const float *params;
 	const int8_t *exps;
-	play_check(fal_store_at(store, version, &params, &exps), true, "is kept");
+	play_check(fal_store_find_version(store, version, &params, &exps), true,
+		   "is kept");
 	assert_memory_equal(params, want->params, sizeof(want->params));
 	assert_memory_equal(exps, want->exps, BLOCKS);
 }
@@ -149,7 +150,7 @@ lines_are_plain(void **state)
 		uint64_t at[2];
 		for (uint32_t l = 0; l < 2; l++) {
 			at[l] = fal_branch_version(l + 1, ++n);
-			fal_store_line(store, at[l]);
+			fal_store_set_branch(store, at[l]);
 			memcpy(line[l].params, model, sizeof(model));
 			memcpy(taken[l], model, sizeof(model));
 			same_line(at[l], &line[l]);
@@ -159,14 +160,14 @@ lines_are_plain(void **state)
 			fill(grad, n);
 			open_round(n, at[l]);
 			bring(n, grad, line[l].exps);
-			struct fal_store_line_step step = {
+			struct fal_store_step_branch step = {
 				fal_branch_version(l + 1, n + 1), 0.1f, 3, 0
 			};
-			fal_store_line_step(store, n++, &step);
+			fal_store_step_branch(store, n++, &step);
 			const float *params;
 			const int8_t *exps;
-			play_check(fal_store_at(store, at[l], &params, &exps), false,
-				   "an older version is kept");
+			play_check(fal_store_find_version(store, at[l], &params, &exps),
+				   false, "an older version is kept");
 			at[l] = step.version;
 			plain_step(&line[l]);
 			same_line(at[0], &line[0]);
@@ -174,7 +175,7 @@ lines_are_plain(void **state)
 		}
 		assert_memory_equal(fal_store_params(store), model, sizeof(model));
 		for (uint32_t l = 0; l < 2; l++) {
-			fal_store_push(store, l + 1, (double)weight[l]);
+			fal_store_collect_branch(store, l + 1, (double)weight[l]);
 			fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f });
 			for (size_t i = 0; i < N; i++)
 				model[i] += weight[l] * (line[l].params[i] - taken[l][i]);
@@ -185,9 +186,10 @@ lines_are_plain(void **state)
 	}
 	const float *params;
 	const int8_t *exps;
-	fal_store_forget_lines(store);
-	play_check(fal_store_at(store, fal_branch_version(1, n), &params, &exps), false,
-		   "kept when lines are over");
+	fal_store_forget_branches(store);
+	play_check(fal_store_find_version(store, fal_branch_version(1, n), &params,
+					  &exps),
+		   false, "kept when lines are over");
 }
 
 /* --- the scheduler, with the store ----------------------------------------------- */
@@ -197,7 +199,8 @@ opened(const struct fal_round_info *r)
 {
 	const float *params;
 	const int8_t *exps;
-	play_check(fal_store_at(store, r->version, &params, &exps), true, "is kept");
+	play_check(fal_store_find_version(store, r->version, &params, &exps), true,
+		   "is kept");
 	memcpy(is.seen[r->group], params, sizeof(is.seen[0]));
 	memcpy(is.exps[r->group], exps, BLOCKS);
 	open_round(r->round, r->version);
@@ -223,10 +226,10 @@ ended(const struct fal_act *a, const struct fal_round_info *r)
 		play_check(fal_store_merge(store, a->round), 0, "merge");
 		return;
 	}
-	const struct fal_store_line_step step = { a->version, 0.1f, a->divisor, 0 };
-	play_check(a->fate, FAL_FATE_LINE, "fate");
+	const struct fal_store_step_branch step = { a->version, 0.1f, a->divisor, 0 };
+	play_check(a->fate, FAL_FATE_BRANCH, "fate");
 	play_check(fal_branch_of(a->version), r->group, "line");
-	fal_store_line_step(store, a->round, &step);
+	fal_store_step_branch(store, a->round, &step);
 	is.unpushed[r->group]++;
 	play_at_least(is.rounds, is.unpushed[r->group], "rounds between pushes");
 	is.weight = a->weight;
@@ -236,7 +239,7 @@ static void
 stepped(const struct fal_act *a)
 {
 	if (a->weight > 0)
-		fal_store_outer(store, a->weight, a->momentum);
+		fal_store_outer_step(store, a->weight, a->momentum);
 	is.pushes++;
 	fal_store_step(store,
 		       &(struct fal_store_update){ .lr = 0.1f, .divisor = a->divisor });
@@ -248,7 +251,7 @@ pushed(const struct fal_act *a)
 	play_at_least(is.unpushed[a->line], 1, "rounds that are pushed");
 	is.full += is.unpushed[a->line] == is.rounds;
 	is.unpushed[a->line] = 0;
-	fal_store_push(store, a->line, a->weight);
+	fal_store_collect_branch(store, a->line, a->weight);
 	is.weight = a->weight;
 }
 
@@ -260,13 +263,13 @@ on_act(const struct fal_act *a)
 		r = play_round(a->round);
 	if (a->kind == FAL_ACT_OPEN)
 		opened(&r);
-	else if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON) {
+	else if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY) {
 		is.abandoned++;
 		fal_store_drop(store, a->round);
 	} else if (a->kind == FAL_ACT_END)
 		ended(a, &r);
-	else if (a->kind == FAL_ACT_LINE)
-		fal_store_line(store, a->version);
+	else if (a->kind == FAL_ACT_BRANCH)
+		fal_store_set_branch(store, a->version);
 	else if (a->kind == FAL_ACT_PUSH)
 		pushed(a);
 	else if (a->kind == FAL_ACT_STEP)
@@ -289,7 +292,7 @@ nothing_waits(void)
 {
 	for (uint32_t l = 0; l < LINES; l++)
 		play_check(is.unpushed[l], 0, "rounds that were never pushed");
-	play_check(fal_sched_quiet(play.s), true, "quiet");
+	play_check(fal_sched_is_quiet(play.s), true, "quiet");
 }
 
 /* Pushed after each round, under plain SGD: that is mode=grad. */
@@ -334,7 +337,7 @@ third_round_pushes(void **state)
 	play_near(is.weight, 2.0 / 8, 1e-12, "weight of two of eight");
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();
-	play_check(play.tasks[FAL_FATE_LINE], CLOCKS * 64, "tasks applied");
+	play_check(play.tasks[FAL_FATE_BRANCH], CLOCKS * 64, "tasks applied");
 	play_at_least(is.full, 20, "pushes of three rounds");
 	play_at_least(is.full + 4, is.pushes, "pushes of three rounds, but for the last");
 	play_check(play.acts[FAL_ACT_STEP], play.s->version, "versions");
@@ -362,7 +365,7 @@ death_loses_nothing(void **state)
 	play_check(is.abandoned, 1, "rounds abandoned");
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();
-	play_check(play.tasks[FAL_FATE_LINE], CLOCKS * 64, "tasks applied");
+	play_check(play.tasks[FAL_FATE_BRANCH], CLOCKS * 64, "tasks applied");
 }
 
 /* Held: rounds under way end, and all lines are pushed; then they go on. */
@@ -377,7 +380,7 @@ hold_loses_nothing(void **state)
 	const uint32_t pushes = is.pushes;
 	fal_sched_hold(play.s, play.now, true);
 	play_follow_all();
-	while (!fal_sched_quiet(play.s))
+	while (!fal_sched_is_quiet(play.s))
 		assert_true(play_step(FOREVER));
 	nothing_waits();
 	play_check(is.pushes, pushes + 2, "pushes");
@@ -385,12 +388,12 @@ hold_loses_nothing(void **state)
 	play_check(fal_rule_parse("groups:2", &p.rule, NULL), 0, "rule");
 	play_check(fal_sched_set_policy(play.s, play.now, &p), 0, "policy");
 	is.rounds = 0;
-	fal_store_forget_lines(store);
+	fal_store_forget_branches(store);
 	fal_sched_hold(play.s, play.now, false);
 	play_follow_all();
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();
-	play_check(play.tasks[FAL_FATE_LINE] + play.tasks[FAL_FATE_MERGE], CLOCKS * 64,
+	play_check(play.tasks[FAL_FATE_BRANCH] + play.tasks[FAL_FATE_MERGE], CLOCKS * 64,
 		   "tasks applied");
 	play_at_least((double)play.tasks[FAL_FATE_MERGE], 64, "tasks applied one by one");
 }
@@ -409,7 +412,7 @@ progressive_loses_nothing(void **state)
 		assert_true(play_step(FOREVER));
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();
-	play_check(play.tasks[FAL_FATE_LINE], CLOCKS * 64, "tasks applied");
+	play_check(play.tasks[FAL_FATE_BRANCH], CLOCKS * 64, "tasks applied");
 }
 
 int

@@ -232,7 +232,7 @@ same_change(uint64_t round, uint32_t of)
 static int
 pumped(int err)
 {
-	while (err == 0 && fal_agent_more(agent))
+	while (err == 0 && fal_agent_send_next(agent))
 		;
 	return err;
 }
@@ -299,7 +299,7 @@ static void
 finish(uint32_t lane)
 {
 	static float g[N];
-	struct fal_ran ran = { .cancelled = cancelled[lane] };
+	struct fal_task_result ran = { .cancelled = cancelled[lane] };
 	ran.samples = samples(run[lane].task);
 	ran.nonfinite = run[lane].task == nonfinite;
 	if (ran.nonfinite)

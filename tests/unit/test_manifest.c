@@ -37,7 +37,7 @@ draw(struct fal_snap_manifest *m)
 					 .lines = 1 + fal_rng_below(&rng, 1000),
 					 .journal = fal_rng_below(&rng, 5),
 					 .bytes = 1 + fal_rng_below(&rng, 1 << 30) };
-	struct fal_coord_past *p = &m->past;
+	struct fal_coord_checkpoint *p = &m->past;
 	snprintf(m->job, sizeof(m->job), "%064x", fal_rng_below(&rng, 1 << 30));
 	snprintf(m->blake2b, sizeof(m->blake2b), "%064x", fal_rng_below(&rng, 1 << 30));
 	snprintf(m->chain, sizeof(m->chain), "%032x", fal_rng_below(&rng, 1 << 30));

@@ -43,7 +43,7 @@ is_a_map(const struct fal_map *map, uint32_t blocks)
 	uint32_t order[FAL_SHARDS_MAX], sum = 0;
 	assert_true(fal_map_covers(map, blocks));
 	assert_false(fal_map_covers(map, blocks + 1));
-	const uint32_t n = fal_map_in_order(map, order);
+	const uint32_t n = fal_map_list(map, order);
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(map->of[order[i]].first, sum);
 		sum += map->of[order[i]].count;

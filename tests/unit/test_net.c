@@ -54,7 +54,7 @@ over_tcp(void **state)
 	struct world w;
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 	/* Perhaps ::1 first; a bare chroot does not know the name. */
 	struct addrinfo *found = NULL;
 	if (getaddrinfo("localhost", NULL, NULL, &found) == 0)
@@ -93,7 +93,7 @@ over_unix(void **state)
 
 	struct fal_listen *second;
 	struct fal_diag d;
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 	const struct fal_listen_opt opt = { .addr = &at, .keyring = w.kr };
 	const struct fal_listen_ops ops = { &w, on_accept, on_refused, NULL };
 	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &second, &d), FAL_EEXIST);
@@ -305,7 +305,7 @@ room_is_for_a_batch(void **state)
 	struct end *c = &w.client[0], *s = &w.server[0];
 	unsigned sent = 0, asked = 0;
 	while (sent < 3000 && !w.late) { /* 180 MB */
-		for (; sent < 3000 && fal_chan_room(c->c); sent++)
+		for (; sent < 3000 && fal_chan_has_room(c->c); sent++)
 			assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
 		const size_t queued = fal_chan_stat(c->c).queued;
 		if (queued > FAL_OUTBOX_MAX + 60000)
@@ -330,7 +330,7 @@ bulk_leaves_while_it_is_made(void **state)
 	struct world w;
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 	dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
 	struct end *c = &w.client[0], *s = &w.server[0];
 	unsigned sent = 0;
@@ -341,18 +341,18 @@ bulk_leaves_while_it_is_made(void **state)
 	const unsigned rooms = c->rooms, drained = c->drained;
 	uint64_t was = fal_chan_stat(c->c).tx;
 	for (size_t n = 60000; n < 2 * OFFER; n += 60000, sent++) {
-		assert_true(fal_chan_room(c->c));
+		assert_true(fal_chan_has_room(c->c));
 		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
 		assert_int_equal(fal_chan_stat(c->c).tx > was + OFFER, n >= OFFER);
 	}
-	while (fal_chan_room(c->c)) {
+	while (fal_chan_has_room(c->c)) {
 		assert_in_range(sent, 0, 40); /* 30 is 1 MiB and something */
 		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
 		sent++;
 	}
 	assert_true(c->rooms == rooms && c->drained == drained);
 	UNTIL(&w, c->rooms == rooms + 1 && s->msgs == sent);
-	assert_true(fal_chan_room(c->c));
+	assert_true(fal_chan_has_room(c->c));
 	UNTIL(&w, c->drained > drained);
 	end(&w);
 }
@@ -414,9 +414,9 @@ all_leaves_that_is_sent_on_room(void **state)
 		size_t sent = r.more, came = 0;
 		ssize_t n = 1;
 		UNTIL(&w, w.client[0].drained > 0);
-		fal_chan_adopt(c, &ops);
+		fal_chan_set_ops(c, &ops);
 		uv_read_stop(&s->io.stream);
-		for (; fal_chan_room(c); sent++) {
+		for (; fal_chan_has_room(c); sent++) {
 			assert_int_equal(send_bytes(&w.client[0], 'b', 32768,
 						    FAL_SEND_BULK),
 					 0);
@@ -445,7 +445,7 @@ nobody_there(void **state)
 	struct world w;
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	const struct fal_addr gone = addr("%s", fal_listen_text(w.l));
+	const struct fal_addr gone = addr("%s", fal_listen_addr_text(w.l));
 	fal_listen_close(w.l);
 	w.l = NULL;
 	uv_run(&w.loop, UV_RUN_NOWAIT);
@@ -563,7 +563,7 @@ expect(struct end *e, const struct fal_shared *s)
 	const struct fal_publication pub = {
 		.id = s->pub.id, .count = 40, .key = s->pub.key, .ad = "job 1", .ad_n = 5
 	};
-	assert_int_equal(fal_chan_expect_shared(e->c, &pub), 0);
+	assert_int_equal(fal_chan_expect_publication(e->c, &pub), 0);
 }
 
 static bool
@@ -736,7 +736,7 @@ broken_ones_are_left_out(void **state)
 	next = publish(8, 'n', false);
 	expect(&w.client[0], next);
 	assert_int_equal(fal_chan_send_shared(w.server[0].c, next), 0);
-	fal_shared_break(s);
+	fal_shared_abandon(s);
 	fal_shared_drop(s);
 	fal_shared_drop(next);
 	UNTIL(&w, w.client[0].msgs == 50 && w.server[0].drained > 0);
@@ -812,7 +812,7 @@ auto_compresses(const char *at, const struct fal_link *link)
 	struct fal_addr a =
 		strcmp(at, "unix") == 0 ? addr("unix:%s/s", w.dir) : addr("%s", at);
 	listen_at(&w, a, (struct fal_listen_opt){ 0 });
-	a = addr("%s", fal_listen_text(w.l));
+	a = addr("%s", fal_listen_addr_text(w.l));
 	dial_as(&w, 0, &a, client_key("lab", 2, 1),
 		(struct fal_chan_opt){ .link = link });
 	SEND(&w.client[0], 'h');
@@ -867,7 +867,7 @@ revoked(void **state)
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
 	meet(&w, 0);
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 	dial_as(&w, 1, &at, client_key("admin", 3, 1), (struct fal_chan_opt){ 0 });
 	SEND(&w.client[1], 'h');
 	UNTIL(&w, w.server[1].msgs == 1);

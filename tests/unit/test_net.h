@@ -84,7 +84,7 @@ static inline void
 on_room(void *arg, struct fal_chan *c)
 {
 	struct end *e = arg;
-	assert_true(fal_chan_room(c));
+	assert_true(fal_chan_has_room(c));
 	e->rooms++;
 }
 
@@ -127,7 +127,7 @@ on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	e->c = c;
 	snprintf(w->name, sizeof(w->name), "%s", name);
 	w->role = role;
-	fal_chan_adopt(c, &ops);
+	fal_chan_set_ops(c, &ops);
 }
 
 static inline void
@@ -227,7 +227,7 @@ client_key(const char *name, int psk, int server)
 	snprintf(key.name, sizeof(key.name), "%s", name);
 	memset(key.psk, psk, sizeof(key.psk));
 	memset(secret, server, sizeof(secret));
-	fal_noise_public(secret, key.server);
+	fal_noise_derive_public(secret, key.server);
 	return key;
 }
 
@@ -242,7 +242,7 @@ dial_as(struct world *w, int i, const struct fal_addr *at, struct fal_client_key
 static inline void
 dial(struct world *w, int i)
 {
-	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w->l));
 	dial_as(w, i, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
 }
 

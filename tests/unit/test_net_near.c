@@ -179,7 +179,7 @@ doors_close(void **state)
 	(void)state;
 	begin_with_doors(&w, "127.0.0.1:0,127.0.0.1:0");
 	assert_int_equal(fal_listen_addrs(w.l, at), 2);
-	snprintf(list, sizeof(list), "%s", fal_listen_text(w.l));
+	snprintf(list, sizeof(list), "%s", fal_listen_addr_text(w.l));
 	for (int i = 0; i < 3; i++) {
 		const int fd = knock(at[1].port);
 		assert_true(fd >= 0);

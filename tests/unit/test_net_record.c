@@ -270,7 +270,8 @@ compresses_as_told(void **state)
 	(void)state;
 	struct pair p = pair();
 	static uint8_t zeros[60000];
-	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_PACKED), 0);
+	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_COMPRESSED),
+			 0);
 	passes(&p, zeros, sizeof(zeros));
 	assert_in_range(p.w->zipped.bytes_out, 1, 1000);
 	assert_int_equal(p.r->unzipped.bytes_in, p.w->zipped.bytes_out);
@@ -401,11 +402,11 @@ publish_parts(uint64_t id, bool zstd, uint32_t parts)
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
 	for (int i = 0; i < 3; i++) {
-		assert_false(fal_shared_whole(s));
+		assert_false(fal_shared_is_complete(s));
 		msg[0] = (uint8_t)i;
 		assert_int_equal(add_one(s, msg, sizeof(msg)), 0);
 	}
-	assert_true(fal_shared_whole(s));
+	assert_true(fal_shared_is_complete(s));
 	assert_int_equal(add_one(s, msg, 1), FAL_ESTATE);
 	return s;
 }

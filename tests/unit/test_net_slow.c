@@ -30,7 +30,7 @@ static void
 meet_over(struct world *w, const struct fal_link *link)
 {
 	begin(w, (struct fal_listen_opt){ 0 });
-	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w->l));
 	dial_as(w, 0, &at, client_key("lab", 2, 1),
 		(struct fal_chan_opt){ .link = link });
 	SEND(&w->client[0], 'h');
@@ -121,7 +121,7 @@ static void
 meet_two(struct world *w, const struct fal_link *link)
 {
 	meet_over(w, link);
-	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w->l));
 	dial_as(w, 1, &at, client_key("lab", 2, 1),
 		(struct fal_chan_opt){ .link = link });
 	SEND(&w->client[1], 'h');

@@ -27,7 +27,7 @@ wrong_keys(void **state)
 		struct world w;
 		char want[600];
 		begin(&w, (struct fal_listen_opt){ 0 });
-		const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+		const struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 		dial_as(&w, 0, &at, client_key(keys[i].name, keys[i].psk, keys[i].server),
 			(struct fal_chan_opt){ 0 });
 		SEND(&w.client[0], 'a');
@@ -35,7 +35,7 @@ wrong_keys(void **state)
 		snprintf(want, sizeof(want),
 			 "%s: the coordinator's key does not match, or ours is not in "
 			 "its keyring, or a tunnel leads nowhere",
-			 fal_listen_text(w.l));
+			 fal_listen_addr_text(w.l));
 		assert_string_equal(w.client[0].reason, want);
 		assert_int_equal(w.client[0].err, FAL_EPERM);
 		assert_string_equal(w.refused, keys[i].log);
@@ -61,7 +61,7 @@ stranger_to(const struct fal_addr *at, const char *ip)
 static int
 stranger_from(struct world *w, const char *ip)
 {
-	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w->l));
 	return stranger_to(&at, ip);
 }
 
@@ -344,7 +344,7 @@ joins_among(const char *what, const uint8_t *p, size_t n, bool waits)
 	unsigned joined = 0;
 	unsigned long came = 0;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(w.l));
 	for (int i = 0; i < FLOODERS; i++) {
 		f[i] = (struct flooder){
 			.says = p, .n = n, .waits = waits, .over = &over

@@ -239,7 +239,7 @@ two_meet(enum way way, uint64_t seed)
 			  (struct fal_listen_opt){ .chan = here });
 	}
 	const struct fal_addr at =
-		way == BY_RELAY ? relay_begin() : addr("%s", fal_listen_text(t.w.l));
+		way == BY_RELAY ? relay_begin() : addr("%s", fal_listen_addr_text(t.w.l));
 	struct end *c = &t.w.client[0], *s = &t.w.server[0];
 	struct fal_chan_ops ops = ops_of(c);
 	ops.on_msg = on_heard;
@@ -254,7 +254,7 @@ two_meet(enum way way, uint64_t seed)
 	UNTIL(&t.w, s->msgs == 1);
 	ops = ops_of(s);
 	ops.on_msg = on_heard;
-	fal_chan_adopt(s->c, &ops);
+	fal_chan_set_ops(s->c, &ops);
 	if (way == BY_RELAY)
 		unlink(relay.from.sun_path);
 }
@@ -336,7 +336,7 @@ send_publication(struct fal_shared *s)
 					     .ad = "job",
 					     .ad_n = 3,
 					     .version = s->version };
-	assert_int_equal(fal_chan_expect_shared(t.w.client[0].c, &pub), 0);
+	assert_int_equal(fal_chan_expect_publication(t.w.client[0].c, &pub), 0);
 	assert_int_equal(fal_chan_send_shared(t.w.server[0].c, s), 0);
 	fal_shared_drop(s);
 }
@@ -510,7 +510,7 @@ say_oddly(struct end *from, enum says what)
 		put_raw(from, message, sizeof(message));
 		break;
 	case SHARED: /* to the client alone */
-		assert_int_equal(fal_chan_expect_shared(t.w.client[0].c, &pub), 0);
+		assert_int_equal(fal_chan_expect_publication(t.w.client[0].c, &pub), 0);
 		put_raw(from, shared, sizeof(shared));
 		break;
 	default:

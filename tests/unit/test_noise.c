@@ -59,8 +59,8 @@ test_keys(void)
 		k.e[1][i] = (uint8_t)(96 + i);
 		k.c[i] = (uint8_t)(128 + i);
 	}
-	fal_noise_public(k.s, k.s_pub);
-	fal_noise_public(k.c, k.c_pub);
+	fal_noise_derive_public(k.s, k.s_pub);
+	fal_noise_derive_public(k.c, k.c_pub);
 	return k;
 }
 
@@ -261,7 +261,7 @@ published_vectors(void **state)
 	size_t prologue_n = vector_field(&body, "init_prologue", prologue);
 	assert_int_equal(vector_field(&body, is_ik ? "init_static" : "init_psks", key),
 			 32);
-	fal_noise_public(key, public);
+	fal_noise_derive_public(key, public);
 	assert_int_equal(vector_field(&body, "init_ephemeral", e[0]), 32);
 	assert_int_equal(vector_field(&body, "init_remote_static", s[0]), 32);
 	assert_int_equal(vector_field(&body, "resp_static", s[1]), 32);
@@ -402,7 +402,7 @@ false_coordinator(void **state)
 	const struct keys k = test_keys();
 	struct keys thief = k;
 	thief.s[0] ^= 8;
-	fal_noise_public(thief.s, thief.s_pub);
+	fal_noise_derive_public(thief.s, thief.s_pub);
 	uint8_t msg[2][FIRST_MAX];
 	struct end end[2];
 	handshake(&thief, false, end, msg); /* his own, to have a message 2 */
@@ -543,7 +543,7 @@ another_client(void **state)
 	thief.c[7] ^= 1;
 	first_message(&thief, msg);
 	assert_int_equal(respond(&k, PROLOGUE, msg, size(0)), FAL_EAUTH);
-	fal_noise_public(thief.c, thief.c_pub);
+	fal_noise_derive_public(thief.c, thief.c_pub);
 	assert_int_equal(respond(&thief, PROLOGUE, msg, size(0)), FAL_OK);
 }
 
@@ -554,16 +554,20 @@ common(void **state)
 	take(state);
 	const struct keys k = test_keys();
 	uint8_t a[32], b[32], none[32] = { 0 };
-	assert_int_equal(fal_noise_common(FAL_NOISE_INITIATOR, k.c, k.s_pub, a), 0);
-	assert_int_equal(fal_noise_common(FAL_NOISE_RESPONDER, k.s, k.c_pub, b), 0);
+	assert_int_equal(fal_noise_shared_secret(FAL_NOISE_INITIATOR, k.c, k.s_pub, a),
+			 0);
+	assert_int_equal(fal_noise_shared_secret(FAL_NOISE_RESPONDER, k.s, k.c_pub, b),
+			 0);
 	assert_memory_equal(a, b, 32);
 	assert_hex(a, 32,
 		   "394aaf6505f5b9cf33446f28faaa861bc9c1a58f877fe8b2d34aa8dab367ac3f");
 	/* The sides are told apart. */
-	assert_int_equal(fal_noise_common(FAL_NOISE_RESPONDER, k.c, k.s_pub, b), 0);
+	assert_int_equal(fal_noise_shared_secret(FAL_NOISE_RESPONDER, k.c, k.s_pub, b),
+			 0);
 	assert_memory_not_equal(a, b, 32);
 	for (none[0] = 0; none[0] < 2; none[0]++)
-		assert_int_equal(fal_noise_common(FAL_NOISE_INITIATOR, k.c, none, a),
+		assert_int_equal(fal_noise_shared_secret(FAL_NOISE_INITIATOR, k.c, none,
+							 a),
 				 FAL_EAUTH);
 }
 

@@ -223,8 +223,9 @@ equals_naive(void **state)
 		memcpy(w[1], w[0], sizeof(w[0]));
 		memcpy(held[1], held[0], sizeof(held[0]));
 		for (uint64_t t = 0; t < 3; t++) {
-			const struct fal_optim_had had = { round % 3 == 0 ? t : 1000 * t,
-							   1, 1 };
+			const struct fal_optim_history had = { round % 3 == 0 ? t
+									      : 1000 * t,
+							       1, 1 };
 			const struct fal_optim_part part = draw_part(&r);
 			const struct fal_optim_step by =
 				fal_optim_part_step(&o, lr, &had, &part);
@@ -301,12 +302,12 @@ reach(void **state)
 	for (unsigned round = 0; round < 2000; round++) {
 		const struct fal_optim o = draw(&r, round % FAL_OPTIMS);
 		float w[16], held[32] = { 0 }, g[16];
-		struct fal_reach is = { 0 };
+		struct fal_optim_bounds is = { 0 };
 		random_floats(&r, w, 16);
 		for (size_t i = 0; i < 16; i++)
 			is.params = fmax(is.params, (double)fabsf(w[i]));
 		for (uint64_t t = 0; t < 20; t++) {
-			const struct fal_optim_had had = { t, 1, 1 };
+			const struct fal_optim_history had = { t, 1, 1 };
 			const struct fal_optim_part part = draw_part(&r);
 			const struct fal_optim_step by = fal_optim_part_step(
 				&o, ldexpf(1, -(int)fal_rng_below(&r, 12)), &had, &part);
@@ -314,7 +315,7 @@ reach(void **state)
 			random_floats(&r, g, 16);
 			for (size_t i = 0; i < 16; i++)
 				mean = fmax(mean, (double)fabsf(g[i]));
-			is = fal_optim_reach(&by, &is, mean);
+			is = fal_optim_step_bounds(&by, &is, mean);
 			fal_optim_apply(&by, w, held, 16, g, 16);
 			for (size_t i = 0; i < 16; i++)
 				most = fmax(most, (double)fabsf(w[i]));
@@ -380,7 +381,7 @@ pushes_are_the_formulas(void **state)
 	for (unsigned k = 0; k < 40 * FAL_OPTIMS; k++) {
 		struct fal_optim o = draw(&r, k % FAL_OPTIMS);
 		o.eps = fmaxf(o.eps, 1e-8f);
-		struct fal_optim_had had = { 0, 1, 1 };
+		struct fal_optim_history had = { 0, 1, 1 };
 		float w = fal_rng_unit(&r) - 0.5f, held[2] = { 0 };
 		struct pushed p = { .w = (double)w, .left1 = 1, .left2 = 1 };
 		for (unsigned t = 0; t < 60; t++) {
@@ -390,7 +391,7 @@ pushes_are_the_formulas(void **state)
 			const struct fal_optim_step by =
 				fal_optim_part_step(&o, lr, &had, &part);
 			fal_optim_apply(&by, &w, held, 1, &g, 1);
-			fal_optim_have(&o, &part, &had);
+			fal_optim_add_step(&o, &part, &had);
 			push_reference(&o, (double)lr, whole ? 1 : part.share,
 				       whole ? 1 : part.in, (double)g, &p);
 			near((double)w + 1, p.w + 1, 1e-5, fal_optim_name(o.kind), t);
@@ -419,7 +420,7 @@ equal_pushes_make_a_clock(void **state)
 		const float g = 0.3f;
 		float w = 1, all = 1, held[2] = { 0 }, of_all[2] = { 0 },
 		      own[MOST] = { 0 };
-		struct fal_optim_had had = { 0, 1, 1 };
+		struct fal_optim_history had = { 0, 1, 1 };
 		for (unsigned c = 0; c < CLOCKS; c++) {
 			const double was = (double)w, was_all = (double)all;
 			const struct fal_optim_step step = fal_optim_step(&o, 0.01f, c);
@@ -432,7 +433,7 @@ equal_pushes_make_a_clock(void **state)
 				fal_optim_apply(&by, &w,
 						fal_optim_by_pusher(&o) ? &own[i] : held,
 						1, &g, 1);
-				fal_optim_have(&o, &part, &had);
+				fal_optim_add_step(&o, &part, &had);
 			}
 			const double want = (double)all - was_all;
 			near((double)w - was, want, 0.01, fal_optim_name(o.kind), n);

@@ -314,7 +314,7 @@ by_time(void **state)
 	near(fal_cost_task_s(&m, 0, 29, 1, 2), 1 + 0.75, 1e-12, "around the end");
 	near(fal_cost_task_s(&m, 0, 33, 1, 4), 2, 1e-12, "more lanes than cores");
 	near(fal_cost_task_s(&m, 0, 33, 1, 1), 1, 1e-12, "fewer");
-	near(fal_cost_mean(&m), 30.0 / 15, 1e-12, "mean");
+	near(fal_cost_mean_task_s(&m), 30.0 / 15, 1e-12, "mean");
 }
 
 /* Paces of any length are found, as by looking through them from the first on. */
@@ -334,7 +334,7 @@ uneven_paces(void **state)
 							  .tasks = tasks,
 							  .seconds = tasks };
 		}
-		fal_cost_sum(&m);
+		fal_cost_update_sums(&m);
 		for (uint32_t k = 0; k < 50; k++) {
 			double at = m.tasks * (double)fal_rng_unit(&r), left = at;
 			size_t i = 0;

@@ -268,8 +268,8 @@ judge_parts(const struct fal_grid *g)
 			last = i;
 		if (a->clock == pool.clocks)
 			continue;
-		assert_in_range(a->task, fal_grid_part(g, a->clock, i),
-				fal_grid_part(g, a->clock, i + 1) - 1);
+		assert_in_range(a->task, fal_grid_part_first_task(g, a->clock, i),
+				fal_grid_part_first_task(g, a->clock, i + 1) - 1);
 	}
 	check(pool.hindmost, last, "hindmost");
 }

@@ -266,7 +266,7 @@ images_come_back(void **state)
 			init[k] = fal_rng_unit(&rng);
 		struct fal_shard_set *from = fal_shard_set_new(&conf, init);
 		assert_non_null(from);
-		const uint32_t shards = fal_shard_set_shards(from),
+		const uint32_t shards = fal_shard_set_count(from),
 			       which = some(shards - 1);
 		conf.first = which;
 		conf.here = 1;
@@ -318,7 +318,7 @@ images_come_back(void **state)
 		assert_int_equal(fal_shard_set_order(to, &begin), FAL_OK);
 		assert_int_equal(fal_shard_set_graft(to, which, &lie), FAL_EFORMAT);
 		assert_int_equal(fal_shard_set_graft(to, which, &came), FAL_OK);
-		assert_true(fal_shard_set_next(to, &shard, &say));
+		assert_true(fal_shard_set_next_say(to, &shard, &say));
 		assert_int_equal(say.kind, FAL_SAY_MIGRATED);
 		assert_int_equal(fal_shard_set_order(to, &commit), FAL_OK);
 		struct fal_shard_part part;
@@ -363,7 +363,7 @@ pieces_have_the_numbers_of_all(void **state)
 	assert_int_equal(fal_shard_set_graft(first, 0, &piece), FAL_OK);
 	struct fal_shard_say say;
 	uint32_t shard;
-	assert_true(fal_shard_set_next(first, &shard, &say));
+	assert_true(fal_shard_set_next_say(first, &shard, &say));
 	assert_int_equal(say.kind, FAL_SAY_MIGRATED);
 	fal_image_free(&piece.image);
 	fal_shard_set_free(all);

@@ -70,7 +70,8 @@ speeds(void)
 {
 	double sum = 0;
 	for (uint32_t i = 0; i < drawn.workers; i++)
-		sum += fal_grid_full(&drawn.grid) / (drawn.task_s * drawn.slow[i]);
+		sum += fal_grid_full_samples(&drawn.grid) /
+		       (drawn.task_s * drawn.slow[i]);
 	return sum;
 }
 
@@ -133,7 +134,7 @@ tell_job(const struct fal_policy *policy)
 		if (drawn.probed) {
 			join.task_s = task_s;
 			join.large = 8 * drawn.grid.task;
-			join.large_s = task_s * fal_bound_longer(drawn.fixed, 8);
+			join.large_s = task_s * fal_bound_task_size(drawn.fixed, 8);
 		}
 		fal_trace_put(&told.line, 0, FAL_EV_JOIN, &join);
 		put();

@@ -137,7 +137,7 @@ static enum fal_psld_act
 step(struct sim *s, double *clean)
 {
 	const uint32_t *count = s->count;
-	struct fal_psld_seen seen[SHARDS];
+	struct fal_psld_measurement seen[SHARDS];
 	double t = 0;
 	const uint64_t moved = s->moved;
 	const double moving = move(s);
@@ -154,7 +154,7 @@ step(struct sim *s, double *clean)
 		if (s->lies > 0 && i == s->liar)
 			seen[i].took *= s->lies;
 		if (stale)
-			seen[i] = (struct fal_psld_seen){ (double)NAN, 0 };
+			seen[i] = (struct fal_psld_measurement){ (double)NAN, 0 };
 		t = fmax(t, fmax(took - s->hidden, 0));
 	}
 	const double seconds = s->work + t + moving;
@@ -384,7 +384,7 @@ test_budget(void **state)
 		begin(&s, first);
 		while (s.clock < CLOCKS) {
 			const enum fal_psld_act act = step(&s, NULL);
-			trials += act == FAL_PSLD_OUT;
+			trials += act == FAL_PSLD_TRY;
 		}
 		const double is = static_s(&s, first, CLOCKS);
 		const double over = s.seconds / is - 1;
@@ -489,8 +489,8 @@ test_nothing(void **state)
 	for (uint32_t shards = 1; shards <= 3; shards++)
 		for (unsigned i = 0; i < 4; i++) {
 			struct fal_psld *p = fal_psld_new(count[shards - 1], shards);
-			const struct fal_psld_seen one = { took[i], took[i] };
-			const struct fal_psld_seen seen[] = { one, one, one };
+			const struct fal_psld_measurement one = { took[i], took[i] };
+			const struct fal_psld_measurement seen[] = { one, one, one };
 			for (int k = 0; k < 200; k++)
 				assert_int_equal(fal_psld_clock(p, 1, seen),
 						 FAL_PSLD_STAY);
@@ -509,11 +509,11 @@ test_never(void **state)
 	const uint32_t count[] = { 3, 3, 3 };
 	struct fal_psld *p = fal_psld_new(count, 3);
 	for (int k = 0; k < 20; k++) {
-		struct fal_psld_seen seen[3];
+		struct fal_psld_measurement seen[3];
 		for (uint32_t i = 0; i < 3; i++) {
 			const double took =
 				i == 1 ? (double)INFINITY : 0.1 * fal_psld_count(p, i);
-			seen[i] = (struct fal_psld_seen){ took, took };
+			seen[i] = (struct fal_psld_measurement){ took, took };
 		}
 		fal_psld_clock(p, 1, seen);
 	}

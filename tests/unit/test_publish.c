@@ -22,7 +22,7 @@ enum { MOST = 100 };
 static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
 static uint8_t made[MOST];
-uint32_t __wrap_fal_shard_set_shards(const struct fal_shard_set *r);
+uint32_t __wrap_fal_shard_set_count(const struct fal_shard_set *r);
 bool __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i,
 			       uint64_t version, struct fal_shard_part *out);
 bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
@@ -30,7 +30,7 @@ bool __wrap_fal_shard_set_making(const struct fal_shard_set *r, uint32_t i,
 				 struct fal_shard_making *is);
 
 uint32_t
-__wrap_fal_shard_set_shards(const struct fal_shard_set *r)
+__wrap_fal_shard_set_count(const struct fal_shard_set *r)
 {
 	(void)r;
 	return 1;
@@ -143,7 +143,7 @@ long_ones_are_begun(void **state)
 	}
 	assert_int_equal(left, 0);
 	assert_true(so_far > 0);
-	assert_true(fal_shared_whole(s));
+	assert_true(fal_shared_is_complete(s));
 	/* Values that are there, exponents, and what each record adds. */
 	assert_true(s->bytes > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
 	assert_int_equal(p.publications, 1);
@@ -296,7 +296,7 @@ made_ones_leave_early(void **state)
 		if (s == NULL)
 			s = ps_publish(&p, &from);
 		make_more(&p, s, order, &n);
-		assert_true(fal_shared_whole(s));
+		assert_true(fal_shared_is_complete(s));
 		assert_int_equal(order[before], 0);
 		for (uint32_t i = before + 1; i < n; i++)
 			assert_true(order[i] > order[i - 1]);
@@ -337,7 +337,7 @@ no_more_than_links_take(void **state)
 	versions = UINT64_MAX;
 	while (ps_publish_continue(&p) > 0)
 		;
-	assert_true(fal_shared_whole(s));
+	assert_true(fal_shared_is_complete(s));
 	blocks = 1;
 	ps_publisher_free(&p);
 }
@@ -373,7 +373,7 @@ who_joins_costs_nothing(void **state)
 	versions = 3;
 	while (ps_publish_continue(&p) > 0)
 		;
-	assert_true(fal_shared_whole(s));
+	assert_true(fal_shared_is_complete(s));
 	assert_int_equal(p.newest.version, 2);
 	assert_false(p.next.exists);
 	next.is_unfinished = false;

@@ -49,7 +49,7 @@ ended(const struct fal_act *a)
 	play_check(is.last[r.group] > 0, false, "a group that waits has a round");
 	is.rounds[r.group]++;
 	is.late += r.stale_updates > 0;
-	play_check(a->fate, line ? FAL_FATE_LINE : FAL_FATE_MERGE, "fate");
+	play_check(a->fate, line ? FAL_FATE_BRANCH : FAL_FATE_MERGE, "fate");
 	if (line)
 		play_near(a->divisor, r.tasks, 1e-9, "divisor of a line's step");
 	if (!line || is.rounds[r.group] == is.rule->rounds)
@@ -127,7 +127,7 @@ all_is_over(void)
 	uint64_t tasks = 0;
 	for (int f = 0; f <= FAL_FATE_DROP; f++)
 		tasks += play.tasks[f];
-	play_check(fal_sched_done(play.s), true, "done");
+	play_check(fal_sched_is_done(play.s), true, "done");
 	play_check(tasks, CLOCKS * TASKS, "tasks");
 	play_check(play.tasks[FAL_FATE_DROP], 0, "tasks dropped");
 }
@@ -205,7 +205,8 @@ deaths(void **state)
 	while (came() != 1)
 		assert_true(play_step(FOREVER));
 	for (uint32_t id = 8; id > 0; id--)
-		if (fal_worker_find(play.s, id) != NULL && is.last[play_its(id)->team->id] > 0)
+		if (fal_worker_find(play.s, id) != NULL &&
+		    is.last[play_its(id)->team->id] > 0)
 			play_leave(id);
 	play_check(came(), 1, "pushes that stay");
 	play_run(CLOCKS, FOREVER);
@@ -222,7 +223,7 @@ hold(void **state)
 	const uint64_t version = play.s->version;
 	fal_sched_hold(play.s, play.now, true);
 	play_follow_all();
-	while (!fal_sched_quiet(play.s))
+	while (!fal_sched_is_quiet(play.s))
 		assert_true(play_step(FOREVER));
 	play_check(play.s->version, version + 1, "versions");
 	fal_sched_hold(play.s, play.now, false);
@@ -253,7 +254,7 @@ outer_is_plain(void **state)
 			fal_store_forget_slots(store, 0, UINT64_MAX);
 			memset(v, 0, sizeof(v));
 		}
-		fal_store_line(store, line);
+		fal_store_set_branch(store, line);
 		const struct fal_store_round open = {
 			.round = k, .tasks = 1, .kind = FAL_KIND_GRAD, .version = line
 		};
@@ -268,7 +269,8 @@ outer_is_plain(void **state)
 		for (size_t i = 0; i < N; i++)
 			grad[i] = fal_rng_unit(&r) - 0.5f;
 		fal_store_open(store, &open);
-		play_check(fal_store_at(store, line, &at, &exps), true, "is kept");
+		play_check(fal_store_find_version(store, line, &at, &exps), true,
+			   "is kept");
 		memcpy(was, at, sizeof(was));
 		fal_sum_clear(sum);
 		play_check(fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL), 0,
@@ -282,16 +284,18 @@ outer_is_plain(void **state)
 		}
 		fal_buf_free(&b);
 		const uint64_t to = fal_branch_version(1, k + 2);
-		const struct fal_store_line_step step = { to, 0.1f, 1, 0 };
-		play_check(fal_store_line_step(store, k, &step).out_of_range, 0, "step");
-		play_check(fal_store_at(store, to, &at, &exps), true, "is kept");
+		const struct fal_store_step_branch step = { to, 0.1f, 1, 0 };
+		play_check(fal_store_step_branch(store, k, &step).out_of_range, 0,
+			   "step");
+		play_check(fal_store_find_version(store, to, &at, &exps), true,
+			   "is kept");
 		for (size_t i = 0; i < N; i++) {
 			const float by = 0.25f * (at[i] - was[i]);
 			v[i] = m * v[i] + by;
 			x[i] += 0.7f * (by + m * v[i]);
 		}
-		fal_store_push(store, 1, 0.25);
-		fal_store_outer(store, (double)0.7f, (double)m);
+		fal_store_collect_branch(store, 1, 0.25);
+		fal_store_outer_step(store, (double)0.7f, (double)m);
 		fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f });
 		assert_memory_equal(fal_store_params(store), x, sizeof(x));
 		play_at_least((double)fabsf(v[0]), 1e-6, "what it changes by");

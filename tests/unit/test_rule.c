@@ -126,7 +126,7 @@ reads_and_writes(void **state)
 		fal_put_u8(&out, '\0');
 		assert_int_equal(out.err, 0);
 		assert_string_equal((const char *)out.p, g->put);
-		if (!fal_rule_eq(&r, &g->rule))
+		if (!fal_rule_equal(&r, &g->rule))
 			fail_msg("%s: other than it says (written: %s)", g->text, out.p);
 		/* Fields that a scheme does not use are 0. */
 		if (r.slack != g->rule.slack || r.backups != g->rule.backups ||
@@ -138,7 +138,7 @@ reads_and_writes(void **state)
 		    r.outer > g->rule.outer || r.momentum > g->rule.momentum)
 			fail_msg("%s: a field is not what it should be", g->text);
 		struct fal_rule again = parse((const char *)out.p);
-		if (!fal_rule_eq(&r, &again))
+		if (!fal_rule_equal(&r, &again))
 			fail_msg("%s: '%s' is another rule", g->text, out.p);
 	}
 	fal_buf_free(&out);
@@ -255,7 +255,7 @@ mutations(void **state)
 		fal_rule_put(&r, &out);
 		fal_put_u8(&out, '\0');
 		struct fal_rule again = parse((const char *)out.p);
-		if (!fal_rule_eq(&r, &again))
+		if (!fal_rule_equal(&r, &again))
 			fail_msg("'%s' is written as '%s'", text, out.p);
 		fal_buf_free(&out);
 	}
@@ -284,7 +284,7 @@ same_model(void **state)
 			bool want = (i < NB && j < NB) || i == j;
 			if (fal_rule_same_model(&a, &b) != want)
 				fail_msg("%s and %s: got %d, want %d", x, y, !want, want);
-			if (fal_rule_eq(&a, &b) != (i == j))
+			if (fal_rule_equal(&a, &b) != (i == j))
 				fail_msg("%s equals %s: got %d", x, y, i != j);
 		}
 }
@@ -333,13 +333,15 @@ fractions_have_tasks(void **state)
 	(void)state;
 	const struct fal_rule quarter = parse("epsp:1/4"), most = parse("epsp:59/60"),
 			      less = parse("epsp:1/8"), whole = parse("epsp:1");
-	assert_int_equal(fal_rule_late(&quarter, &g, 0), 1);
-	assert_int_equal(fal_rule_late(&quarter, &g, 1), 1); /* of 40 samples */
-	assert_int_equal(fal_rule_late(&most, &g, 0), 7);    /* but the last, of 4 */
-	assert_int_equal(fal_rule_late(&whole, &g, 0), UINT32_MAX);
-	assert_int_equal(fal_rule_fits(&quarter, &g, &diag), 0);
-	assert_int_equal(fal_rule_fits(&whole, &one, &diag), 0);
-	assert_int_equal(fal_rule_fits(&less, &g, &diag), FAL_EINVAL);
+	assert_int_equal(fal_rule_first_late_task(&quarter, &g, 0), 1);
+	assert_int_equal(fal_rule_first_late_task(&quarter, &g, 1),
+			 1); /* of 40 samples */
+	assert_int_equal(fal_rule_first_late_task(&most, &g, 0),
+			 7); /* but the last, of 4 */
+	assert_int_equal(fal_rule_first_late_task(&whole, &g, 0), UINT32_MAX);
+	assert_int_equal(fal_rule_check_grid(&quarter, &g, &diag), 0);
+	assert_int_equal(fal_rule_check_grid(&whole, &one, &diag), 0);
+	assert_int_equal(fal_rule_check_grid(&less, &g, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text,
 			    "epsp:1/8: no task of 8 samples lies within this part of a "
 			    "clock's 60 samples; 1/7 has one");
@@ -348,8 +350,8 @@ fractions_have_tasks(void **state)
 		.samples = 20001, .batch = 20001, .task = 2, .epochs = 1
 	};
 	const struct fal_rule least = parse("epsp:1/4096");
-	assert_int_equal(fal_rule_fits(&least, &large, &diag), 0);
-	assert_int_equal(fal_rule_fits(&most, &one, &diag), FAL_EINVAL);
+	assert_int_equal(fal_rule_check_grid(&least, &large, &diag), 0);
+	assert_int_equal(fal_rule_check_grid(&most, &one, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text,
 			    "epsp:59/60: a clock is one task, no part of which is early");
 }

@@ -131,20 +131,21 @@ claimed_ahead(void **state)
 		check(claim_as(first.worker, worker[first.worker].q[i].task, first.seq,
 			       none, 0.1),
 		      1, "reported");
-	fal_sched_arrived(sched, now, current(), first, 1, true);
-	check(fal_sched_contrib(sched, current(), first)->state, FAL_CONTRIB_DONE,
+	fal_sched_note_blocks(sched, now, current(), first, 1, true);
+	check(fal_sched_find_contrib(sched, current(), first)->state, FAL_CONTRIB_DONE,
 	      "reported, and there");
 	/* The other one is there before it is reported. */
 	const uint32_t *task = (uint32_t[]){ worker[second.worker].q[0].task,
 					     worker[second.worker].q[1].task };
-	fal_sched_arrived(sched, now, current(), second, 1, true);
+	fal_sched_note_blocks(sched, now, current(), second, 1, true);
 	complete(current());
-	check((int64_t)fal_sched_over(sched), 0, "over without reports");
+	check((int64_t)fal_sched_first_open_clock(sched), 0, "over without reports");
 	check(claim_as(second.worker, task[0], second.seq, none, 0.1), 1, "reported");
-	check((int64_t)fal_sched_over(sched), 0, "over with one of two reports");
+	check((int64_t)fal_sched_first_open_clock(sched), 0,
+	      "over with one of two reports");
 	check(fal_sched_seal(sched, current(), second), FAL_ESTATE, "sealed by a worker");
 	check(claim_as(second.worker, task[1], second.seq, none, 0.1), 1, "reported");
-	check((int64_t)fal_sched_over(sched), 1, "over");
+	check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
 	/* No more than that. */
 	worker[1].n = worker[2].n = 0;
 	open_clock(1);
@@ -179,11 +180,11 @@ ordered_while_at_work(void **state)
 		check(acts[FAL_ACT_STEP], 1, "steps ordered");
 		check(round_info(0).armed, 1, "ordered to end");
 		check(round_info(0).passed, 0, "passed");
-		check((int64_t)fal_sched_oldest(sched, 1), 0, "computes on");
+		check((int64_t)fal_sched_oldest_version(sched, 1), 0, "computes on");
 		if (sooner) {
-			fal_sched_arrived(sched, now, 0, id, 1, true);
-			fal_sched_stepped(sched, now, 0);
-			fal_sched_made(sched, now, 0);
+			fal_sched_note_blocks(sched, now, 0, id, 1, true);
+			fal_sched_note_stepped(sched, now, 0);
+			fal_sched_note_applied(sched, now, 0);
 			follow_all();
 			check(round_info(0).armed, 1, "over without reports");
 		}
@@ -199,12 +200,12 @@ ordered_while_at_work(void **state)
 		check(acts[FAL_ACT_MODEL], models + 1, "told");
 		check(acts[FAL_ACT_ACCOUNT], 1, "asked");
 		check(acts[FAL_ACT_GRANT], 2, "granted");
-		check((int64_t)fal_sched_oldest(sched, 1), 1, "computes on");
-		check((int64_t)fal_sched_over(sched), 0, "over");
-		fal_sched_published(sched, now, 1);
-		fal_sched_made(sched, now, 0);
+		check((int64_t)fal_sched_oldest_version(sched, 1), 1, "computes on");
+		check((int64_t)fal_sched_first_open_clock(sched), 0, "over");
+		fal_sched_note_published(sched, now, 1);
+		fal_sched_note_applied(sched, now, 0);
 		follow_all();
-		check((int64_t)fal_sched_over(sched), 1, "over");
+		check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
 		check(fal_sched_round(sched, 0, &is) && is.armed, 0, "armed");
 		/* Now the next one may be. */
 		check(acts[FAL_ACT_STEP], 2, "steps ordered");
@@ -226,15 +227,15 @@ made_and_never_reported(void **state)
 	late = true;
 	open_clock(0);
 	const struct fal_cid id = ahead();
-	fal_sched_arrived(sched, now, 0, id, 1, true);
-	fal_sched_stepped(sched, now, 0);
+	fal_sched_note_blocks(sched, now, 0, id, 1, true);
+	fal_sched_note_stepped(sched, now, 0);
 	check(round_info(0).passed, 0, "passed");
 	tick_until(FAL_ACT_FENCE, 1);
 	follow_all();
 	check(round_info(0).passed, 1, "passed");
 	check(acts[FAL_ACT_GRANT], 1, "granted again");
-	fal_sched_made(sched, now, 0);
-	check((int64_t)fal_sched_over(sched), 1, "over");
+	fal_sched_note_applied(sched, now, 0);
+	check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
 }
 
 /* What was claimed ahead and comes to nothing is fenced, and granted again when all
@@ -258,7 +259,7 @@ claimed_ahead_in_vain(void **state)
 	check(ledger()->claimed, 2, "claimed");
 	check(ledger()->due, 2, "not reported");
 	check(acts[FAL_ACT_GRANT], 2, "granted before all shards know");
-	fal_sched_fenced(sched, now, current(), id);
+	fal_sched_note_fenced(sched, now, current(), id);
 	follow_all();
 	check(last[FAL_ACT_GRANT].fills.seq, id.seq, "to be filled");
 	/* Whoever leaves has all of it fenced, of which nothing was reported. */
@@ -266,7 +267,7 @@ claimed_ahead_in_vain(void **state)
 	follow_all();
 	check(acts[FAL_ACT_FENCE] >= 2, 1, "fenced");
 	const uint32_t grants = acts[FAL_ACT_GRANT];
-	fal_sched_fenced(sched, now, current(), (struct fal_cid){ 2, id.seq });
+	fal_sched_note_fenced(sched, now, current(), (struct fal_cid){ 2, id.seq });
 	follow_all();
 	check(acts[FAL_ACT_GRANT] > grants, 1, "granted again");
 	check(last[FAL_ACT_GRANT].worker, 1, "to who is left");
@@ -410,9 +411,9 @@ nonsense_is_refused(void **state)
 	check(claim_nonfinite(1, 2), FAL_EINVAL, "no such task, non-finite");
 	check(claim_of(current() - 1, 1, 0, 1, none, 1), 0, "a round that is over");
 	check(claim_as(1, 0, FAL_PRECLAIMED - 1, none, 1.8e10), 1, "after 570 years");
-	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
-	assert_null(fal_sched_contrib(sched, current(), (struct fal_cid){ 1, 1 }));
-	fal_sched_pong(sched, now, 7, 1, 0);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
+	assert_null(fal_sched_find_contrib(sched, current(), (struct fal_cid){ 1, 1 }));
+	fal_sched_note_pong(sched, now, 7, 1, 0);
 	fal_sched_charge(sched, 7, "why");
 	check(ledger()->claimed, 1, "claimed");
 }
@@ -434,13 +435,13 @@ checked_on_the_version_of_its_claim(void **state)
 		check(fal_sched_join(sched, now, &j), 0, "join");
 	}
 	open_clock(0);
-	const struct fal_claim_in c = { .worker = 1,
-					.round = worker[1].q[0].round,
-					.task = worker[1].q[0].task,
-					.seq = 1,
-					.task_s = 0.1,
-					.verify = true,
-					.version = 5 };
+	const struct fal_claim_report c = { .worker = 1,
+					    .round = worker[1].q[0].round,
+					    .task = worker[1].q[0].task,
+					    .seq = 1,
+					    .task_s = 0.1,
+					    .verify = true,
+					    .version = 5 };
 	check(fal_sched_claim(sched, now, &c), 1, "claim");
 	follow_all();
 	check(acts[FAL_ACT_CHECK], 1, "checks");

@@ -187,9 +187,9 @@ follow(const struct fal_act *a)
 		w->n = kept;
 	}
 	if (a->kind == FAL_ACT_STEP && !late)
-		fal_sched_published(sched, now, a->version);
+		fal_sched_note_published(sched, now, a->version);
 	if (a->kind == FAL_ACT_FENCE && !late)
-		fal_sched_fenced(sched, now, a->round, a->cid);
+		fal_sched_note_fenced(sched, now, a->round, a->cid);
 	run_lanes(w);
 }
 
@@ -197,7 +197,7 @@ static inline void
 follow_all(void)
 {
 	struct fal_act a;
-	while (fal_sched_next(sched, &a))
+	while (fal_sched_next_action(sched, &a))
 		if (a.worker <= WORKERS) /* of the first ones only */
 			follow(&a);
 }
@@ -252,7 +252,7 @@ static inline void
 open_clock(uint64_t clock)
 {
 	fal_sched_forget(sched);
-	fal_sched_allow(sched, now, clock + 1);
+	fal_sched_set_clock_limit(sched, now, clock + 1);
 	follow_all();
 }
 
@@ -260,7 +260,7 @@ open_clock(uint64_t clock)
 static inline void
 complete(uint64_t round)
 {
-	fal_sched_complete(sched, now, round);
+	fal_sched_note_complete(sched, now, round);
 	follow_all();
 }
 
@@ -268,12 +268,12 @@ static inline int
 claim_of(uint64_t round, uint32_t id, uint32_t task, uint32_t seq, struct fal_cid fills,
 	 double task_s)
 {
-	struct fal_claim_in c = { .worker = id,
-				  .round = round,
-				  .task = task,
-				  .seq = seq,
-				  .fills = fills,
-				  .task_s = task_s };
+	struct fal_claim_report c = { .worker = id,
+				      .round = round,
+				      .task = task,
+				      .seq = seq,
+				      .fills = fills,
+				      .task_s = task_s };
 	int won = fal_sched_claim(sched, now, &c);
 	follow_all();
 	return won;
@@ -288,7 +288,7 @@ claim_as(uint32_t id, uint32_t task, uint32_t seq, struct fal_cid fills, double 
 static inline int
 claim_nonfinite(uint32_t id, uint32_t task)
 {
-	struct fal_claim_in c = {
+	struct fal_claim_report c = {
 		.worker = id, .round = current(), .task = task, .nonfinite = true
 	};
 	struct worker *w = &worker[id];
@@ -346,7 +346,7 @@ entries(enum fal_entry_kind kind)
 static inline void
 hear(uint32_t id)
 {
-	fal_sched_heard(sched, now, id);
+	fal_sched_note_message(sched, now, id);
 	follow_all();
 }
 
@@ -359,7 +359,7 @@ answer(uint32_t id, uint64_t steps)
 	if (w == NULL)
 		return;
 	double rtt = w->rtt;
-	fal_sched_pong(sched, now, id, 0, steps);
+	fal_sched_note_pong(sched, now, id, 0, steps);
 	w->rtt = rtt;
 	follow_all();
 }
@@ -368,7 +368,7 @@ static inline void
 tick_until(enum fal_act_kind kind, uint32_t count)
 {
 	for (uint32_t i = 0; i < 1000 && acts[kind] < count; i++) {
-		double wake = fal_sched_wake(sched);
+		double wake = fal_sched_next_tick(sched);
 		if (wake == INFINITY)
 			fail_msg("nothing to wait for, %u of %u came", acts[kind], count);
 		now = fmax(now, wake);
@@ -474,7 +474,7 @@ arrive(uint32_t id, struct pending *p)
 	*p = w->pending[--w->pendings];
 	hear(id);
 	struct fal_cid cid = { id, it.seq };
-	fal_sched_arrived(sched, now, it.round, cid, 1, true);
+	fal_sched_note_blocks(sched, now, it.round, cid, 1, true);
 	follow_all();
 	if (is_complete(it.round))
 		complete(it.round);
@@ -489,7 +489,7 @@ play_step(void)
 	struct item *item = next_item(&id, &t);
 	if (id == 0)
 		return false;
-	double wake = fal_sched_wake(sched);
+	double wake = fal_sched_next_tick(sched);
 	now = fmax(now, fmin(wake, t));
 	if (wake < t) {
 		fal_sched_tick(sched, now);
@@ -512,7 +512,8 @@ play_clock(uint64_t clock)
 	open_clock(clock);
 	while (play_step())
 		;
-	check((int64_t)fal_sched_over(sched), (int64_t)clock + 1, "clocks over");
+	check((int64_t)fal_sched_first_open_clock(sched), (int64_t)clock + 1,
+	      "clocks over");
 	check(ledger()->claimed, ledger()->tasks, "claimed tasks");
 	return now - opened;
 }

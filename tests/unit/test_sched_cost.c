@@ -50,7 +50,7 @@ step(double until)
 	const bool more = play_step(until);
 	for (uint32_t id = 1; id <= play.last_id; id++)
 		if (play.worker[id].id != 0)
-			fal_sched_heard(play.s, play.now, id);
+			fal_sched_note_message(play.s, play.now, id);
 	play_follow_all();
 	return more;
 }
@@ -68,11 +68,11 @@ clocks(const char *scheme, const struct attack *a, double until)
 		play_join(1);
 	for (uint32_t i = 0; a != NULL && i < a->sessions; i++)
 		join_liar(a);
-	fal_sched_allow(play.s, play.now, CLOCKS);
+	fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 	play_follow_all();
 	while (step(until)) {
 		if (play.now <= 20)
-			over = fal_sched_over(play.s);
+			over = fal_sched_first_open_clock(play.s);
 		if (a == NULL || !a->again || late <= HONEST ||
 		    play.last_id == PLAY_WORKERS)
 			continue;
@@ -80,9 +80,9 @@ clocks(const char *scheme, const struct attack *a, double until)
 		late = 0;
 		join_liar(a);
 	}
-	play_at_least(CLOCKS - 1, (double)fal_sched_over(play.s),
+	play_at_least(CLOCKS - 1, (double)fal_sched_first_open_clock(play.s),
 		      "clocks that there are");
-	return fal_sched_over(play.s) - over;
+	return fal_sched_first_open_clock(play.s) - over;
 }
 
 static void
@@ -124,7 +124,7 @@ leaving_costs_as_much(void **state)
 			play_join(1);
 		if (lies != 0)
 			join_liar(&attacks[0]);
-		fal_sched_allow(play.s, play.now, CLOCKS);
+		fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 		play_follow_all();
 		while (step(until)) {
 			if (lies == 0 || play.now - since < hold ||
@@ -134,7 +134,7 @@ leaving_costs_as_much(void **state)
 			play_leave(play.last_id);
 			join_liar(&attacks[0]);
 		}
-		some = fal_sched_over(play.s);
+		some = fal_sched_first_open_clock(play.s);
 		all = lies == 0 ? some : all;
 		printf("# %llu clocks, the last of %u sessions\n",
 		       (unsigned long long)some, play.last_id);
@@ -155,7 +155,7 @@ once_is_forgiven(void **state)
 	barred = 0;
 	for (uint32_t i = 0; i < HONEST; i++)
 		play_join(1);
-	fal_sched_allow(play.s, play.now, CLOCKS);
+	fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 	play_follow_all();
 	while (play.now < 5 && step(5))
 		;
@@ -185,7 +185,7 @@ outage_is_nobodys(void **state)
 	barred = 0;
 	for (uint32_t i = 0; i < 3; i++)
 		play_join(1);
-	fal_sched_allow(play.s, play.now, CLOCKS);
+	fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 	play_follow_all();
 	while (play.now < 5 && step(5))
 		;
@@ -228,7 +228,7 @@ own_sleep_is_nobodys(void **state)
 		late = barred = 0;
 		for (uint32_t i = 0; i < 3; i++)
 			play_join(1);
-		fal_sched_allow(play.s, play.now, CLOCKS);
+		fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 		play_follow_all();
 		while (play.now < 5 && step(5))
 			;
@@ -257,7 +257,7 @@ barred_are_not_back(void **state)
 	play.on_act = see;
 	play_join(1);
 	play_join_as(1, 7);
-	fal_sched_allow(play.s, play.now, CLOCKS);
+	fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 	play_follow_all();
 	while (play.now < 5 && step(5))
 		;
@@ -266,12 +266,12 @@ barred_are_not_back(void **state)
 	while (barred == 0 && step(600))
 		;
 	play_check(barred, 1, "times that its key gets no work");
-	const uint64_t back = play.acts[FAL_ACT_BACK];
+	const uint64_t back = play.acts[FAL_ACT_CLEARED];
 	play_check(fal_worker_is_suspect(play_its(2)), 1, "suspected");
 	fal_probation_note_work(play.s, play_its(2), play.now);
 	play_follow_all();
 	play_check(fal_worker_is_suspect(play_its(2)), 1, "suspected");
-	play_check(play.acts[FAL_ACT_BACK], back, "told that it is back");
+	play_check(play.acts[FAL_ACT_CLEARED], back, "told that it is back");
 }
 
 /* Where all have the same key whoever comes works at once, whatever others cost. */
@@ -284,7 +284,7 @@ one_key_for_all(void **state)
 		play.task_s = 0.01;
 		play_join_as(1, other != 0 ? 8 : 7);
 		join_liar(&attacks[5]);
-		fal_sched_allow(play.s, play.now, CLOCKS);
+		fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
 		play_follow_all();
 		while (play.now < 30 && step(30))
 			;

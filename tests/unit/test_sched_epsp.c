@@ -275,7 +275,7 @@ cloned_as_often_as_needed(void **state)
 	while (now < 1 &&
 	       !holds(1, 0) + !holds(2, 0) + !holds(3, 0) + !holds(4, 0) + !holds(5, 0) >
 		       0) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		fal_sched_tick(sched, now);
 		follow_all();
 		for (uint32_t id = 1; id <= 5; id++)
@@ -302,8 +302,8 @@ last_task_is_cloned(void **state)
 	check(claim_as(1, 0, 9, none, 0.1), 1, "the pioneer's claim");
 	check((int64_t)entries(FAL_ENTRY_CLONE), 0, "clones while nobody is late");
 	while (now < 5 && entries(FAL_ENTRY_CLONE) == 0) {
-		now = fmax(now, fal_sched_wake(sched));
-		fal_sched_heard(sched, now, 2); /* it lives, and computes on */
+		now = fmax(now, fal_sched_next_tick(sched));
+		fal_sched_note_message(sched, now, 2); /* it lives, and computes on */
 		fal_sched_tick(sched, now);
 		follow_all();
 	}
@@ -448,12 +448,12 @@ clock_of(uint32_t n, uint64_t clock, double rtt, double far, double later, uint3
 		const uint32_t task = worker[id].q[0].task,
 			       seq = seq_of(task, worker[id].seq++);
 		worker[id].n = 0;
-		fal_sched_pong(sched, now, id, id == n ? far : rtt, clock);
+		fal_sched_note_pong(sched, now, id, id == n ? far : rtt, clock);
 		now = begun + 0.1 + (i / n) * later;
 		ahead += seq >= FAL_PRECLAIMED;
 		check(claim_as(id, task, seq, none, 0.1), 1, "claim");
-		fal_sched_arrived(sched, now, current(), (struct fal_cid){ id, seq }, 1,
-				  true);
+		fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ id, seq },
+				      1, true);
 	}
 	complete(current());
 	return ahead;
@@ -520,7 +520,7 @@ alone_and_hung(void **state)
 		check(last[FAL_ACT_GRANT].cid.seq >= FAL_PRECLAIMED, 1, "claimed ahead");
 		join(3, 4, 4, task_s);
 		for (uint32_t k = 0; k < 1000 && held_of(3, round) < tasks; k++) {
-			now = fmax(now, fal_sched_wake(sched));
+			now = fmax(now, fal_sched_next_tick(sched));
 			fal_sched_tick(sched, now);
 			follow_all();
 			answer(1, 1);
@@ -550,7 +550,7 @@ alone_again(void **state)
 	hear(2);
 	check(claim_as(1, one, 1, none, 0.1), 1, "won");
 	for (int i = 0; i < 200 && !info(1).suspected; i++) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		fal_sched_tick(sched, now);
 		follow_all();
 		answer(2, (uint64_t)i + 1);
@@ -583,7 +583,7 @@ lost_race_is_no_push(void **state)
 	finish_item(1, &worker[1].q[0]);
 	uint32_t task = worker[2].q[0].task;
 	while (now < 5 && entries(FAL_ENTRY_CLONE) == 0) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		hear(2);
 		fal_sched_tick(sched, now);
 		follow_all();
@@ -592,7 +592,7 @@ lost_race_is_no_push(void **state)
 	finish_item(1, &worker[1].q[0]);
 	check(holds(2, task), 0, "the loser runs it");
 	now += 0.001;
-	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
 	near(fal_worker_find(sched, 2)->push.s, 0.001, 1e-9, "seconds of the push");
 }
 
@@ -656,7 +656,7 @@ rounds_name_their_versions(void **state)
 		begin(rule, 4, 0);
 		join(1, 1, 1, 0.1);
 		join(2, 1, 1, 0.1);
-		check(fal_sched_versions(sched), slack + 1, "versions");
+		check(fal_sched_count_versions(sched), slack + 1, "versions");
 		open_clock(9);
 		check(acts[FAL_ACT_OPEN], slack + 1, "rounds open");
 		for (uint64_t r = 0; r < 6; r++) {
@@ -667,13 +667,14 @@ rounds_name_their_versions(void **state)
 				check((int64_t)round_info(i).clock, (int64_t)i, "clock");
 			}
 			uint64_t least = r > slack ? r - slack : 0;
-			check((int64_t)fal_sched_oldest(sched, 1), (int64_t)least,
+			check((int64_t)fal_sched_oldest_version(sched, 1), (int64_t)least,
 			      "oldest");
-			check((int64_t)fal_sched_oldest(sched, 2), (int64_t)least,
+			check((int64_t)fal_sched_oldest_version(sched, 2), (int64_t)least,
 			      "oldest");
-			check((int64_t)fal_sched_over(sched), (int64_t)r, "over");
-			check((int64_t)fal_sched_front(sched), (int64_t)(r + slack + 1),
-			      "front");
+			check((int64_t)fal_sched_first_open_clock(sched), (int64_t)r,
+			      "over");
+			check((int64_t)fal_sched_next_clock(sched),
+			      (int64_t)(r + slack + 1), "front");
 			complete(r);
 			check(acts[FAL_ACT_STEP], (int64_t)r + 1, "steps");
 		}
@@ -694,7 +695,7 @@ late_tasks_wait_for_their_version(void **state)
 	}
 	open_clock(9);
 	check(acts[FAL_ACT_OPEN], 2, "rounds open");
-	check(fal_sched_versions(sched), 2, "versions");
+	check(fal_sched_count_versions(sched), 2, "versions");
 	check(round_info(0).late, FAL_NONE, "no task is early in the first clock");
 	for (uint64_t r = 1; r < 4; r++) {
 		check((int64_t)round_info(r).version, (int64_t)r - 1, "version");
@@ -727,15 +728,15 @@ updates_are_in_order(void **state)
 	complete(1);
 	check(acts[FAL_ACT_STEP], 0, "steps while round 0 is open");
 	check(acts[FAL_ACT_OPEN], 3, "rounds");
-	check((int64_t)fal_sched_over(sched), 0, "over");
-	check(fal_sched_quiet(sched), 0, "quiet");
+	check((int64_t)fal_sched_first_open_clock(sched), 0, "over");
+	check(fal_sched_is_quiet(sched), 0, "quiet");
 	complete(0);
 	check(acts[FAL_ACT_STEP], 3, "steps");
 	check((int64_t)last[FAL_ACT_STEP].clock, 2, "clock of the last step");
 	check(acts[FAL_ACT_OPEN], 6, "rounds");
-	check((int64_t)fal_sched_over(sched), 3, "over");
-	check((int64_t)fal_sched_oldest(sched, 1), 1, "oldest");
-	check((int64_t)fal_sched_oldest(sched, 7), 3, "oldest of an unknown one");
+	check((int64_t)fal_sched_first_open_clock(sched), 3, "over");
+	check((int64_t)fal_sched_oldest_version(sched, 1), 1, "oldest");
+	check((int64_t)fal_sched_oldest_version(sched, 7), 3, "oldest of an unknown one");
 }
 
 /* A pioneer goes on with the next clock where an enforced one would wait. */

@@ -30,7 +30,7 @@ leave_is_filled(void **state)
 	check(claim_as(2, 0, 1, (struct fal_cid){ 1, 1 }, 0.1), 1, "one that fills");
 	check(claim_as(1, 1, 2, none, 0.1), 0, "a claim of who left");
 	fal_sched_leave(sched, now, 1);
-	fal_sched_heard(sched, now, 1);
+	fal_sched_note_message(sched, now, 1);
 	follow_all();
 	check(acts[FAL_ACT_FENCE], 1, "fences at the end");
 	check((int64_t)entries(FAL_ENTRY_REGRANT), 1, "ranges granted again");
@@ -54,8 +54,8 @@ fills_wait_for_fences(void **state)
 	check(acts[FAL_ACT_FENCE], 1, "fences");
 	check(worker[2].n, 5, "tasks that the other holds");
 	check(holds(2, 0), 0, "that of what is fenced");
-	fal_sched_arrived(sched, now, current(), dead, 3, false);
-	fal_sched_fenced(sched, now, current(), dead);
+	fal_sched_note_blocks(sched, now, current(), dead, 3, false);
+	fal_sched_note_fenced(sched, now, current(), dead);
 	follow_all();
 	check(holds(2, 0), 1, "that of what is fenced everywhere");
 	struct fal_round_info r;
@@ -80,16 +80,17 @@ shards_are_waited_for(void **state)
 		check(claim_as(2, 1, (uint32_t)c + 1, none, 0.1), 1, "claim");
 		complete(current());
 	}
-	check(fal_sched_quiet(sched), 0, "quiet");
+	check(fal_sched_is_quiet(sched), 0, "quiet");
 	open_clock(4);
-	for (double until = now + 20; now < until && fal_sched_wake(sched) < until;) {
-		now = fal_sched_wake(sched);
+	for (double until = now + 20;
+	     now < until && fal_sched_next_tick(sched) < until;) {
+		now = fal_sched_next_tick(sched);
 		fal_sched_tick(sched, now);
 		follow_all();
 	}
 	check(acts[FAL_ACT_SUSPECT], 0, "suspects while nothing can be begun");
 	late = false;
-	fal_sched_published(sched, now, 4);
+	fal_sched_note_published(sched, now, 4);
 	tick_until(FAL_ACT_SUSPECT, 1);
 	check(acts[FAL_ACT_SUSPECT] > 0, 1, "suspects when it can");
 }
@@ -125,7 +126,7 @@ waiting_is_no_pull(void **state)
 		open_clock(clocks);
 		late = false;
 		now += waits;
-		fal_sched_published(sched, now, clocks);
+		fal_sched_note_published(sched, now, clocks);
 		now += 0.12;
 		check(claim_as(1, 0, 9, none, 0.1), 1, "claim of the first");
 		near(most_pull(1), 0.02, 1e-6, "what it pulled for");
@@ -159,8 +160,8 @@ nor_is_it_behind_others(void **state)
 	check(worker[1].n > 1, 1, "more of the first");
 	const struct item next = worker[1].q[worker[1].n - 1];
 	now += 100;
-	fal_sched_published(sched, now, made - 1);
-	fal_sched_published(sched, now + 0.01, made);
+	fal_sched_note_published(sched, now, made - 1);
+	fal_sched_note_published(sched, now + 0.01, made);
 	now += 0.12;
 	check(claim_of(next.round, 1, next.task, 2, none, 0.1), 1, "the next one");
 	near(most_pull(1), 0.02, 1e-6, "what it pulled for");
@@ -188,7 +189,7 @@ the_first_one_is_pulled_for(void **state)
 	check(w->head->began < 0 && w->pullable_at == INFINITY, 1, "none has begun");
 	w->head->began = w->pullable_at = now; /* its version was there */
 	now += waits;
-	fal_sched_published(sched, now, 1);
+	fal_sched_note_published(sched, now, 1);
 	check(w->tail->began >= now, 1, "the other one has begun");
 	now += 0.12;
 	check(claim_as(1, 0, 2, none, 0.1), 1, "claim");
@@ -263,7 +264,7 @@ one_is_behind(void)
 	now = 0.1;
 	check(claim_as(2, 1, 1, none, 0.1), 1, "claim");
 	worker[2].n = 0;
-	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
 }
 
 /* So many actions of the kind came, the last one of worker `id`. */
@@ -303,10 +304,10 @@ silence_is_suspected(void **state)
 	check(claim_as(1, 0, 1, none, 0.5), 1, "its late claim comes first");
 	check(holds(2, 0), 0, "task 0 after the claim");
 	check(info(1).suspected, 1, "suspected after the claim");
-	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
 	complete(current());
 	check(info(1).suspected, 0, "suspected when its work has come");
-	was_told(FAL_ACT_BACK, 1, 1, now - since, "its work came");
+	was_told(FAL_ACT_CLEARED, 1, 1, now - since, "its work came");
 	open_clock(1);
 	check(worker[1].n, 1, "tasks of the one that came back");
 }
@@ -315,7 +316,7 @@ silence_is_suspected(void **state)
 static void
 talk(void)
 {
-	now = fmax(now, fal_sched_wake(sched));
+	now = fmax(now, fal_sched_next_tick(sched));
 	fal_sched_tick(sched, now);
 	follow_all();
 	for (uint32_t id = 1; id <= WORKERS; id++)
@@ -368,12 +369,12 @@ claims_of_time_count_for_nothing(void **state)
 			check(claim_as(id, task, seq, none, id == 1 ? 1e9 : 0.1), 1,
 			      "claim");
 			worker[id].n = 0;
-			fal_sched_arrived(sched, now, current(),
-					  (struct fal_cid){ id, seq }, 1, true);
+			fal_sched_note_blocks(sched, now, current(),
+					      (struct fal_cid){ id, seq }, 1, true);
 		}
 		complete(current());
 	}
-	fal_sched_pong(sched, now, 1, 1e9, 0);
+	fal_sched_note_pong(sched, now, 1, 1e9, 0);
 	near(fal_task_deadline_s(sched, fal_worker_find(sched, 2)), 0.2, 1e-9,
 	     "of the honest one");
 	near(fal_task_deadline_s(sched, fal_worker_find(sched, 1)), 4, 1e-9,
@@ -389,13 +390,13 @@ late_answer_is_no_far_link(void **state)
 	begin("bsp", 2, 0);
 	join(1, 1, 1, 0.1);
 	for (int stop = 0; stop < 3; stop++) {
-		fal_sched_pong(sched, now, 1, 0.001, 0);
+		fal_sched_note_pong(sched, now, 1, 0.001, 0);
 		near(info(1).rtt, 0.001, 1e-9, "of a worker that answers");
-		fal_sched_pong(sched, now, 1, 0.4, 0);
+		fal_sched_note_pong(sched, now, 1, 0.4, 0);
 		near(info(1).rtt, 0.001, 1e-9, "of one that stood still");
 	}
 	for (int i = 0; i < 100; i++)
-		fal_sched_pong(sched, now, 1, 0.4, 0);
+		fal_sched_note_pong(sched, now, 1, 0.4, 0);
 	near(info(1).rtt, 0.4, 0.01, "of one that is far now");
 }
 
@@ -404,7 +405,7 @@ static bool
 is_named(uint64_t version)
 {
 	uint64_t on[8];
-	const uint32_t n = fal_sched_named(sched, 2, on, 8);
+	const uint32_t n = fal_sched_list_versions(sched, 2, on, 8);
 	bool is = false;
 	for (uint32_t i = 0; i < n; i++)
 		is |= on[i] == version;
@@ -439,7 +440,7 @@ what_is_filled_is_named(void **state)
 		check(claim_of(1, 2, task, 2, none, 0.1), 1, "claim");
 	}
 	follow_all();
-	check(fal_sched_oldest(sched, 2) > 0, 1, "an old one");
+	check(fal_sched_oldest_version(sched, 2) > 0, 1, "an old one");
 	check(is_named(0), 1, "to be filled");
 	const struct fal_cid dead = { 1, 1 };
 	for (uint32_t task = 0; task < 2; task++)
@@ -469,14 +470,14 @@ a_push_takes_from_its_first_block(void **state)
 		const uint32_t task = worker[1].q[0].task;
 		now += 0.1;
 		if (before)
-			fal_sched_arrived(sched, now, current(), id, 1, false);
+			fal_sched_note_blocks(sched, now, current(), id, 1, false);
 		now += gap;
 		check(claim_as(1, task, id.seq, none, 0.1), 1, "claim");
 		worker[1].n = 0;
 		now += rest / 2;
-		fal_sched_arrived(sched, now, current(), id, 1, false);
+		fal_sched_note_blocks(sched, now, current(), id, 1, false);
 		now += rest / 2;
-		fal_sched_arrived(sched, now, current(), id, 1, true);
+		fal_sched_note_blocks(sched, now, current(), id, 1, true);
 		const struct fal_window *turn =
 			&fal_worker_find(sched, 1)->turn[FAL_TURN_PUSH];
 		near(fal_window_ago(turn, 0), before ? gap + rest : rest, 1e-9,
@@ -499,8 +500,8 @@ do_all(uint32_t id, uint32_t seq)
 		won += claim_of(it.round, id, it.task, seq, it.fills, 0.01) == 1;
 	}
 	if (won > 0)
-		fal_sched_arrived(sched, now, round, (struct fal_cid){ id, seq }, 1,
-				  true);
+		fal_sched_note_blocks(sched, now, round, (struct fal_cid){ id, seq }, 1,
+				      true);
 }
 
 /* It is tried with one task, in the next clock, and is a full member when that came. */
@@ -515,7 +516,7 @@ trial_of_one_task(void **state)
 	now += 0.1;
 	check(claim_as(2, 0, 2, none, 0.1), 1, "the other one does it");
 	worker[2].n = 0;
-	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 2 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 2 }, 1, true);
 	complete(current());
 	end(state);
 
@@ -628,7 +629,7 @@ trials_cost_little(void **state)
 	}
 	near(free_at[1], free_at[0] + lost[0] + lost[0] / 0.02, 0.3, "when it begins");
 	check(acts[FAL_ACT_SUSPECT], 1, "times told: it was a suspect all the time");
-	check(acts[FAL_ACT_BACK], 0, "times told that it is back");
+	check(acts[FAL_ACT_CLEARED], 0, "times told that it is back");
 }
 
 /* When nobody is left all are back, and have longer. */
@@ -646,8 +647,8 @@ somebody_works_at_any_time(void **state)
 			fail_msg("nobody works at %g s", now);
 	}
 	check(worker[1].n + worker[2].n > 0, 1, "tasks");
-	assert_string_equal(last[FAL_ACT_BACK].why, "nobody else is left");
-	assert_in_range(acts[FAL_ACT_SUSPECT] - acts[FAL_ACT_BACK], 0, 1);
+	assert_string_equal(last[FAL_ACT_CLEARED].why, "nobody else is left");
+	assert_in_range(acts[FAL_ACT_SUSPECT] - acts[FAL_ACT_CLEARED], 0, 1);
 }
 
 /* Whoever is left, and speaks, is back at once; who does not is asked. */
@@ -721,7 +722,7 @@ last_active_is_waited_for(void **state)
 	answer(1, 7);
 	/* Worker 2 hangs, and answers. */
 	while (worker[1].n == 0 && now < 100) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		fal_sched_tick(sched, now);
 		follow_all();
 		answer(2, 7);
@@ -743,15 +744,15 @@ who_hang_by_turns_are_not_all_there_is(void **state)
 	for (uint32_t id = 2; id <= 3; id++) {
 		check(claim_as(id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
 		worker[id].n = 0;
-		fal_sched_arrived(sched, now, current(), (struct fal_cid){ id, 1 }, 1,
-				  true);
+		fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ id, 1 }, 1,
+				      true);
 	}
 	tick_until(FAL_ACT_REVOKE, 1);
 	check(info(1).suspected, 1, "who is silent");
 	uint32_t pings = acts[FAL_ACT_PING];
 	bool asked = false;
 	while (!asked && now < 100) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		fal_sched_tick(sched, now);
 		follow_all();
 		asked = acts[FAL_ACT_PING] > pings && last[FAL_ACT_PING].worker == 1;
@@ -825,12 +826,12 @@ claim_first(uint32_t id, bool nonfinite)
 {
 	struct worker *w = &worker[id];
 	const struct item t = w->q[0];
-	struct fal_claim_in c = { .worker = id,
-				  .round = t.round,
-				  .task = t.task,
-				  .seq = ++w->seq,
-				  .task_s = 0.1,
-				  .nonfinite = nonfinite };
+	struct fal_claim_report c = { .worker = id,
+				      .round = t.round,
+				      .task = t.task,
+				      .seq = ++w->seq,
+				      .task_s = 0.1,
+				      .nonfinite = nonfinite };
 	check(w->n > 0, 1, "a task that it holds");
 	w->q[0] = w->q[--w->n];
 	check(fal_sched_claim(sched, now, &c), !nonfinite, "claim");
@@ -843,8 +844,8 @@ finish_first(uint32_t id)
 {
 	const uint64_t round = worker[id].q[0].round;
 	claim_first(id, false);
-	fal_sched_arrived(sched, now, round, (struct fal_cid){ id, worker[id].seq }, 1,
-			  true);
+	fal_sched_note_blocks(sched, now, round, (struct fal_cid){ id, worker[id].seq },
+			      1, true);
 	complete(round);
 }
 
@@ -885,7 +886,7 @@ a_suspect_does_what_the_lost_had(void **state)
 	now = 0.1;
 	finish_first(3);
 	for (uint64_t steps = 1; !info(2).suspected && now < 100; steps++) {
-		now = fmax(now, fal_sched_wake(sched));
+		now = fmax(now, fal_sched_next_tick(sched));
 		fal_sched_tick(sched, now);
 		follow_all();
 		answer(1, steps);
@@ -900,7 +901,7 @@ a_suspect_does_what_the_lost_had(void **state)
 			now += 0.1;
 			finish_first(2);
 		} else {
-			now = fmax(now, fal_sched_wake(sched));
+			now = fmax(now, fal_sched_next_tick(sched));
 			fal_sched_tick(sched, now);
 			follow_all();
 			answer(2, 7);
@@ -926,7 +927,7 @@ who_hangs_is_back_for_one_retry(void **state)
 		else
 			talk();
 	check(sched->skipped, 8, "tasks skipped");
-	check(acts[FAL_ACT_BACK], 1, "times that the other one is back");
+	check(acts[FAL_ACT_CLEARED], 1, "times that the other one is back");
 	check(now < 1, 1, "soon");
 }
 
@@ -1036,8 +1037,8 @@ hung_ones_are_looked_at_seldom(void **state)
 			play_clock(clock);
 		open_clock(clocks);
 		const double until = now + looked;
-		for (; now < until && fal_sched_wake(sched) < until; ticks++) {
-			now = fmax(now, fal_sched_wake(sched));
+		for (; now < until && fal_sched_next_tick(sched) < until; ticks++) {
+			now = fmax(now, fal_sched_next_tick(sched));
 			fal_sched_tick(sched, now);
 			follow_all();
 			for (uint32_t id = 1; id < n; id++)
@@ -1064,7 +1065,7 @@ hung_ones_are_looked_at_in_time(void **state)
 		now += 5e-4;
 		fal_worker_refresh(sched, fal_worker_find(sched, 1), now);
 		fal_worker_refresh(sched, fal_worker_find(sched, 2), now);
-		if (fal_sched_wake(sched) <= now)
+		if (fal_sched_next_tick(sched) <= now)
 			fal_sched_tick(sched, now);
 		follow_all();
 		answer(2, (uint64_t)(now * 1e6));

@@ -117,7 +117,7 @@ exclusion_of_all(void **state)
 	entry("b")->excluded = true;
 	check(set(), 0, "set");
 	check(worker[1].n + worker[2].n, 0, "tasks of anybody");
-	check(fal_sched_wake(sched) == INFINITY, 1, "nothing to wait for");
+	check(fal_sched_next_tick(sched) == INFINITY, 1, "nothing to wait for");
 	entry("a")->excluded = false;
 	check(set(), 0, "set");
 	check(worker[1].n, 4, "tasks of the one that is in again");
@@ -135,11 +135,11 @@ exclusion_abandons_own_rounds(void **state)
 	entry("b")->excluded = true;
 	check(set(), 0, "set");
 	check(acts[FAL_ACT_END], 1, "ends");
-	check(last[FAL_ACT_END].fate, FAL_FATE_ABANDON, "fate");
+	check(last[FAL_ACT_END].fate, FAL_FATE_RETRY, "fate");
 	check(worker[2].n, 0, "tasks of the excluded one");
 	while (play_step())
 		;
-	check((int64_t)fal_sched_over(sched), 1, "clocks over");
+	check((int64_t)fal_sched_first_open_clock(sched), 1, "clocks over");
 	check(acts[FAL_ACT_OPEN], 3, "rounds");
 	check(acts[FAL_ACT_STEP], 2, "steps");
 }
@@ -221,7 +221,7 @@ no_clones(void **state)
 		now += 0.1;
 		check(claim_as(1, 0, 9, none, 0.1), 1, "the pioneer's claim");
 		for (uint32_t i = 0; i < 200 && now < 2; i++) {
-			now = fmax(now, fal_sched_wake(sched));
+			now = fmax(now, fal_sched_next_tick(sched));
 			fal_sched_tick(sched, now);
 			follow_all();
 			answer(2, i); /* it computes on */
@@ -239,22 +239,22 @@ rules_change_when_quiet(void **state)
 	(void)state;
 	begin_job("epsp", 4, 2, 1);
 	open_clock(5);
-	check(fal_sched_quiet(sched), 0, "quiet while a round is open");
+	check(fal_sched_is_quiet(sched), 0, "quiet while a round is open");
 	check(fal_rule_parse("asp", &policy.rule, NULL), 0, "asp");
 	check(set(), FAL_ESTATE, "another rule while a round is open");
 	check(fal_sched_policy(sched)->rule.scheme, FAL_EPSP, "scheme that holds");
 	check(fal_rule_parse("epsp:2", &policy.rule, NULL), 0, "epsp:2");
 	check(set(), FAL_ESTATE, "another slack while a round is open");
-	check(fal_sched_versions(sched), 1, "versions");
+	check(fal_sched_count_versions(sched), 1, "versions");
 	hold(true);
-	check(fal_sched_quiet(sched), 0, "quiet while what began goes on");
+	check(fal_sched_is_quiet(sched), 0, "quiet while what began goes on");
 	while (play_step())
 		;
-	check(fal_sched_quiet(sched), 1, "quiet");
+	check(fal_sched_is_quiet(sched), 1, "quiet");
 	check(acts[FAL_ACT_OPEN], 1, "rounds while it is held");
-	check((int64_t)fal_sched_front(sched), 1, "front");
+	check((int64_t)fal_sched_next_clock(sched), 1, "front");
 	check(set(), 0, "another slack");
-	check(fal_sched_versions(sched), 3, "versions");
+	check(fal_sched_count_versions(sched), 3, "versions");
 	check(acts[FAL_ACT_OPEN], 1, "rounds while it is still held");
 	hold(false);
 	check(acts[FAL_ACT_OPEN], 4, "rounds: three of them at once");
@@ -280,7 +280,7 @@ hold_outlasts_everything(void **state)
 	follow_all();
 	hear(2);
 	check(acts[FAL_ACT_OPEN], 0, "rounds");
-	check(fal_sched_quiet(sched), 1, "quiet");
+	check(fal_sched_is_quiet(sched), 1, "quiet");
 	hold(false);
 	check(acts[FAL_ACT_OPEN], 2, "rounds");
 	hold(true);
@@ -290,12 +290,12 @@ hold_outlasts_everything(void **state)
 	check(acts[FAL_ACT_OPEN], 2, "rounds");
 	while (play_step())
 		;
-	check(fal_sched_quiet(sched), 1, "quiet");
-	check((int64_t)fal_sched_over(sched), 0, "over");
+	check(fal_sched_is_quiet(sched), 1, "quiet");
+	check((int64_t)fal_sched_first_open_clock(sched), 0, "over");
 	hold(false);
 	while (play_step())
 		;
-	check((int64_t)fal_sched_over(sched), 1, "over");
+	check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
 }
 
 /* From rule to rule at every boundary: all clocks are over, each task once. */
@@ -312,7 +312,7 @@ rules_in_a_job(void **state)
 	begin_job("epsp", 12, 4, 1);
 	worker[3].task_s = 0.25;
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t clock = fal_sched_front(sched) + 5;
+		uint64_t clock = fal_sched_next_clock(sched) + 5;
 		fal_sched_forget(sched);
 		open_clock(clock);
 		for (uint32_t step = 0; step < 50 + 3 * i && play_step(); step++)
@@ -320,16 +320,17 @@ rules_in_a_job(void **state)
 		hold(true);
 		while (play_step())
 			;
-		check(fal_sched_quiet(sched), 1, rules[i]);
-		check((int64_t)fal_sched_over(sched), (int64_t)fal_sched_front(sched),
-		      "over and front");
+		check(fal_sched_is_quiet(sched), 1, rules[i]);
+		check((int64_t)fal_sched_first_open_clock(sched),
+		      (int64_t)fal_sched_next_clock(sched), "over and front");
 		check(fal_rule_parse(rules[i], &policy.rule, NULL), 0, rules[i]);
 		check(set(), 0, rules[i]);
 		hold(false);
 	}
 	while (play_step())
 		;
-	check((int64_t)fal_sched_over(sched), (int64_t)fal_sched_front(sched), "over");
+	check((int64_t)fal_sched_first_open_clock(sched),
+	      (int64_t)fal_sched_next_clock(sched), "over");
 	check(sched->rounds, 0, "open rounds");
 }
 

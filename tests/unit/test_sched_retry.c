@@ -19,11 +19,11 @@ static int
 claim(uint32_t worker, const struct fal_round *r, uint32_t task, bool nonfinite)
 {
 	static uint32_t seq = 1000; /* beyond those of sched_play.h */
-	struct fal_claim_in c = { .worker = worker,
-				  .round = r->id,
-				  .task = task,
-				  .seq = ++seq,
-				  .nonfinite = nonfinite };
+	struct fal_claim_report c = { .worker = worker,
+				      .round = r->id,
+				      .task = task,
+				      .seq = ++seq,
+				      .nonfinite = nonfinite };
 	int won = fal_sched_claim(play.s, play.now, &c);
 	play_follow_all();
 	return won;
@@ -37,7 +37,7 @@ test_another_ones_task(void **state)
 	play_job("asp", 10, 16);
 	play_join(1);
 	play_join(1);
-	fal_sched_allow(play.s, 0, 10);
+	fal_sched_set_clock_limit(play.s, 0, 10);
 	play_follow_all();
 	struct fal_round *mine = open_round(0), *other = open_round(1);
 	play_check(mine->info.owner, 1, "owner");
@@ -57,15 +57,16 @@ pass_on(uint32_t a, uint32_t b)
 	const struct fal_round *bad = play_its(a)->team->rounds;
 	const uint64_t clock = bad->info.clock;
 	const uint32_t task = bad->ledger.first, tasks = bad->ledger.tasks;
-	const uint64_t back = play.tasks[FAL_FATE_ABANDON];
+	const uint64_t back = play.tasks[FAL_FATE_RETRY];
 	play_check(claim(a, bad, task, true), 0, "no result");
 	play_check(play.acts[FAL_ACT_STOP], 0, "one worker ends no job");
-	play_check(play.tasks[FAL_FATE_ABANDON] - back, tasks, "tasks that came back");
+	play_check(play.tasks[FAL_FATE_RETRY] - back, tasks, "tasks that came back");
 	struct fal_round *own = play_its(b)->team->rounds;
 	for (uint32_t i = 0; i < own->ledger.tasks; i++)
 		play_check(claim(b, own, own->ledger.first + i, false), 1, "own");
-	fal_sched_arrived(play.s, play.now, own->id, (struct fal_cid){ b, 1 }, 1, true);
-	fal_sched_complete(play.s, play.now, own->id);
+	fal_sched_note_blocks(play.s, play.now, own->id, (struct fal_cid){ b, 1 }, 1,
+			      true);
+	fal_sched_note_complete(play.s, play.now, own->id);
 	play_follow_all();
 	struct fal_round *again = play_its(b)->team->rounds;
 	assert_non_null(again);
@@ -81,7 +82,7 @@ begin_retry(const char *scheme, uint32_t keys, bool skips)
 	play.s->conf.skips = skips;
 	for (uint32_t i = 0; i < keys; i++)
 		play_join_as(1, 7 + i);
-	fal_sched_allow(play.s, 0, 20);
+	fal_sched_set_clock_limit(play.s, 0, 20);
 	play_follow_all();
 }
 
@@ -130,7 +131,7 @@ test_alone(void **state)
 		play_job(run & 2 ? "asp" : "bsp", 10, 1);
 		for (uint32_t i = 0; i < sessions; i++)
 			play_join_as(1, 7);
-		fal_sched_allow(play.s, 0, 10);
+		fal_sched_set_clock_limit(play.s, 0, 10);
 		play_follow_all();
 		const uint32_t first = play_its(1)->head != NULL ? 1 : 2;
 		deny(first);
@@ -167,15 +168,15 @@ static void
 play_to_end(double until)
 {
 	uint32_t gone = 0;
-	fal_sched_allow(play.s, play.now, 4);
+	fal_sched_set_clock_limit(play.s, play.now, 4);
 	play_follow_all();
-	while (!stopped && !fal_sched_done(play.s) && play_step(until)) {
+	while (!stopped && !fal_sched_is_done(play.s) && play_step(until)) {
 		for (; gone < evictions; gone++)
 			play_leave(evicted[gone]);
 		/* Somebody says something now and again. */
 		for (uint32_t id = 1; id <= play.last_id; id++)
 			if (play.worker[id].id != 0)
-				fal_sched_heard(play.s, play.now, id);
+				fal_sched_note_message(play.s, play.now, id);
 		play_follow_all();
 	}
 }
@@ -228,7 +229,7 @@ test_bad_company(void **state)
 		play_to_end(1500);
 		snprintf(what, sizeof(what), "run %u, %s, %u bad, %s", run,
 			 scheme[run % schemes], bad, honest ? "one honest" : "alone");
-		const bool done = fal_sched_done(play.s);
+		const bool done = fal_sched_is_done(play.s);
 		play_check(stopped || (honest && done), true, what);
 		of += honest;
 		ended += honest && done;
@@ -247,22 +248,23 @@ test_no_half_clock(void **state)
 	play_job("ssp:0", 3, 16);
 	play_join(1);
 	play_join(1);
-	fal_sched_allow(play.s, 0, 3);
+	fal_sched_set_clock_limit(play.s, 0, 3);
 	play_follow_all();
 	struct fal_round *one = open_round(0);
 	for (uint32_t i = 0; i < 8; i++)
 		play_check(claim(1, one, one->ledger.first + i, false), 1, "claim");
-	fal_sched_arrived(play.s, play.now, one->id, (struct fal_cid){ 1, 1 }, 1, true);
-	fal_sched_complete(play.s, play.now, one->id);
+	fal_sched_note_blocks(play.s, play.now, one->id, (struct fal_cid){ 1, 1 }, 1,
+			      true);
+	fal_sched_note_complete(play.s, play.now, one->id);
 	play_follow_all();
 	play_leave(1);
 	play_leave(2);
 	play_check(play.acts[FAL_ACT_STEP], 0, "steps while nobody is there");
-	play_check(fal_sched_quiet(play.s), false, "quiet");
+	play_check(fal_sched_is_quiet(play.s), false, "quiet");
 	play_join(1);
 	play_run(3, 100);
 	play_check(play.acts[FAL_ACT_STEP], 3, "steps");
-	play_check(fal_sched_done(play.s), true, "done");
+	play_check(fal_sched_is_done(play.s), true, "done");
 }
 
 static double divisor, weights;
@@ -293,7 +295,7 @@ test_groups_weights(void **state)
 	for (int i = 0; i < 3; i++)
 		play_join(1);
 	play_run(40, 1000);
-	play_check(fal_sched_done(play.s), true, "done");
+	play_check(fal_sched_is_done(play.s), true, "done");
 	play_near(weights, 40, 1e-9, "weights of 40 clocks");
 	play_near(divisor, 0, 0, "divisor of a step");
 	play_at_least(least, 20, "tasks of the smallest round");

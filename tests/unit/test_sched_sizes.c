@@ -163,7 +163,7 @@ equal_parts(void **state)
 		for (uint32_t i = 0; i < n; i++)
 			play_join(between(1, 4));
 		play_run(10, INFINITY);
-		fal_sched_allow(play.s, play.now, 11);
+		fal_sched_set_clock_limit(play.s, play.now, 11);
 		parts_of(n, part);
 		for (uint32_t a = 1; a <= n; a++)
 			for (uint32_t b = 1; b <= n; b++)

@@ -147,7 +147,7 @@ test_nobody_is_overlooked(void **state)
 		play_begin(rules[i / 2], &grid);
 		for (uint32_t k = 0; k < 3; k++)
 			play_join(1 + k);
-		fal_sched_allow(play.s, 0, 8000);
+		fal_sched_set_clock_limit(play.s, 0, 8000);
 		play_follow_all();
 		for (uint32_t step = 0; step < STEPS; step++) {
 			happen(&r);
@@ -156,7 +156,8 @@ test_nobody_is_overlooked(void **state)
 			judge_begun();
 			judge_helped();
 		}
-		play_at_least((double)fal_sched_over(play.s), 20, rules[i / 2]);
+		play_at_least((double)fal_sched_first_open_clock(play.s), 20,
+			      rules[i / 2]);
 		play_check(play.last_id, PLAY_WORKERS, "workers that came");
 		play_at_least(PLAY_WORKERS - 8.0, play.s->workers, "slots");
 		play_end(NULL);

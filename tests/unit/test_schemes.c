@@ -114,11 +114,11 @@ rennala_act(const struct fal_act *a)
 		play_check(play_round(a->round).version, seen.steps, "its version");
 		seen.merged_tasks += play_round(a->round).tasks;
 	}
-	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY;
 	if (a->kind != FAL_ACT_STEP)
 		return;
 	/* The last one of the job has what is left. */
-	if (fal_sched_over(play.s) < play.s->pool.clocks)
+	if (fal_sched_first_open_clock(play.s) < play.s->pool.clocks)
 		play_check(seen.merged_tasks, set > 0 && set < 32 ? set : 32,
 			   "tasks in a step");
 	play_near(a->divisor, (double)seen.merged_tasks, 0, "divisor");
@@ -144,7 +144,7 @@ test_rennala(void **state)
 		for (int k = 0; k < 4; k++)
 			play_join(k == 3 ? 7 : 1 + 0.3 * k);
 		play_run(30, FOREVER);
-		play_check(fal_sched_done(play.s), true, all[i].rule);
+		play_check(fal_sched_is_done(play.s), true, all[i].rule);
 		play_check(seen.steps, all[i].steps, "steps");
 		play_at_least((double)seen.abandoned, 20, "rounds that were too late");
 		clean(NULL);
@@ -154,7 +154,7 @@ test_rennala(void **state)
 static void
 trial_act(const struct fal_act *a)
 {
-	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON &&
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY &&
 			  play_round(a->round).owner == 1 &&
 			  play_its(1)->suspicion.has_task;
 }
@@ -177,14 +177,14 @@ test_rennala_trial(void **state)
 	play_check(fal_worker_is_suspect(play_its(1)), 1, "a suspect");
 	play.on_act = trial_act;
 	for (uint64_t clock = 2; clock <= CLOCKS; clock++) {
-		fal_sched_heard(play.s, play.now, 1);
+		fal_sched_note_message(play.s, play.now, 1);
 		play_run(clock, FOREVER);
 	}
 	play_at_least((double)seen.abandoned, 4, "trials that were lost");
-	fal_sched_heard(play.s, play.now, 1);
+	fal_sched_note_message(play.s, play.now, 1);
 	const double from = play.now;
 	play_run(CLOCKS + 1, FOREVER);
-	play_check(fal_sched_done(play.s), true, "done");
+	play_check(fal_sched_is_done(play.s), true, "done");
 	play_at_least(0.3, play.now - from, "seconds of the last clock");
 }
 
@@ -201,7 +201,7 @@ ringmaster_act(const struct fal_act *a)
 		seen.stale += stale + 1 == threshold;
 	}
 	seen.revoked += a->kind == FAL_ACT_REVOKE;
-	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY;
 }
 
 /* Whoever is R updates late begins anew, in the middle of a task; what is one less
@@ -220,7 +220,7 @@ test_ringmaster(void **state)
 			play_join(i == 3 ? 9 : 1 + 0.3 * i);
 		for (int step = 0; step < 20000; step++) {
 			assert_true(play_step(FOREVER) || step == 0);
-			fal_sched_allow(play.s, play.now, FOREVER);
+			fal_sched_set_clock_limit(play.s, play.now, FOREVER);
 			play_follow_all();
 			const struct fal_round *r = play.s->oldest;
 			play_at_least((double)(threshold - 1),
@@ -458,7 +458,7 @@ test_local_pulls(void **state)
 static void
 weight_act(const struct fal_act *a)
 {
-	if (a->kind != FAL_ACT_END || a->fate == FAL_FATE_ABANDON)
+	if (a->kind != FAL_ACT_END || a->fate == FAL_FATE_RETRY)
 		return;
 	play_check(a->fate, FAL_FATE_ADD, "fate");
 	play_near(a->weight, seen.weight, 1e-12, "weight");
@@ -496,7 +496,7 @@ slots_act(const struct fal_act *a)
 	if (a->kind != FAL_ACT_END)
 		return;
 	struct fal_round_info r = play_round(a->round);
-	play_check(a->fate, FAL_FATE_REVISE, "fate");
+	play_check(a->fate, FAL_FATE_REWEIGHT, "fate");
 	play_check(a->slot, r.stale_clocks + seen.below,
 		   "slot, from the oldest open one");
 	play_at_least((double)a->slot, (double)seen.below, "slot");
@@ -594,7 +594,7 @@ test_exactly_once(void **state)
 		uint64_t tasks = 0;
 		for (int f = 0; f <= FAL_FATE_DROP; f++)
 			tasks += play.tasks[f];
-		play_check(fal_sched_done(play.s), true, rules[i]);
+		play_check(fal_sched_is_done(play.s), true, rules[i]);
 		play_check(tasks, 6000, rules[i]);
 		play_end(NULL);
 	}

@@ -265,7 +265,7 @@ borrowed(uint32_t id)
 static void
 ended_act(const struct fal_act *a)
 {
-	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY;
 }
 
 /* A helper dies: its tasks go back to their owner.  An owner dies: its round is nobody's,
@@ -434,7 +434,7 @@ test_wbsp_slowest(void **state)
 static void
 groups_act(const struct fal_act *a)
 {
-	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON)
+	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_RETRY)
 		seen.abandoned++;
 	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_MERGE) {
 		seen.samples = play_round(a->round).tasks;
@@ -613,7 +613,7 @@ test_groups_below_zero(void **state)
 	play.loss = -1100;
 	play_run(FOREVER, 15);
 	play_at_least(fal_teams_count_active(play.s), 2, "groups when the loss is less");
-	play.loss = fal_loss_said(NAN, play.s->grid.task);
+	play.loss = fal_loss_encode(NAN, play.s->grid.task);
 	play_run(FOREVER, 21);
 	play_at_least(fal_teams_count_active(play.s), 2, "groups when it is not known");
 	play.loss = -900;
@@ -650,9 +650,9 @@ test_groups_straggler(void **state)
 	play_job("groups:progressive", 1000, 64);
 	for (int i = 0; i < 8; i++)
 		play_join(i == 0 ? 4 : 1);
-	fal_sched_allow(play.s, 0, 1000);
+	fal_sched_set_clock_limit(play.s, 0, 1000);
 	play_follow_all();
-	while (!fal_sched_done(play.s)) {
+	while (!fal_sched_is_done(play.s)) {
 		/* Of a task of eight samples. */
 		const double noise = 1.7 * ((double)fal_rng_unit(&rng) - 0.5);
 		play.loss = (int64_t)(1e6 * (1 + noise) * (1 + exp(-play.now)));

@@ -335,7 +335,7 @@ digests_at_a_time(void **state)
 		const uint32_t unit = fal_rng_below(&r, 2) == 0 ? 128 : 1;
 		const size_t bytes = unit * fal_rng_below(&r, LONGEST / unit + 1);
 		memset(out, 0xa5, sizeof(out));
-		fal_hash_each("a label", text, bytes, n, out);
+		fal_hash_many("a label", text, bytes, n, out);
 		for (size_t i = 0; i < n; i++) {
 			struct fal_hash_state s;
 			uint8_t want[FAL_HASH_BYTES];

@@ -46,7 +46,7 @@ fetch_says(uint32_t r)
 {
 	struct fal_shard_say s;
 	uint32_t shard;
-	while (fal_shard_set_next(shard_set[r], &shard, &s)) {
+	while (fal_shard_set_next_say(shard_set[r], &shard, &s)) {
 		struct said *to = &said[r];
 		to->arrived += s.kind == FAL_SAY_ARRIVED ? s.blocks : 0;
 		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
@@ -130,7 +130,7 @@ make_shard_set(uint32_t r)
 	};
 	shard_set[r] = fal_shard_set_new(&conf, init);
 	assert_non_null(shard_set[r]);
-	check(fal_shard_set_shards(shard_set[r]), r + 1, "shards");
+	check(fal_shard_set_count(shard_set[r]), r + 1, "shards");
 }
 
 static int
@@ -274,22 +274,22 @@ static void
 replace(uint32_t from, uint32_t to, uint64_t version)
 {
 	struct fal_image image[RACKS];
-	const uint32_t shards = fal_shard_set_shards(shard_set[from]);
-	assert_false(fal_shard_set_marked(shard_set[from], version + 1, image));
-	assert_true(fal_shard_set_marked(shard_set[from], version, image));
+	const uint32_t shards = fal_shard_set_count(shard_set[from]);
+	assert_false(fal_shard_set_take_marked(shard_set[from], version + 1, image));
+	assert_true(fal_shard_set_take_marked(shard_set[from], version, image));
 	fal_shard_set_free(shard_set[to]);
 	make_shard_set(to);
 	struct taking t = { .image = image, .shards = shards };
-	check(fal_shard_set_become(shard_set[to], &image[0].is, taking_fill, &t), 0,
+	check(fal_shard_set_restore(shard_set[to], &image[0].is, taking_fill, &t), 0,
 	      "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
 	check(t.array, image[0].arrays, "nothing is left");
 	for (uint32_t i = 0; i < shards; i++)
-		fal_shard_set_spare(shard_set[from], i,
-				    &image[i]); /* so a mark is possible again */
-	assert_false(
-		fal_shard_set_marked(shard_set[from], version,
-				     image)); /* the first call has taken the image */
+		fal_shard_set_recycle_image(shard_set[from], i,
+					    &image[i]); /* so a mark is possible again */
+	assert_false(fal_shard_set_take_marked(
+		shard_set[from], version,
+		image)); /* the first call has taken the image */
 }
 
 static int
@@ -314,7 +314,7 @@ impossible_images_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
 		fal_shard_set_free(shard_set[0]);
 		make_shard_set(0);
-		check(fal_shard_set_become(shard_set[0], &heads[i], untaken, NULL),
+		check(fal_shard_set_restore(shard_set[0], &heads[i], untaken, NULL),
 		      FAL_EINVAL, "become");
 	}
 }
@@ -520,7 +520,7 @@ answers_of_all_are_fetched(void **state)
 		struct fal_shard_say s;
 		uint32_t shard, heard = 0;
 		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
-		for (; fal_shard_set_next(shard_set[r], &shard, &s); heard++)
+		for (; fal_shard_set_next_say(shard_set[r], &shard, &s); heard++)
 			if (heard == r) {
 				check(shard, r, "the last one");
 				check(fal_shard_set_order(shard_set[r], &o), 0,
@@ -602,8 +602,8 @@ any_orders(void **state)
 			const struct fal_shard_order o = any_order(&map);
 			err = fal_shard_set_order(shard_set[r], &o);
 			refusals += err < 0;
-			while (fal_shard_set_next(shard_set[r], &shard, &s))
-				assert_true(shard < fal_shard_set_shards(shard_set[r]));
+			while (fal_shard_set_next_say(shard_set[r], &shard, &s))
+				assert_true(shard < fal_shard_set_count(shard_set[r]));
 		}
 		most = n_of > most ? n_of : most;
 	}

@@ -82,7 +82,7 @@ fetch_says(uint32_t i)
 {
 	struct fal_shard_say s;
 	struct said *to = &said[i];
-	while (fal_shard_next(shard[i], &s)) {
+	while (fal_shard_next_say(shard[i], &s)) {
 		to->complete += s.kind == FAL_SAY_COMPLETE;
 		to->beyond += s.beyond;
 		to->by = s.beyond > 0 ? s.id : to->by;
@@ -120,9 +120,9 @@ same_version(uint64_t version)
 {
 	const float *p, *q;
 	const int8_t *e, *f;
-	if (!fal_shard_at(shard[TWIN], version, &q, &f))
+	if (!fal_shard_find_version(shard[TWIN], version, &q, &f))
 		return;
-	assert_true(fal_shard_at(shard[EARLY], version, &p, &e));
+	assert_true(fal_shard_find_version(shard[EARLY], version, &p, &e));
 	assert_memory_equal(p, q, n * sizeof(*p));
 	assert_memory_equal(e, f, blocks);
 }
@@ -253,7 +253,8 @@ begin_round(struct round *r, uint64_t round)
 				       .tasks = TASKS,
 				       .kind = FAL_KIND_GRAD,
 				       .mixed = below(4) == 0 };
-	assert_true(fal_shard_at(shard[TWIN], r->facts.version, &params, &exps));
+	assert_true(
+		fal_shard_find_version(shard[TWIN], r->facts.version, &params, &exps));
 	memcpy(r->exps, exps, blocks);
 	for (uint32_t left = TASKS, i = 0; left > 0; i++) {
 		const uint32_t most = left < 3 ? left : 3, tasks = 1 + below(most);

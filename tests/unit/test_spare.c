@@ -18,10 +18,10 @@ static uint64_t idle, own;          /* the system's counters */
 static uint32_t asked;
 
 uint64_t __wrap_fal_cli_idle_ns(const char *root);
-uint64_t __wrap_fal_cli_own_ns(void);
+uint64_t __wrap_fal_cli_cpu_ns(void);
 
 uint64_t
-__wrap_fal_cli_own_ns(void)
+__wrap_fal_cli_cpu_ns(void)
 {
 	return own;
 }
@@ -40,7 +40,7 @@ a_third_of_a_core_is_enough(void **state)
 {
 	struct fal_rng r =
 		fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
-	struct spare s = { 0 };
+	struct spare_core s = { 0 };
 	uint64_t now = ms * (1 + fal_rng_below(&r, 1000000));
 	bool is = false;
 	(void)state;

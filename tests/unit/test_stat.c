@@ -137,7 +137,7 @@ on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	(void)name;
 	(void)role;
 	w->c = c;
-	fal_chan_adopt(c, &ops);
+	fal_chan_set_ops(c, &ops);
 }
 
 static void
@@ -161,7 +161,7 @@ write_key(struct world *w, const char *name, const char *psk)
 	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	char server[FAL_KEY_TEXT + 1];
 	memset(secret, 1, sizeof(secret));
-	fal_noise_public(secret, public);
+	fal_noise_derive_public(secret, public);
 	fal_key_encode(public, server);
 	FILE *f = fopen(w->key, "w");
 	assert_int_equal(fchmod(fileno(f), 0600), 0);
@@ -191,7 +191,7 @@ begin(struct world *w)
 	const struct fal_listen_ops ops = { w, on_accept, on_refused, NULL };
 	if (fal_listen_start(&w->loop, &opt, &ops, &w->l, &d) < 0)
 		fail_msg("%s", d.text);
-	snprintf(w->at, sizeof(w->at), "%s", fal_listen_text(w->l));
+	snprintf(w->at, sizeof(w->at), "%s", fal_listen_addr_text(w->l));
 }
 
 static void

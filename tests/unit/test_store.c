@@ -72,12 +72,13 @@ end(void **state)
 }
 
 /* The number of blocks that a contribution has brought to a round, and their checksum. */
-static struct fal_brought
+static struct fal_contribution_blocks
 brought_by(uint64_t round, struct fal_cid id)
 {
-	struct fal_brought is = { .id = id };
+	struct fal_contribution_blocks is = { .id = id };
 	uint32_t n;
-	struct fal_brought *all = fal_store_brought(store, round, &n);
+	struct fal_contribution_blocks *all =
+		fal_store_list_contributions(store, round, &n);
 	for (uint32_t i = 0; i < n; i++)
 		if (fal_cid_eq(all[i].id, id))
 			is = all[i];
@@ -90,7 +91,8 @@ static uint64_t
 sum_of_checksums(uint64_t round)
 {
 	uint32_t n;
-	struct fal_brought *each = fal_store_brought(store, round, &n);
+	struct fal_contribution_blocks *each =
+		fal_store_list_contributions(store, round, &n);
 	uint64_t all = 0;
 	for (uint32_t i = 0; i < n; i++)
 		all += each[i].sum;
@@ -159,29 +161,29 @@ a_block_counts_once(void **state)
 	check(add(a, none, 2, 1), FAL_EEXIST, "again");
 	check(add(b, none, 1, 1), 1, "of another contribution");
 	check(add(a, none, 2, 0), 1, "another block");
-	check(fal_store_whole(store, 1, a), 0, "whole without block 2");
+	check(fal_store_is_whole(store, 1, a), 0, "whole without block 2");
 	check(add(a, none, 2, 2), 1, "the last block");
-	check(fal_store_whole(store, 1, a), 1, "whole");
-	check(fal_store_whole(store, 1, b), 0, "the other is whole");
-	check(fal_store_whole(store, 1, c), 0, "an unknown one is whole");
+	check(fal_store_is_whole(store, 1, a), 1, "whole");
+	check(fal_store_is_whole(store, 1, b), 0, "the other is whole");
+	check(fal_store_is_whole(store, 1, c), 0, "an unknown one is whole");
 }
 
 static void
 complete_exactly_at_k(void **state)
 {
 	(void)state;
-	check(fal_store_complete(store, 1), 0, "before a round");
+	check(fal_store_is_complete(store, 1), 0, "before a round");
 	open_round(1, 3, 0);
 	check(add(a, none, 2, 0), 1, "a 0");
 	check(add(a, none, 2, 1), 1, "a 1");
 	check(add(a, none, 2, 2), 1, "a 2");
 	check(add(b, none, 1, 0), 1, "b 0");
 	check(add(b, none, 1, 1), 1, "b 1");
-	check(fal_store_complete(store, 1), 0, "with one block at 2 of 3");
+	check(fal_store_is_complete(store, 1), 0, "with one block at 2 of 3");
 	check(add(c, none, 2, 2), FAL_EINVAL, "more tasks than are left");
-	check(fal_store_complete(store, 1), 0, "after what was refused");
+	check(fal_store_is_complete(store, 1), 0, "after what was refused");
 	check(add(b, none, 1, 2), 1, "b 2");
-	check(fal_store_complete(store, 1), 1, "with all");
+	check(fal_store_is_complete(store, 1), 1, "with all");
 	check(add(c, none, 1, 2), FAL_EINVAL, "one task too many");
 }
 
@@ -222,12 +224,12 @@ fence_and_fill(void **state)
 		check(add(id, a, 1, 0), 0, "dropped");
 		check(add(id, a, 1, 0), FAL_EEXIST, "dropped again");
 		check(add(id, a, 1, 1), 1, "added");
-		check(fal_store_whole(store, 1, id), 0, "whole without block 2");
-		check(fal_store_complete(store, 1), 0, "complete");
+		check(fal_store_is_whole(store, 1, id), 0, "whole without block 2");
+		check(fal_store_is_complete(store, 1), 0, "complete");
 		check(add(id, a, 1, 2), 1, "added, too");
-		check(fal_store_whole(store, 1, id), 1, "whole");
+		check(fal_store_is_whole(store, 1, id), 1, "whole");
 	}
-	check(fal_store_complete(store, 1), 1, "complete with both");
+	check(fal_store_is_complete(store, 1), 1, "complete with both");
 }
 
 static void
@@ -241,10 +243,10 @@ two_generations(void **state)
 	fal_store_fence(store, 1, b, a);
 	check(add(c, b, 1, 0), 0, "block 0 of the first");
 	check(add(c, b, 1, 1), 0, "block 1 of the second");
-	check(fal_store_complete(store, 1), 0, "complete without block 2");
+	check(fal_store_is_complete(store, 1), 0, "complete without block 2");
 	check(add(c, b, 1, 2), 1, "third brings block 2");
-	check(fal_store_whole(store, 1, c), 1, "whole");
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_whole(store, 1, c), 1, "whole");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 }
 
 /* A contribution that died before its first block came. */
@@ -268,9 +270,9 @@ skipped_tasks_count(void **state)
 		       a); /* in the blocks that the contribution has not brought */
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		check(add(b, none, 1, i), 1, "another task");
-	check(fal_store_complete(store, 1), 0, "complete without the third");
+	check(fal_store_is_complete(store, 1), 0, "complete without the third");
 	fal_store_skip(store, 1, 1, none);
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 }
 
 /* An update of no sample makes a new version with the same parameters. */
@@ -284,7 +286,7 @@ nothing_is_no_step(void **state)
 	memcpy(exps, fal_store_exps(store), BLOCKS);
 	open_round(1, 1, 0);
 	fal_store_skip(store, 1, 1, none);
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
 	check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.5f }).nonfinite,
 	      0, "refused blocks");
@@ -305,7 +307,7 @@ fenced_before_it_came(void **state)
 	check(add(a, none, 1, 0), FAL_EFENCED, "late");
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		check(add(b, a, 1, i), 1, "filled");
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 }
 
 static void
@@ -318,10 +320,11 @@ many_contributions(void **state)
 		for (uint32_t k = 0; k < BLOCKS; k++)
 			check(add((struct fal_cid){ i, i * 7 }, none, 1, k), 1, "add");
 	for (uint32_t i = 1; i <= MANY; i++)
-		check(fal_store_whole(store, 1, (struct fal_cid){ i, i * 7 }), 1,
+		check(fal_store_is_whole(store, 1, (struct fal_cid){ i, i * 7 }), 1,
 		      "whole");
-	check(fal_store_complete(store, 1), 1, "complete");
-	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1), "sums");
+	check(fal_store_is_complete(store, 1), 1, "complete");
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_checksum(store, 1),
+	      "sums");
 }
 
 /* Plain code for the elements from `first` on: `was` before the step, `mean` their
@@ -380,7 +383,7 @@ updates_are_naive(const struct fal_optim *optim)
 				      1, "record");
 			}
 		}
-		check(fal_store_complete(store, clock), 1, "complete");
+		check(fal_store_is_complete(store, clock), 1, "complete");
 		check(fal_store_merge(store, clock), 0, "merge");
 		check(fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f,
 									.divisor = 24 })
@@ -465,7 +468,7 @@ room_is_for_all(void **state)
 	make_lie(0, 100, 0);
 	check(add_to(1, a, none, 8), FAL_EINVAL, "zeros and needed 100");
 	check(add_to(1, a, none, 1), FAL_EINVAL, "of one task");
-	check((int64_t)fal_store_added(store, 1), 0, "added");
+	check((int64_t)fal_store_checksum(store, 1), 0, "added");
 	for (uint32_t t = 0; t < 32; t++) {
 		make_lie(t % 2 ? -most : most, 20, 0);
 		check(add_to(1, (struct fal_cid){ 2, t + 1 }, none, 1), 1,
@@ -490,7 +493,8 @@ checksums(void **state)
 	check(add(a, none, 1, 0), 1, "add");
 	check(add(a, none, 1, 2), 1, "add");
 	assert_true(sum_of_checksums(1) != 0);
-	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1), "sums");
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_checksum(store, 1),
+	      "sums");
 	uint64_t sent = sum_of_checksums(1);
 	check(add(a, none, 1, 0), FAL_EEXIST, "again");
 	check((int64_t)sum_of_checksums(1), (int64_t)sent, "sent after a refusal");
@@ -505,11 +509,11 @@ checksums(void **state)
 	check((int64_t)brought_by(1, c).sum, (int64_t)own, "its own");
 	check((int64_t)brought_by(1, a).sum, (int64_t)sent, "the other's");
 	check((int64_t)brought_by(1, b).sum, 0, "of what was dropped");
-	check((int64_t)fal_store_added(store, 1), (int64_t)(sent + own), "added");
+	check((int64_t)fal_store_checksum(store, 1), (int64_t)(sent + own), "added");
 	fal_store_drop(store, 1);
 	open_round(1, 1, 0);
 	check((int64_t)sum_of_checksums(1), 0, "sent in a new round");
-	check((int64_t)fal_store_added(store, 1), 0, "added in a new round");
+	check((int64_t)fal_store_checksum(store, 1), 0, "added in a new round");
 }
 
 /* ---- several rounds ------------------------------------------------------------ */
@@ -552,24 +556,24 @@ rounds_apart(void **state)
 	check(add_to(4, a, none, 1), FAL_ESTATE, "a round that is not open");
 	check(fal_store_fence(store, 4, a, none), FAL_ESTATE, "fence in it");
 	bring(5, b, grad, fal_store_exps(store));
-	check(fal_store_complete(store, 5), 1, "5 is complete");
-	check(fal_store_complete(store, 9), 0, "9 is complete");
-	check(fal_store_complete(store, 4), 0, "4 is complete");
-	check(fal_store_whole(store, 5, b), 1, "whole in 5");
-	check(fal_store_whole(store, 9, b), 0, "whole in 9");
+	check(fal_store_is_complete(store, 5), 1, "5 is complete");
+	check(fal_store_is_complete(store, 9), 0, "9 is complete");
+	check(fal_store_is_complete(store, 4), 0, "4 is complete");
+	check(fal_store_is_whole(store, 5, b), 1, "whole in 5");
+	check(fal_store_is_whole(store, 9, b), 0, "whole in 9");
 	check(fal_store_merge(store, 5), 0, "merge");
 	check(fal_store_fence(store, 5, a, none), FAL_ESTATE, "5 is open");
 	fal_store_drop(store, 3);
 	check(fal_store_fence(store, 3, a, none), FAL_ESTATE, "3 is open");
 	uint32_t n;
-	free(fal_store_brought(store, 9, &n));
+	free(fal_store_list_contributions(store, 9, &n));
 	check(n > 0, 1, "9 is open");
 	/* Recycled memory is empty. */
 	open_round(10, 1, 0);
-	check(fal_store_added(store, 10) == 0, 1, "nothing in 10");
+	check(fal_store_checksum(store, 10) == 0, 1, "nothing in 10");
 	make_rec(sum, 0);
 	check(add_to(10, a, none, 1), 1, "a block of 10");
-	check((int64_t)sum_of_checksums(10), (int64_t)fal_store_added(store, 10),
+	check((int64_t)sum_of_checksums(10), (int64_t)fal_store_checksum(store, 10),
 	      "sums of 10");
 	if (sum_of_checksums(10) == sum_of_checksums(9))
 		fail_msg("rounds 9 and 10 have the same sum");
@@ -583,7 +587,7 @@ versions_kept(void **state)
 	int8_t exps[6][BLOCKS];
 	const float *params;
 	const int8_t *e;
-	check(fal_store_at(store, 0, &params, &e), 1, "the newest");
+	check(fal_store_find_version(store, 0, &params, &e), 1, "the newest");
 	fal_store_keep(store, 3);
 	for (uint32_t v = 0; v < 6; v++) {
 		memcpy(was[v], fal_store_params(store), sizeof(was[v]));
@@ -591,8 +595,8 @@ versions_kept(void **state)
 		const uint32_t oldest = v < 2 ? 0 : v - 2;
 		check((int64_t)fal_store_oldest(store), oldest, "oldest");
 		for (uint32_t o = 0; o <= v + 1; o++) {
-			check(fal_store_at(store, o, &params, &e), o >= oldest && o <= v,
-			      "is kept");
+			check(fal_store_find_version(store, o, &params, &e),
+			      o >= oldest && o <= v, "is kept");
 			if (o < oldest || o > v)
 				continue;
 			assert_memory_equal(params, was[o], sizeof(was[o]));
@@ -609,12 +613,12 @@ versions_kept(void **state)
 	}
 	fal_store_keep(store, 2);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
-	check(fal_store_at(store, 4, &params, &e), 1, "version 4");
+	check(fal_store_find_version(store, 4, &params, &e), 1, "version 4");
 	assert_memory_equal(params, was[4], sizeof(was[4]));
 	fal_store_keep(store, 4);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
 	fal_store_keep(store, 1);
-	check(fal_store_at(store, 4, &params, &e), 0, "version 4");
+	check(fal_store_find_version(store, 4, &params, &e), 0, "version 4");
 	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	check((int64_t)fal_store_oldest(store), 6, "oldest");
 }
@@ -687,11 +691,11 @@ mixed_round(void **state)
 		bring(1, (struct fal_cid){ 4, t + 1 }, grad, exps[t]);
 		if (t < 2)
 			check((int64_t)sum_of_checksums(1),
-			      (int64_t)fal_store_added(store, 1), "sums");
+			      (int64_t)fal_store_checksum(store, 1), "sums");
 	}
-	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_added(store, 1),
+	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_checksum(store, 1),
 	      "sums with rounding");
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 	check(fal_store_merge(store, 1), 0, "merge");
 	fal_store_step(store, &(struct fal_store_update){ .lr = 1, .divisor = 1 });
 	for (size_t i = 0; i < N; i++) {
@@ -746,7 +750,7 @@ what_each_brought(void **state)
 	}
 	for (uint32_t k = 0; k < 2; k++)
 		check(add(c, a, 2, k), 0, "dropped");
-	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_is_complete(store, 1), 1, "complete");
 	check(brought_by(1, a).blocks, 2, "blocks of a");
 	check(brought_by(1, b).blocks, BLOCKS, "blocks of b");
 	check(brought_by(1, c).blocks, 1, "blocks of c");
@@ -860,16 +864,18 @@ blocks_out_of_range_stay_early(void **state)
 	const struct fal_store_round r = {
 		.round = 0, .tasks = 1, .kind = FAL_KIND_GRAD, .mixed = true
 	};
-	const struct fal_store_make how = { .round = 0, .lr = 0x1p-10f, .divisor = 1 };
+	const struct fal_store_step_early how = { .round = 0,
+						  .lr = 0x1p-10f,
+						  .divisor = 1 };
 	int8_t exps[BLOCKS];
 	memcpy(exps, fal_store_exps(store), sizeof(exps));
 	had_exponent(90, exps);
 	fal_store_open(store, &r);
-	check(fal_store_make(store, &how), 1, "make");
+	check(fal_store_step_early(store, &how), 1, "make");
 	memcpy(was, fal_store_params(store), sizeof(was));
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		bring_block(0, b, i, (int64_t)1 << 54, i == 1 ? 90 : -12);
-		fal_store_make_more(store);
+		fal_store_step_ready(store);
 	}
 	check(fal_store_merge(store, 0), 0, "merge");
 	const struct fal_unstepped is =
@@ -1220,12 +1226,12 @@ restore_other(const struct fal_store_conf *conf)
 	struct fal_image is = { 0 }, live = { 0 };
 	check(fal_store_image(store, fal_store_version(store), &is), 0, "image");
 	other = fal_store_new(conf, NULL);
-	check(fal_store_become(other, &is.is), 0, "become");
+	check(fal_store_restore_begin(other, &is.is), 0, "become");
 	check(fal_store_image(other, is.is.version, &live), 0, "image");
 	check(live.arrays, is.arrays, "arrays");
 	for (uint32_t k = 0; k < is.arrays; k++)
 		memcpy(live.array[k].p, is.array[k].p, is.array[k].bytes);
-	fal_store_became(other);
+	fal_store_restore_end(other);
 	fal_image_free(&is);
 	fal_image_free(&live);
 }
@@ -1292,8 +1298,8 @@ memory_needed(void **state)
 	(void)state;
 	struct fal_store_conf sgd = { .n = N }, momentum = sgd;
 	momentum.optim.kind = FAL_MOMENTUM;
-	const struct fal_store_most one = { .versions = 1, .rounds = 1 };
-	struct fal_store_most three = one, lines = one, outer;
+	const struct fal_store_limits one = { .versions = 1, .rounds = 1 };
+	struct fal_store_limits three = one, lines = one, outer;
 	three.versions = three.rounds = lines.lines = 3;
 	const size_t least = fal_store_bytes(&sgd, &one),
 		     more = fal_store_bytes(&momentum, &one);

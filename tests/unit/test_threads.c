@@ -302,7 +302,7 @@ add_blocks(struct fal_store *s, const float *g, uint64_t round, uint32_t first,
 	struct fal_sum *sum = fal_sum_new(n);
 	struct fal_buf record = { 0 };
 	const int8_t *exps;
-	assert_true(fal_store_at(s, fal_store_version(s), NULL, &exps));
+	assert_true(fal_store_find_version(s, fal_store_version(s), NULL, &exps));
 	assert_int_equal(fal_sum_quantise(sum, g, exps, FAL_BFP_ROOM, NULL), 0);
 	for (uint32_t b = first; b < end; b++) {
 		struct fal_bfp_rec rec;
@@ -401,7 +401,9 @@ static uint32_t
 make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 {
 	const uint32_t blocks = fal_blocks(fal_store_len(s));
-	const struct fal_store_make how = { .round = round, .lr = 0.1f, .divisor = 1 };
+	const struct fal_store_step_early how = { .round = round,
+						  .lr = 0.1f,
+						  .divisor = 1 };
 	const size_t bytes = fal_store_len(s) * sizeof(float);
 	const uint64_t version = fal_store_version(s);
 	float *before = malloc(bytes);
@@ -409,17 +411,17 @@ make(struct fal_store *s, const float *g, uint64_t round, uint32_t there)
 	memcpy(before, fal_store_params(s), bytes);
 	open_round(s, round);
 	add_blocks(s, g, round, 0, there);
-	assert_int_equal(fal_store_make(s, &how), 1);
+	assert_int_equal(fal_store_step_early(s, &how), 1);
 	for (uint32_t b = 0; b < blocks; b++)
-		assert_int_equal(fal_store_made(s, NULL)[b], b < there);
-	assert_true(fal_store_at(s, version, &params, NULL));
+		assert_int_equal(fal_store_early_blocks(s, NULL)[b], b < there);
+	assert_true(fal_store_find_version(s, version, &params, NULL));
 	assert_memory_equal(params, before, bytes);
 	add_blocks(s, g, round, there, blocks);
-	fal_store_make_more(s);
+	fal_store_step_ready(s);
 	uint32_t n;
-	assert_non_null(fal_store_made(s, &n));
+	assert_non_null(fal_store_early_blocks(s, &n));
 	assert_int_equal(n, blocks);
-	assert_true(fal_store_at(s, version, &params, NULL));
+	assert_true(fal_store_find_version(s, version, &params, NULL));
 	assert_memory_equal(params, before, bytes);
 	free(before);
 	assert_int_equal(fal_store_merge(s, round), 0);
@@ -472,11 +474,11 @@ hash_of(const struct fal_shard_conf *conf, const float *init, uint8_t *leaves)
 	struct fal_shard *s = fal_shard_new(conf, init);
 	struct fal_shard_say say;
 	assert_int_equal(fal_shard_order(s, &order), 0);
-	assert_true(fal_shard_next(s, &say));
+	assert_true(fal_shard_next_say(s, &say));
 	assert_int_equal(say.kind, FAL_SAY_STEPPED);
 	assert_int_equal(say.blocks, conf->count);
 	memcpy(leaves, say.leaves, (size_t)say.blocks * FAL_HASH_BYTES);
-	assert_false(fal_shard_next(s, &say));
+	assert_false(fal_shard_next_say(s, &say));
 	fal_shard_free(s);
 }
 
@@ -566,7 +568,7 @@ publish(uint64_t id)
 		assert_int_equal(fal_shared_add_texts(s, text + made, n), 0);
 		assert_int_equal(s->made, made + n);
 	}
-	assert_true(fal_shared_whole(s));
+	assert_true(fal_shared_is_complete(s));
 	struct fal_reader *r = fal_reader_new();
 	const struct fal_publication pub = { .id = id,
 					     .count = count,

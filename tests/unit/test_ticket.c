@@ -175,7 +175,7 @@ known_mac(void **state)
 					       0x01, 0xec, 0x03, 0x1a, 0x06, 0x2f, 0x1e,
 					       0xb5, 0xf2, 0xa1, 0xb1, 0x21, 0xcf, 0x22,
 					       0x5d, 0x8f, 0x8e, 0xd0 };
-	struct fal_ticket_in in = { .incarnation = 3, .epoch = 1 };
+	struct fal_ticket_scope in = { .incarnation = 3, .epoch = 1 };
 	const struct fal_ticket t = {
 		.round = 11,
 		.id = { 7, 9 },
@@ -259,7 +259,7 @@ a_changed_field(void **state)
 static void
 from_elsewhere(void **state)
 {
-	struct fal_ticket_in in = { .incarnation = 2, .epoch = 1 };
+	struct fal_ticket_scope in = { .incarnation = 2, .epoch = 1 };
 	struct fal_ticket t;
 	struct fal_msg_ticket old;
 	(void)state;
@@ -317,7 +317,7 @@ fenced_before_it_is_closed(void **state)
 {
 	(void)state;
 	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
-	check(fal_coord_gone(coord, now, 1, "reset"), 0, "gone");
+	check(fal_coord_session_end(coord, now, 1, "reset"), 0, "gone");
 	check(seal(1, 0, 1), FAL_ESTATE, "SEAL of who is gone");
 	check(fill(2, 1), 0, "CLAIM");
 	const struct fal_msg_ticket t = ticket(2, 0, 1);
@@ -345,13 +345,13 @@ without_a_ticket(void **state)
 		if (twice == 0)
 			check(claim(1, 0, 0, 1, false), 0, "CLAIM");
 		check(push(peer, &none), FAL_EAUTH, "a PUSH without a ticket");
-		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
+		check(fal_coord_session_end(coord, now, peer, diag.text), 0, "gone");
 		check(join_as(3 + (uint32_t)twice, 1), 0, "HELLO of the key again");
 	}
 	check(evicted[2], 0, "the other one is sent away");
 	check(closes, 0, "sessions closed");
 	check((int64_t)clocks(), 0, "clocks");
-	check(fal_coord_gone(coord, now, 4, "reset"), 0, "gone");
+	check(fal_coord_session_end(coord, now, 4, "reset"), 0, "gone");
 	check(claim(2, 0, 3, 2, true), 0, "CLAIM");
 	t = ticket(2, 0, 2);
 	check(push(2, &t), 0, "PUSH");

@@ -54,7 +54,8 @@ void __wrap_fal_chan_offer(struct fal_chan *c);
 int __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
 			 enum fal_send how);
 int __wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
-void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
+void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
+				 const void *arg);
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
@@ -124,7 +125,8 @@ __wrap_fal_chan_offer(struct fal_chan *c)
 }
 
 void
-__wrap_fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
+__wrap_fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
+			    const void *arg)
 {
 	(void)c, (void)is_old, (void)arg;
 }
@@ -237,9 +239,9 @@ tell(uint32_t i, uint64_t version)
 {
 	if (t.versions <= version)
 		t.versions = version + 1;
-	const struct fal_coord_model model = { .version = version,
-					       .order = ++t.line[i].orders,
-					       .newest = t.versions - 1 };
+	const struct fal_coord_publication model = { .version = version,
+						     .order = ++t.line[i].orders,
+						     .newest = t.versions - 1 };
 	ps_broadcast_add(&t.broadcast, &t.line[i].reader, &model);
 	assert_int_equal(ps_broadcast_send(&t.broadcast), 0);
 }

@@ -113,10 +113,11 @@ test_restarts(void **state)
 		struct fal_diag diag = { "" };
 		struct seen s = { 0 };
 		struct fal_trace_reader *r = fal_trace_reader_new(on_any, &s);
-		fal_trace_reader_tell_cut(r);
+		fal_trace_reader_deliver_cut(r);
 		for (size_t at = 0; at < n; at += step)
-			assert_int_equal(fal_trace_find(r, text + at,
-							n - at < step ? n - at : step),
+			assert_int_equal(fal_trace_find_restarts(r, text + at,
+								 n - at < step ? n - at
+									       : step),
 					 0);
 		assert_int_equal(fal_trace_feed(r, text, n, &diag), 0);
 		assert_int_equal(s.lines, 6);

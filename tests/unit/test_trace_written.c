@@ -149,7 +149,7 @@ set(const struct fal_member *m, void *at)
 		*(const char **)at = hex((size_t)m->arg);
 		return;
 	case FAL_M_WORD64:
-		*(struct fal_word64 *)at = (struct fal_word64){ true, whole(UINT64_MAX) };
+		*(struct fal_hex64 *)at = (struct fal_hex64){ true, whole(UINT64_MAX) };
 		return;
 	case FAL_M_TUPLE:
 	case FAL_M_ROWS:
@@ -246,10 +246,10 @@ same_member(const struct fal_member *m, const void *a, const void *b)
 	case FAL_M_FLAG:
 		return *(const bool *)a == *(const bool *)b;
 	case FAL_M_WORD64:
-		return ((const struct fal_word64 *)a)->is ==
-			       ((const struct fal_word64 *)b)->is &&
-		       ((const struct fal_word64 *)a)->v ==
-			       ((const struct fal_word64 *)b)->v;
+		return ((const struct fal_hex64 *)a)->is ==
+			       ((const struct fal_hex64 *)b)->is &&
+		       ((const struct fal_hex64 *)a)->v ==
+			       ((const struct fal_hex64 *)b)->v;
 	case FAL_M_TEXT:
 	case FAL_M_HEX:
 	case FAL_M_JSON:

@@ -43,7 +43,7 @@ on_close(void *arg, uint32_t peer, const char *why)
 }
 
 static void
-on_unlike(void *arg, const struct fal_coord_unlike *u)
+on_unlike(void *arg, const struct fal_coord_mismatch *u)
 {
 	(void)arg;
 	told++;
@@ -184,7 +184,7 @@ finish(void)
 			any |= work(p);
 		if (any)
 			continue;
-		now = fmax(now, fal_coord_wake(coord));
+		now = fmax(now, fal_coord_next_deadline(coord));
 		check(fal_coord_tick(coord, now), 0, "tick");
 	}
 	if (!fal_coord_status(coord).done && !fal_coord_status(coord).failed) {

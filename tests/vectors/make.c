@@ -112,7 +112,7 @@ client_key(const char *name, uint8_t key_byte)
 	struct fal_client_key key = { 0 };
 	snprintf(key.name, sizeof(key.name), "%s", name);
 	memcpy(key.psk, key_of(key_byte), FAL_KEY_BYTES);
-	fal_noise_public(key_of(SECRET), key.server);
+	fal_noise_derive_public(key_of(SECRET), key.server);
 	if (strcmp(name, "own") == 0)
 		must(fal_client_key_static(&key, key_of(key_byte)) == 0, "static key");
 	return key;
