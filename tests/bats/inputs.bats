@@ -216,7 +216,7 @@ unlike() {
 	soon "some clocks" lines 3 '"ev":"update"'
 	[ $((RANDOM % 2)) = 0 ] || falcon-sync -k "$keys/control.key" unix:sock checkpoint
 	soon "some more" lines 6 '"ev":"update"'
-	falcon-sync -k "$keys/control.key" unix:sock set scheme=epsp:2
+	falcon-sync -k "$keys/control.key" unix:sock set scheme=epsp:2 lanes.a=1:2
 	kill -KILL "$pid"
 	killed
 	sed -i '2s/^[^,]*/0.5/' train.csv
@@ -229,6 +229,10 @@ unlike() {
 	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
 	same "the journal" "$(jq -r .by "$state/policy.jsonl" | tr '\n' ' ')" \
 		"control control --accept-change data "
+	# The policy that holds is the one of before, settings of workers included.
+	same "what holds" "$(jq -cS .policy "$state/policy.jsonl" | tail -1)" \
+		"$(jq -cS .policy "$state/policy.jsonl" | sed -n 2p)"
+	has "$(tail -1 "$state/policy.jsonl")" '"a":'
 }
 
 @test "weights that were changed; a job that is done, and one that is to have more epochs" {
