@@ -37,7 +37,7 @@ check_tensors(const struct fal_model *m, uint64_t block)
 		uint64_t count = 1;
 		for (uint32_t k = 0; k < t->dims; k++)
 			count *= t->dim[k];
-		assert(count > 0 && count == t->count && t->offset == values);
+		assert(count > 0 && count == t->count && t->packed_offset == values);
 		assert(t->offset >= end && t->offset % block == 0);
 		end = t->offset + count;
 		values += count;
