@@ -151,7 +151,7 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Puts all but message 1 and MAC. */
+/* Puts the client's first bytes, except message 1 and MAC. */
 static void
 put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
@@ -229,7 +229,7 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
-/* Reads a refusal, which counts once its MAC is right; `r` stands after its head. */
+/* Reads a refusal, which counts only with a right MAC; `r` stands behind the head. */
 static int
 read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	     struct fal_diag *diag)
@@ -385,7 +385,8 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	return FAL_OK;
 }
 
-/* Puts a refusal, with the MAC that proves it the answer to just this client. */
+/* Puts a refusal.  The MAC proves that the refusal answers this client's message and no
+ * other. */
 static int
 put_refusal(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
 	    struct fal_buf *out)
