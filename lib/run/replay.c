@@ -69,7 +69,8 @@ fal_replay_memory(const struct fal_replay *a, uint64_t *space)
 	const struct fal_store_limits own = { .versions = versions, .rounds = 1 },
 				      snapshot = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
-	/* The functions above count shard_sets and images as if each held 4 versions. */
+	/* The byte functions count each of the two shard_sets and two images as if it
+	 * held a copy of a version. */
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
 	*space = lanes * FAL_KERN_SPACE;
 	return fal_setup_bytes(&a->setup) +

@@ -15,7 +15,7 @@ struct fal_replay_conf {
 	const struct fal_files *files; /* kept until fal_replay_free */
 	unsigned lanes;                /* computing threads */
 	uint32_t versions;             /* versions that open rounds use at a time */
-	uint32_t held;                 /* copies of versions in a snapshot, at most 4 */
+	uint32_t held;                 /* held copies of versions in all, at most 4 */
 };
 
 /* Reads the job; fal_replay_start takes most of the memory and time.  FAL_EINVAL (this
