@@ -98,8 +98,10 @@ int backend_exec_new(struct fal_setup *s, struct trainer_pool *pool, struct back
 void trainer_job_make(struct trainer_job *j, const struct fal_setup *s);
 void trainer_job_free(struct trainer_job *j);
 
-/* Compares sizes and hash of the trainers' data with the job's, if both are known.
- * FAL_EINVAL, with both values in `diag`: the values differ. */
+/* Compares numbers of samples and hash of the trainers' data with the job's, as far as
+ * the hello has numbers and the job demands a hash.  FAL_EINVAL, with `diag`: two values
+ * differ, or the hello lacks a hash that the job demands, or the trainer wants samples
+ * that the job does not have. */
 int trainer_job_check_data(const struct fal_setup *s, const struct fal_grad_hello *h,
 			   struct fal_diag *diag);
 
