@@ -162,8 +162,8 @@ ps_count_worker_keys(struct ps_server *s)
 /* The bytes queued for a session, and for all sessions of a key, above which answers
  * wait. */
 static const size_t session_room = (size_t)1 << 20, key_room = (size_t)16 << 20;
-/* A session with more than session_load bytes, of a key with more than key_load bytes, is
- * overloaded. */
+/* A session that holds session_load bytes or more, of a key with more than key_load
+ * bytes, is overloaded. */
 static const size_t session_load = (size_t)256 << 10, key_load = (size_t)64 << 20;
 
 /* Bytes that are queued for all sessions of its key. */

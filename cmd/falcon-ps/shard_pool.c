@@ -208,12 +208,13 @@ member_knows_all_workers(const struct ps_server *s, const struct ps_member *m)
 
 /* ---- pings ---
  *
- * Each process is sent pings, and is lost if it does not answer one within its deadline.
+ * This process sends pings to each process.  A process that does not answer a ping within
+ * its deadline is lost.
  *
- * A process that hangs with an open stream would hold the clock until the stream's own
- * signs of life end it.  The deadline follows from the process's earlier answers, as
- * other deadlines do (design.md, D7): ten times the sum of their median and six spreads,
- * where the sum counts as a second at least. */
+ * Without pings, a process that hangs with an open stream would hold up the clock until
+ * the stream's keepalive ends the stream.  The deadline follows from the process's
+ * earlier answers, as other deadlines do (design.md, D7): ten times the sum of their
+ * median and six spreads, where the sum counts as a second at least. */
 
 #define MIN_ANSWER_S 1.0
 #define DEADLINE_SLACK 10

@@ -1,8 +1,8 @@
-/* The connection of a group server to its coordinator: that of one worker, which is as
- * fast as all members of the group together.
+/* The connection of a group server to its coordinator.  To the coordinator the group is
+ * one worker, as fast as all members of the group together.
  *
- * The incarnation ends with the connection: members come back to the next incarnation,
- * which has nothing left of tasks that no level waits for any more. */
+ * The incarnation ends with the connection.  Members come back to the next incarnation,
+ * in which nothing is left of tasks that no coordinator waits for any more. */
 #include "worker/agent.h"
 
 #include "base/build.h"
