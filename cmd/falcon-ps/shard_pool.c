@@ -213,8 +213,8 @@ member_knows_all_workers(const struct ps_server *s, const struct ps_member *m)
  *
  * Without pings, a process that hangs with an open stream would hold up the clock until
  * the stream's keepalive ends the stream.  The deadline follows from the process's
- * earlier answers, as other deadlines do (design.md, D7): ten times the sum of their
- * median and six spreads, where the sum counts as a second at least. */
+ * earlier answers, as other deadlines do (design.md, D7): ten times the largest of median
+ * plus six spreads, four medians, and one second. */
 
 #define MIN_ANSWER_S 1.0
 #define DEADLINE_SLACK 10
