@@ -589,8 +589,7 @@ struct ps_shard_pool {
 	struct fal_map next_map; /* of the move under way, else no shards */
 	bool memory_was_logged;  /* the log has a line that memory lacks for a move */
 	uint32_t own_shards;     /* of this process: the first numbers */
-	uint32_t rule_shards;    /* shards that the rule placed blocks on; some may have
-				  * none */
+	uint32_t rule_shards;    /* places of the rule; some may have no block */
 	struct ps_pool_drain_state {
 		bool own_process;   /* this process has to give up all blocks */
 		bool is_active;     /* a drain is under way */

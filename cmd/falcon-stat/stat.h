@@ -80,8 +80,8 @@ struct stat_recompute {
 				* names */
 	uint64_t program;      /* the program's bytes, fal_memory_prepare */
 	uint64_t max_memory;   /* 0: any */
-	struct rlimit data;    /* the limit before --max-memory; computing compares its
-				* need instead */
+	struct rlimit data;    /* the limit before --max-memory; computing restores it and
+				* checks its own need */
 };
 
 /* A difference between the run and the results computed from job and data. */

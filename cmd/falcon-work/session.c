@@ -1,8 +1,8 @@
-/* The session: one connection to the coordinator after another; the messages between
+/* The session: connections to the coordinator, one after another; the messages between
  * coordinator, shards of other processes, agent and job runtime; and the state that
  * outlives a connection.
  *
- * A lost connection takes the agent with it, once no lane works for the agent any more.
+ * A lost connection also ends the agent, once no lane works for the agent any more.
  * Lanes, data and net stay as long as the job's texts are the same.
  */
 #include "backend.h"

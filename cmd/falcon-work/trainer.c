@@ -35,9 +35,8 @@
 #define MS UINT64_C(1000000)
 #define S (1000 * MS)
 
-static const uint64_t hello_ns =
-	120 * S;                        /* wait for a hello, then the start has failed */
-static const uint64_t warn_ns = 10 * S; /* wait for a hello, then a warning is logged */
+static const uint64_t hello_ns = 120 * S; /* for a hello; then the start fails */
+static const uint64_t warn_ns = 10 * S;   /* for a hello; then a warning is logged */
 static const uint64_t first_limit_ns = 300 * S; /* limit of the first task of a kind */
 static const uint64_t least_limit_ns = 1 * S;   /* limit of any task */
 static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;

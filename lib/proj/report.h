@@ -88,7 +88,7 @@ struct fal_report_worker {
 	double finish, lag;
 	uint64_t dropped; /* rounds */
 	double stale;     /* mean staleness in updates */
-	double idle;      /* share of its clocks in which it was granted nothing */
+	double idle;      /* share of its clocks without a granted task */
 	double rate;      /* bytes a second while it pushes; NAN: not known */
 	/* The rate below which push.bits = 16 pays: rounding then takes less time than
 	 * the transfer of the third of the bytes that it saves.  NAN: not known, or the

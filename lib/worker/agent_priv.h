@@ -147,7 +147,7 @@ struct fal_agent {
 
 	uint32_t lanes; /* in use */
 	struct lane *lane;
-	size_t claims_max;      /* lanes begin tasks below so many open claims */
+	size_t claims_max;      /* tasks begin with at most so many open claims */
 	VEC(struct task) queue; /* by round */
 	VEC(uint32_t) evals;
 	uint64_t eval_version; /* of `evals` */
