@@ -33,8 +33,7 @@ struct ps_encoded_version {
 	bool exists;
 	bool needs_chacha; /* some reader opens only ChaCha20-Poly1305 */
 	uint64_t version;
-	struct fal_shared *shared[PS_ENCODINGS][FAL_SHARDS_MAX]; /* NULL: no reader
-								  * asked */
+	struct fal_shared *shared[PS_ENCODINGS][FAL_SHARDS_MAX]; /* NULL: not wanted */
 };
 
 struct ps_publisher {

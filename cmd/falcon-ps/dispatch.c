@@ -10,7 +10,7 @@
 
 /* ---- workers' messages --- */
 
-/* Has the key used up its account?  Then the session is ended, for later. */
+/* Has the key used up its account?  If so, ends the session, with LATER. */
 static bool
 end_if_too_costly(struct ps_session *session, double cost)
 {
@@ -21,8 +21,8 @@ end_if_too_costly(struct ps_session *session, double cost)
 	return true;
 }
 
-/* Is there too little memory for one more worker?  Then the session is ended, for
- * later. */
+/* Is there too little memory for one more worker?  If so, ends the session, with LATER.
+ */
 static bool
 end_if_memory_lacks(struct ps_session *session)
 {

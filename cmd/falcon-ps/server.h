@@ -338,13 +338,12 @@ struct ps_run {
 	struct ps_state state;
 	struct ps_trace_file trace;
 	struct ps_addrs listen;
-	struct fal_keyring *keys;       /* SIGHUP replaces it */
-	struct fal_addr coordinator;    /* with --join or --upstream */
-	struct fal_client_key *key;     /* to the coordinator */
-	struct fal_retry retry;         /* of the connection, over all incarnations */
-	const char *path;               /* of the job's file */
-	bool members_differ;            /* some members of the group ever differed in
-					 * numerics */
+	struct fal_keyring *keys;    /* SIGHUP replaces it */
+	struct fal_addr coordinator; /* with --join or --upstream */
+	struct fal_client_key *key;  /* to the coordinator */
+	struct fal_retry retry;      /* of the connection, over all incarnations */
+	const char *path;            /* of the job's file */
+	bool members_differ;         /* the group's members ever differed in numerics */
 	uint8_t instance[FAL_INSTANCE]; /* of this process, for the coordinator */
 	enum fal_compress compress;
 	char *best_path;           /* of the best model; NULL: it is not kept */
@@ -494,8 +493,7 @@ struct ps_sessions {
 	uint32_t last_id;
 	uint32_t max;         /* allowed by descriptors; observers get half */
 	uint32_t worker_keys; /* keys for workers in the keyring */
-	bool has_waiting;     /* a session waits until its key's sessions have less
-			       * queued */
+	bool has_waiting;     /* a session waits for queues of its key's sessions */
 	bool has_ended;       /* some session has an end_reason */
 	struct ps_account account[PS_ACCOUNTS];
 };

@@ -163,8 +163,8 @@ worker_free(struct worker_session *w)
 	free(w);
 }
 
-/* ADMIT: a worker will connect, with this key.  FAL_ESTATE: it was admitted before; else
- * errors of workers_update_keyring. */
+/* ADMIT: a worker will connect, with this key.  FAL_ESTATE: the worker was admitted
+ * before; else errors of workers_update_keyring. */
 static int
 worker_admit(struct shard_server *s, const struct fal_msg *m)
 {
@@ -381,8 +381,8 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	return err;
 }
 
-/* Tells the coordinator that the process has all of its blocks; in a job under way these
- * are none yet. */
+/* Tells the coordinator that the process has all of its blocks; a process that joined a
+ * running job has no block yet. */
 static void
 part_report_placed(struct shard_server *s)
 {
@@ -397,7 +397,7 @@ part_report_placed(struct shard_server *s)
 		    p->all_shards, any ? "" : ", without blocks yet");
 }
 
-/* Makes the shards, as the texts of job and model are here. */
+/* Makes the shards, when the texts of job and model are here. */
 static int
 part_create(struct shard_server *s)
 {

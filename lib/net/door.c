@@ -16,7 +16,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* The user that the kernel names for a user without a number here. */
+/* The user number that the kernel reports for a user without a number in our namespace.
+ */
 #define NOBODY 65534
 #define BOOT_BYTES 36
 #ifndef SO_PEERPIDFD /* Linux 6.5 */

@@ -41,18 +41,18 @@ _Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N(FAL_SUITES) +
 _Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
 _Static_assert(FAL_MAC_KEY == 2 * FAL_KEY_BYTES, "public key and PSK");
 
-/* Lies in locked memory. */
+/* The struct lies in locked memory. */
 struct fal_handshake {
 	struct fal_noise *noise;
 	uint8_t mac_key[FAL_MAC_KEY];
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	/* The bytes that we have sent, with room for those of a refusal. */
+	/* The bytes that we have sent, with room for the bytes of a refusal. */
 	uint8_t sent[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
 	size_t sent_n;
 };
 
-/* Makes room for all that either side sends, so that no put lacks memory. */
+/* Makes room for all bytes that either side sends, so that no put runs out of memory. */
 static void
 handshake_reserve(struct fal_buf *b)
 {
@@ -131,7 +131,7 @@ derive_mac_key(const uint8_t public[static FAL_KEY_BYTES],
 	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
 }
 
-/* The first of our suites that is among theirs; 0: none. */
+/* Returns our first suite that is also in `theirs`; 0: none. */
 static uint8_t
 choose_suite(const uint8_t *theirs, size_t n)
 {
