@@ -27,7 +27,7 @@ struct input {
 	struct fal_diag diag; /* of the reader */
 	double next;          /* second of the trace at which --follow answers again */
 	bool has_answered;    /* at least once */
-	bool waits;           /* too few lines for an answer are no error */
+	bool waits;           /* too few lines for an answer are not an error */
 	struct proj_proposal last;
 	int code; /* of an answer that failed; -1 */
 };
@@ -170,8 +170,8 @@ on_proj_chunk(void *arg, const void *p, size_t n)
 	return fal_trace_feed(in->reader, p, n, &in->diag);
 }
 
-/* Reads the trace; a trace that ends in mid-line counts up to there.  Returns an exit
- * code. */
+/* Reads the trace; if the trace ends in mid-line, all lines before count.  Returns an
+ * exit code. */
 static int
 proj_read_trace(struct input *in)
 {

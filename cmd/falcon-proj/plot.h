@@ -1,5 +1,5 @@
-/* The pictures of falcon-proj: puts their numbers as tables of tab-separated values, and
- * draws these with gnuplot and the scripts of share/plots.
+/* The pictures of falcon-proj: writes the numbers as tables of tab-separated values, and
+ * draws the tables with gnuplot and the scripts of share/plots.
  *
  * A table's first line is a comment that names its columns; two empty lines separate
  * tables.  Specification: falcon-proj(1), PICTURES.
@@ -17,8 +17,8 @@ struct plot_bar {
 	double epoch_s;    /* predicted seconds per epoch, > 0 */
 	double measured_s; /* in the trace; 0: not known */
 	double compute;    /* predicted share of the workers' time, 0 … 1 */
-	bool ran;          /* it is the scheme of the trace */
-	bool other;        /* it makes another model */
+	bool ran;          /* the scheme of the trace */
+	bool other;        /* the scheme makes another model */
 };
 
 /* The curves of a trace; borrowed. */
@@ -37,10 +37,10 @@ void plot_put_curves(struct fal_buf *out, const struct plot_curve *curves, size_
 /* Checks that the name of `file` ends in .svg or .png.  FAL_EINVAL, with a diagnosis. */
 int plot_check_format(const char *file, struct fal_diag *diag);
 
-/* Draws `numbers` by the script share/plots/`kind`.gp into `file`, whole or not at all.
- * Needs a name that has passed plot_check_format.  FAL_ENOENT (gnuplot or the script is
- * missing), FAL_EIO (gnuplot failed; its last line), FAL_ENOMEM, or an error of
- * fal_cli_write, each with a diagnosis. */
+/* Draws `numbers` with the script share/plots/`kind`.gp into `file`; after an error there
+ * is no `file`.  Needs a name that has passed plot_check_format.  FAL_ENOENT (gnuplot or
+ * the script is missing), FAL_EIO (gnuplot failed; its last line), FAL_ENOMEM, or an
+ * error of fal_cli_write, each with a diagnosis. */
 int plot_draw(const char *file, const char *kind, const struct fal_buf *numbers,
 	      struct fal_diag *diag);
 

@@ -47,15 +47,15 @@ void report_json(struct fal_buf *out, const struct fal_report *r);
  * code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
 
-/* The proposal of the window before. */
+/* The proposal of the last window. */
 struct proj_proposal {
 	char *text; /* a policy, owned; NULL: none */
 	bool printed;
 };
 
 /* Answers --policy: appends one line of JSON if a policy gains enough over enough clocks;
- * with --follow only if the window before proposed the same policy, and the policy was
- * not printed yet.  Replaces *last by this proposal.  Returns an exit code. */
+ * with --follow only if the last window proposed the same policy, and the policy is not
+ * printed yet.  Replaces *last by this proposal.  Returns an exit code. */
 int proj_policy(const struct proj_opt *o, const struct proj_job *job,
 		struct proj_proposal *last, struct fal_buf *out);
 

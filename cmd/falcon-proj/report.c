@@ -16,7 +16,8 @@ static const char *const wait_names[FAL_REPORT_WAITS] = {
 	[FAL_REPORT_LATENCY] = "latency",
 };
 
-/* The table gives the reason of waiting from this share of a worker's time on. */
+/* The table gives the reason of waiting if waiting is at least this share of a worker's
+ * time. */
 #define WAITS 0.01
 /* The table leaves out smaller shares of the clock. */
 #define SHOWN 0.0005
@@ -55,7 +56,7 @@ table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_row(t, "%s\t%s\t%s", w->shown,
 		      w->row->suspicion.holds ? "suspect" : fal_class_name(w->class),
-		      !(w->in_class > 0) ? "-" : /* in no clock */
+		      !(w->in_class > 0) ? "-" : /* the class held in no clock */
 			      w->persistent ? "persistent"
 					    : "transient");
 	table_add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);

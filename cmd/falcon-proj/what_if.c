@@ -21,12 +21,12 @@ struct whatif_row {
 	bool ok;                      /* false: the policy comes to a halt */
 	bool ran;                     /* it is the scheme of the trace */
 	bool other;                   /* it makes another model than the trace's */
-	char warning[FAL_STALE_TEXT]; /* if momentum meets late gradients; else "" */
+	char warning[FAL_STALE_TEXT]; /* set if momentum meets late gradients; else "" */
 	double epoch_s;
 	struct fal_simulation play;
 };
 
-/* A further worker, a worker less, or another size. */
+/* A change: a further worker, one worker less, or another size. */
 enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 
 /* The effect of a single change under the policy of the trace. */
@@ -34,7 +34,7 @@ struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
 	bool other;    /* it makes another model than the trace's */
-	double by_s;   /* seconds per epoch that it adds */
+	double by_s;   /* seconds per epoch that the change adds */
 };
 
 /* The whole answer. */
@@ -214,7 +214,7 @@ whatif_compute_changes(const struct proj_opt *o, struct whatif *w)
 	}
 	for (size_t i = 0; i < sizes && code < 0; i++) {
 		char what[40];
-		/* Leaves out a task that only fits together with the new batch. */
+		/* Leaves out a task size that fits only the new batch. */
 		const struct fal_grid g = options_grid(&size[i].only, w->job->cost.grid);
 		snprintf(what, sizeof(what), "%s = %ju", size[i].name, size[i].value);
 		if (size[i].value > 0 && g.task <= g.batch)
@@ -555,8 +555,8 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 /* --- --policy -----------------------------------------------------------------------
  */
 
-/* Prints the gain of a scheme that makes another model.  Such a scheme is not proposed,
- * as seconds are not accuracy. */
+/* Prints the gain of a scheme that makes another model.  falcon-proj does not propose
+ * such a scheme, as seconds say nothing about accuracy. */
 static void
 print_other_model(const struct proj_opt *o, const struct proj_job *job, double then_s)
 {

@@ -41,7 +41,8 @@ best_model_put(const struct fal_model *m, const float *params, struct ps_best_mo
 	return err;
 }
 
-/* Reads the evaluation from the file's metadata.  FAL_EFORMAT: there is none. */
+/* Reads the evaluation from the file's metadata.  FAL_EFORMAT: the metadata have no
+ * evaluation. */
 static int
 best_model_get(const struct fal_buf *file, struct ps_best_model *out)
 {
@@ -132,7 +133,7 @@ best_write_next(struct ps_server *s)
 }
 
 /* At equal accuracy the lower loss wins.  An unknown loss is no evidence that the first
- * model is the better. */
+ * model is better. */
 static bool
 best_model_is_better(const struct ps_best_model *is, const struct ps_best_model *than)
 {

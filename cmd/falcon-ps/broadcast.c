@@ -13,7 +13,8 @@
 #include <string.h>
 #include <uv.h>
 
-/* Messages that are encoded at a time, while others are on their way: half a mebibyte. */
+/* Messages of a piece, half a mebibyte: a piece is encoded while earlier pieces are on
+ * their way. */
 #define PIECE 10
 
 int
@@ -47,7 +48,8 @@ version_drop(struct ps_encoded_version *v)
 }
 
 /* Drops the publications that all their readers have got.  Returns false if none is left.
- * A publication that some reader still waits for takes its memory, dropped or not. */
+ * A publication that some reader still waits for keeps its memory, whether dropped or
+ * not. */
 static bool
 version_drop_arrived(struct ps_encoded_version *v)
 {
@@ -77,8 +79,8 @@ publisher_drop_arrived(struct ps_publisher *p)
 	p->older_n = kept;
 }
 
-/* Empties the place of a version.  Publications on their way stay in `older`: a reader
- * that wants one of them meanwhile would else cost another encoding. */
+/* Empties the place of a version.  Publications on their way stay in `older`; without
+ * them a further reader of such a publication would cost another encoding. */
 static void
 publisher_displace(struct ps_publisher *p, struct ps_encoded_version *v)
 {
@@ -132,8 +134,9 @@ is_sent_in_pieces(uint32_t blocks)
 	return fal_msg_models(blocks) > 2 * PIECE;
 }
 
-/* Are the blocks of message `at` made?  The first message waits until all blocks are: its
- * reader then knows that the others follow without further conditions. */
+/* Are the blocks of message `at` made?  The first message waits until all blocks are
+ * made: so a reader of the first message knows that the other messages follow without
+ * further conditions. */
 static bool
 can_encode_message(const struct fal_shard_part *part, const uint8_t *made, uint32_t at)
 {
@@ -147,8 +150,8 @@ can_encode_message(const struct fal_shard_part *part, const uint8_t *made, uint3
 	return at > 0;
 }
 
-/* Finds the next messages to encode, a piece at most, those of the first layers first.
- * Returns how many. */
+/* Finds the next messages to encode, a piece at most, messages of the first layers first.
+ * Returns the number of messages. */
 static uint32_t
 find_messages(const struct fal_shard_part *part, const uint8_t *made,
 	      const uint8_t *is_encoded, uint32_t at[static PIECE])
@@ -162,9 +165,10 @@ find_messages(const struct fal_shard_part *part, const uint8_t *made,
 	return n;
 }
 
-/* The same for a version that is being made: finds whole pieces alone, as many small
- * messages cost more than they gain.  Without one, sets *recheck_at to the number of made
- * blocks from which on a whole piece is possible; the next search waits for that. */
+/* As find_messages, for a version that is being made.  Finds only whole pieces, since
+ * many small messages cost more than they gain.  Without a whole piece, sets *recheck_at
+ * to the number of made blocks from which on a whole piece is possible; the next search
+ * waits for that number. */
 static uint32_t
 find_early_messages(const struct fal_shard_part *part, const struct fal_shard_making *is,
 		    const uint8_t *is_encoded, uint32_t *recheck_at,
@@ -195,8 +199,8 @@ ps_publisher_can_begin_early(struct ps_publisher *p, uint32_t shard, uint64_t ve
 	return find_early_messages(&part, &is, NULL, &recheck->blocks, at) > 0;
 }
 
-/* Gets the shard's part of a version, be it made or being made: in the second case
- * is->made says which blocks are made. */
+/* Gets the shard's part of a version that is made or being made; while the version is
+ * being made, is->made says which blocks are made. */
 static bool
 publisher_get_part(const struct ps_publisher *p, uint32_t shard, uint64_t version,
 		   struct fal_shard_part *part, struct fal_shard_making *is)
@@ -218,8 +222,8 @@ encoder_continue(const struct ps_publisher *p, struct ps_encoder *e)
 		fal_shared_abandon(e->shared);
 		return 0;
 	}
-	/* An early piece waits while earlier ones are still to be sent: the first layers
-	 * may be made later, and would queue behind all of them. */
+	/* An early piece waits while earlier pieces are still to be sent: the first
+	 * layers may be made later, and would queue behind all these pieces. */
 	if (is.made != NULL && e->shared->made > e->shared->taken + PIECE)
 		return 0;
 	const uint32_t n = is.made != NULL
@@ -251,8 +255,8 @@ publisher_break_encoders(struct ps_publisher *p)
 	p->encoders_n = 0;
 }
 
-/* Makes a publication.  A long one is only begun; its encoder holds it until it is
- * whole. */
+/* Makes a publication.  A long publication is only begun; its encoder holds the
+ * publication until all of it is made. */
 static struct fal_shared *
 publisher_encode(struct ps_publisher *p, const struct ps_publish_opt *from, uint8_t suite)
 {
@@ -326,8 +330,8 @@ publisher_finish_next(struct ps_publisher *p, uint64_t version)
 	p->next = (struct ps_encoded_version){ 0 };
 }
 
-/* Returns the place for the version.  A version that is being made has a place of its own
- * until it is made: a worker that joins meanwhile wants the version before. */
+/* Returns the place for the version.  A version has the place `next` until all of it is
+ * made: a worker that joins meanwhile wants the version before. */
 static struct ps_encoded_version *
 publisher_place(struct ps_publisher *p, const struct ps_publish_opt *from)
 {
@@ -353,7 +357,8 @@ publisher_place(struct ps_publisher *p, const struct ps_publish_opt *from)
 	return &p->older[p->older_n++];
 }
 
-/* Returns the i-th place, the most dispensable first; NULL behind the last. */
+/* Returns the i-th place in the order in which places may be emptied; NULL behind the
+ * last place. */
 static struct ps_encoded_version *
 publisher_nth_place(struct ps_publisher *p, size_t i)
 {
@@ -549,7 +554,7 @@ is_superseded(const void *arg, const struct fal_shared *s)
 	return (is_older && announced->oldest == announced->version) || !is_named;
 }
 
-/* From now on the reader's link is what a delivery waits for. */
+/* Notes that from now on a delivery waits for the reader's link. */
 static void
 reader_mark_busy(struct ps_reader *reader)
 {
@@ -623,8 +628,9 @@ broadcast_encode(struct ps_broadcast *b)
 	return more;
 }
 
-/* May a version be sent before it is made?  Not on one machine: there no link works
- * beside the cores, and the reader would take the core that makes the rest. */
+/* May a version be sent before it is made?  No, if the reader is on this machine: no link
+ * works beside the cores there, and the reader would take the core that makes the rest.
+ */
 static bool
 delivery_may_be_early(struct ps_broadcast *b, const struct ps_delivery *d)
 {

@@ -1,5 +1,5 @@
-/* Versions are encoded once for all workers (design.md, D10), and sent to each worker
- * that wants them; the shards' traffic is counted. */
+/* Encodes each version once for all workers (design.md, D10), sends the version to each
+ * worker that wants it, and counts the traffic of the shards. */
 #ifndef FALCON_PS_BROADCAST_H
 #define FALCON_PS_BROADCAST_H
 
@@ -16,7 +16,7 @@
 
 /* Sends a message, and wipes its bytes from memory.  Errors of fal_chan_send. */
 int ps_send_msg(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
-/* The same; closes a channel that does not take the message. */
+/* As ps_send_msg, but closes the channel if sending fails. */
 void ps_send_or_close(struct fal_chan *c, const struct fal_msg *m, enum fal_send how);
 
 /* ---- publications: versions, encoded and sealed --- */
@@ -31,9 +31,9 @@ enum ps_encoding {
 /* A version in the encodings that some reader has asked for, by shard. */
 struct ps_encoded_version {
 	bool exists;
-	bool needs_chacha; /* a reader of it opens ChaCha20-Poly1305 alone */
+	bool needs_chacha; /* some reader opens only ChaCha20-Poly1305 */
 	uint64_t version;
-	struct fal_shared *shared[PS_ENCODINGS][FAL_SHARDS_MAX]; /* NULL: not asked */
+	struct fal_shared *shared[PS_ENCODINGS][FAL_SHARDS_MAX]; /* NULL: not wanted */
 };
 
 struct ps_publisher {
@@ -43,68 +43,71 @@ struct ps_publisher {
 	const struct fal_parallel *parallel; /* seals; NULL: this thread does */
 	struct fal_shared_pool *pool;        /* made with the first publication */
 	uint64_t publications;               /* so far */
-	bool needs_chacha;                   /* as the version before did */
+	bool needs_chacha;                   /* by the version before */
 	struct fal_rule rule;                /* by which versions are made */
 	bool is_mixed;    /* versions may be wanted in several encodings */
-	bool sends_whole; /* the placement measures waits: no version leaves early */
+	bool sends_whole; /* the placement measures waits, so no version leaves early */
 	struct ps_encoder {
 		struct fal_shared *shared;
 		uint64_t version;
 		uint32_t shard;
 		uint8_t *is_encoded; /* by message of the part */
-		uint32_t recheck_at; /* blocks made, when another piece may be complete */
+		uint32_t recheck_at; /* number of made blocks that may complete a piece */
 	} *encoders;                 /* of the publications that are not whole */
 	size_t encoders_n, encoders_cap;
-	/* By shard: when so many blocks of the version are made, it may begin early. */
+	/* By shard: the version may begin early once so many blocks of it are made. */
 	struct ps_recheck {
 		uint64_t version;
 		uint32_t blocks;
 	} recheck[FAL_SHARDS_MAX];
 	struct ps_encoded_version next, newest, kept; /* next: is being made */
-	/* Others: the one that was sent last, and those on their way. */
+	/* Further versions: the version sent last, and versions on their way. */
 	struct ps_encoded_version *older;
 	size_t older_n, older_cap;
 };
 
-/* The publication to make: shard `shard`'s part of a version that the shard has. */
+/* The publication to make: the part of a version that shard `shard` has. */
 struct ps_publish_opt {
 	uint64_t version;
 	uint32_t shard;
 	bool is_unfinished; /* the shard is still making it */
-	bool is_newest;     /* nothing newer was published when it was wanted */
+	bool is_newest;     /* nothing newer was published at the request */
 	bool is_kept;       /* the reader keeps it for an evaluation */
-	bool encodes_again; /* even if such a publication exists */
+	bool encodes_again; /* makes a second publication if one exists */
 	uint8_t suite;      /* of the receiver's session */
 	enum ps_encoding encoding;
 };
 
-/* Returns the publication, borrowed; makes it if need be, with a number above all before.
- * It is sealed by the suite of the receiver's session if all readers of this version and
- * the one before open that suite, else by ChaCha20-Poly1305, which every reader opens.
- * NULL: out of memory, or no such version. */
+/* Returns the publication, borrowed; makes the publication if there is none, with a
+ * number above all earlier numbers.  The suite of the receiver's session seals the
+ * publication if all readers of this version and of the version before open that suite;
+ * else ChaCha20-Poly1305, which every reader opens, seals the publication.  NULL: out of
+ * memory, or no such version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, const struct ps_publish_opt *from);
-/* Encodes a piece more of each publication that is not whole: ps_publish only begins a
- * long plain one, so that it can be sent while it is made.  The caller repeats the call
- * until it returns 0, whenever something happened to the shards or a link has taken all;
- * the other publications then wait for a link, or for their shard.  Returns the number of
- * publications that grew, or FAL_ENOMEM: then none will be whole. */
+/* Encodes one more piece of each publication that is not whole.  (ps_publish only begins
+ * a long plain publication, so that pieces leave while further pieces are made.) Whenever
+ * a shard has changed or a link has taken all bytes, the caller repeats the call until it
+ * returns 0; unfinished publications then wait for a link, or for their shard.  Returns
+ * the number of publications that grew; FAL_ENOMEM: no unfinished publication will ever
+ * be whole. */
 int ps_publish_continue(struct ps_publisher *p);
-/* Can the publication of the shard's part begin, though the version is not made yet?
- * True when whole pieces of it are made. */
+/* Can the publication of the shard's part begin before the version is made?  True once
+ * the shard has made whole pieces. */
 bool ps_publisher_can_begin_early(struct ps_publisher *p, uint32_t shard,
 				  uint64_t version);
-/* Drops all publications; a reader that is being sent one still gets it. */
+/* Drops all publications; publications on their way to a reader still arrive. */
 void ps_publisher_drop(struct ps_publisher *p);
-/* The same, and ends those that are not whole: their shard has other blocks by now, or
- * serves another job. */
+/* As ps_publisher_drop, and ends unfinished publications, because their shard now has
+ * other blocks or serves another job. */
 void ps_publisher_reset(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
 
-/* Returns how many encoded versions are held at a time under this rule: the newest, those
- * of a slack, and one more where some sessions are sealed and others are not
- * (`is_mixed`). ps_publish drops older versions before it encodes another one, but none
- * that is on its way.  A version on its way is encoded twice where a worker must be told
- * of it again before it has come (ps_publish_opt.encodes_again). */
+/* Returns how many encoded versions are held at a time under this rule: the newest
+ * version, the versions of a slack, and one more if some sessions are sealed and others
+ * are not (`is_mixed`).  ps_publish drops older versions before it encodes another
+ * version, but never drops a version on its way.  A version on its way is encoded twice
+ * if a worker needs a second announcement before the version has arrived
+ * (ps_publish_opt.encodes_again). */
 uint32_t ps_max_encodings(const struct fal_rule *rule, bool is_mixed);
 
 /* ---- statistics of shards --- */
@@ -112,16 +115,18 @@ uint32_t ps_max_encodings(const struct fal_rule *rule, bool is_mixed);
 /* {0}: nothing. */
 struct ps_shard_stats {
 	uint64_t rx[FAL_SHARDS_MAX], tx[FAL_SHARDS_MAX]; /* bytes, by shard of the job */
-	uint64_t service; /* ns in which this process worked on them */
+	uint64_t service; /* ns in which this process served the shards */
 	uint64_t queue;   /* ns in which links had bytes to send, summed over links */
 };
 
-/* Counts records that came, for the shard that has the first of their blocks. */
+/* Counts the bytes of received records for the shard that has the first block of the
+ * records. */
 void ps_shard_stats_add_push(struct ps_shard_stats *s,
 			     const struct fal_shard_set *shard_set,
 			     const struct fal_tail *records);
 
-/* Makes a SERVED message for `count` shards from `first` on; its tail is in `rows`. */
+/* Makes a SERVED message for `count` shards from `first` on; the message's tail is in
+ * `rows`. */
 void ps_shard_stats_put(const struct ps_shard_stats *s, uint32_t first, uint32_t count,
 			struct fal_msg *m, struct fal_buf *rows);
 /* Reads such a message.  FAL_EFORMAT. */
@@ -133,17 +138,17 @@ int ps_shard_stats_get(struct ps_shard_stats *s, uint32_t first, uint32_t count,
 /* A session that reads publications. */
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: not connected yet */
-	uint64_t busy_since;   /* ns: its link has bytes to send since then; 0: none */
-	uint64_t *announced;   /* the last PS_ANNOUNCED_MAX publications, */
-	uint64_t n_announced;  /* … of so many */
+	uint64_t busy_since;  /* ns: since when its link has bytes to send; 0: no bytes */
+	uint64_t *announced;  /* the last publications, PS_ANNOUNCED_MAX at most, */
+	uint64_t n_announced; /* … of so many */
 	size_t announced_cap;
 	uint64_t newest_publication; /* the largest number of all */
-	/* The largest number that is not in `announced` any more: all up to it count as
-	 * announced. */
+	/* The largest number that has left `announced`: all numbers up to this one count
+	 * as announced. */
 	uint64_t oldest_publication;
 };
 
-/* Publications that are remembered of each reader: mostly more than still exist. */
+/* Publications remembered for each reader; in most runs more than exist at a time. */
 #define PS_ANNOUNCED_MAX 1024
 
 struct ps_broadcast {
@@ -152,15 +157,16 @@ struct ps_broadcast {
 		struct ps_reader *reader;
 		uint32_t shard;
 		struct fal_coord_publication model;
-		struct fal_shared *shared; /* not whole yet; NULL: not begun */
-		bool is_early;             /* it began before its version was made */
+		struct fal_shared *shared; /* not whole yet; NULL: not begun yet */
+		bool is_early;             /* began before its version was made */
 	} *v;
 	size_t n, cap;
 	struct ps_shard_stats stats;
 };
 
-/* Connects the reader to a channel, by which nothing was announced (NULL: it will connect
- * later).  Versions that it waits for stay wanted. */
+/* Connects the reader to a new channel (NULL: the reader will connect later).  Nothing
+ * counts as announced by the new channel, and versions that the reader wants stay
+ * wanted. */
 void ps_reader_attach(struct ps_reader *reader, struct fal_chan *c);
 /* Ends the reader's deliveries, before its memory goes. */
 void ps_reader_detach(struct ps_broadcast *b, struct ps_reader *reader);
@@ -177,8 +183,9 @@ void ps_broadcast_note_drained(struct ps_broadcast *b, struct ps_reader *reader)
 /* The shards have other blocks: drops all publications, and the deliveries that have not
  * begun; those that have begun arrive. */
 void ps_broadcast_reset(struct ps_broadcast *b);
-/* Drops everything; channels that are closing may still have some of it.  With the second
- * there must be no channel. */
+/* ps_broadcast_clear drops all publications and deliveries; closing channels may still
+ * hold publications.  ps_broadcast_free also frees `b`'s memory, when no channel is
+ * left. */
 void ps_broadcast_clear(struct ps_broadcast *b);
 void ps_broadcast_free(struct ps_broadcast *b);
 

@@ -16,7 +16,7 @@
 
 enum { EXPORT_BATCH = 16 }; /* pieces between two waits for the socket */
 
-/* Logs what a session has brought about; its key follows the text. */
+/* Logs an action of a session; the session's key follows the text. */
 static void
 controllers_log(struct ps_server *s, const struct ps_session *session, const char *what)
 {
@@ -91,7 +91,7 @@ put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
 	fal_json_close(b, ']');
 }
 
-/* Checks that a key may change so at clock `now`. */
+/* Checks that a key may make this change at clock `now`. */
 static int
 check_key_change(const struct ps_server *s, const struct apply_request *a,
 		 const struct fal_policy_change *v, uint64_t now, struct fal_diag *why)
@@ -112,7 +112,7 @@ check_key_change(const struct ps_server *s, const struct apply_request *a,
 					    ", now %" PRIu64 ": --min-dwell %" PRIu64,
 					    v->key, v->to, was->clock, now, a->min_dwell);
 	}
-	/* A name that no worker has or may have is a typing error; a value that sets a
+	/* A name that no worker has or can get is a typing error.  A value that sets a
 	 * worker back to normal does no harm. */
 	if (dot == NULL || strcmp(v->to, "auto") == 0 || strcmp(v->to, "no") == 0 ||
 	    ps_knows_worker(s, dot + 1, &instead))
@@ -127,7 +127,7 @@ check_key_change(const struct ps_server *s, const struct apply_request *a,
 			    v->key, dot + 1);
 }
 
-/* Checks that the policy fits the journal, and its `report` an answer. */
+/* Checks that the policy fits into a line of the journal, and `report` into an answer. */
 static int
 check_policy_size(const struct fal_policy *p, const struct fal_buf *report,
 		  struct fal_diag *why)
@@ -164,7 +164,7 @@ check_policy(struct ps_server *s, const struct fal_policy *p,
 	return check_policy_size(p, report, why);
 }
 
-/* Does another change wait for its boundary?  `why` says whose. */
+/* Does another change wait for its boundary?  `why` names the key of that change. */
 static bool
 another_change_waits(const struct ps_server *s, struct fal_diag *why)
 {
@@ -175,9 +175,9 @@ another_change_waits(const struct ps_server *s, struct fal_diag *why)
 	return true;
 }
 
-/* Applies a policy at once, beside another one that waits for its boundary; the changed
- * keys hold after the boundary, too.  Without this no controller could readmit workers
- * that the boundary waits for. */
+/* Applies a policy at once, while another policy waits for its boundary; the changed keys
+ * hold after the boundary, too.  Without this no controller could readmit workers that
+ * the boundary waits for. */
 static int
 apply_beside(struct ps_server *s, struct ps_session *session,
 	     const struct apply_request *a, const struct fal_policy *p,
@@ -360,7 +360,7 @@ controllers_drain(struct ps_server *s, struct ps_session *session, const json_t 
 	ps_reply_text(session, FAL_EXIT_DONE, "");
 }
 
-/* Pauses or resumes; logs that only if it changes something. */
+/* Pauses or resumes the job; logs only a change. */
 static void
 controllers_pause(struct ps_server *s, struct ps_session *session, bool on)
 {

@@ -10,7 +10,7 @@
 
 /* ---- workers' messages --- */
 
-/* Has the key used up its account?  Then the session is ended, for later. */
+/* Has the key used up its account?  If so, ends the session, with LATER. */
 static bool
 end_if_too_costly(struct ps_session *session, double cost)
 {
@@ -21,7 +21,8 @@ end_if_too_costly(struct ps_session *session, double cost)
 	return true;
 }
 
-/* Does memory lack for one worker more?  Then the session is ended, for later. */
+/* Is there too little memory for one more worker?  If so, ends the session, with LATER.
+ */
 static bool
 end_if_memory_lacks(struct ps_session *session)
 {
@@ -96,7 +97,7 @@ on_worker_msg(struct ps_server *s, struct ps_session *session, const struct fal_
 
 /* ---- messages of other roles --- */
 
-/* The history of the trace is long: an observer gets it once. */
+/* The history of the trace is long: an observer gets the history only once. */
 static void
 on_observer_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -137,14 +138,14 @@ on_shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 /* ---- HELLOs that come before the coordinator is there --- */
 
-/* Seconds that a HELLO is held while the job waits for shards.  Behind three quarters of
- * the deadline the worker is sent away for later: it would soon take the coordinator for
- * dead. */
+/* Seconds that a HELLO is held while the job waits for shards.  After three quarters of
+ * the deadline the worker gets LATER: a worker without an answer would soon take the
+ * coordinator for dead. */
 #define HELD_S (0.75e-3 * FAL_CHAN_DEADLINE_MS)
 
 static const char no_shards[] = "the job waits for its shards";
 
-/* Holds a HELLO until all shards are there; sends other messages' sessions away. */
+/* Holds a HELLO until all shards are there; ends sessions that send other messages. */
 static void
 hold_hello(struct ps_session *session, const struct fal_msg *m, const uint8_t *p,
 	   size_t n)
@@ -176,7 +177,8 @@ ps_expire_held_hellos(struct ps_server *s)
 static void
 dispatch_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	/* The first kind of sender that may send a message handles it. */
+	/* The handlers by kind of sender: the first kind that may send a message handles
+	 * the message. */
 	static const struct {
 		enum fal_sender from;
 		enum fal_role role;

@@ -1,4 +1,4 @@
-/* Images on their way, to another process and from there. */
+/* Images of shards on their way to another process, and from that process. */
 #include "server.h"
 
 #include "base/mem.h"

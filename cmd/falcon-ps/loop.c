@@ -60,8 +60,8 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	fal_progress_show(&p->bar, now->clock, ps_now());
 }
 
-/* Logs an epoch that is over; with its accuracy, if each epoch is evaluated: the accuracy
- * is known a little later, when other epochs may be over. */
+/* Logs an epoch that is over; with the accuracy, if each epoch is evaluated.  The
+ * accuracy is known only a little later, when further epochs may be over. */
 static void
 progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 {
@@ -71,7 +71,7 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	const uint64_t last = judges ? now->judged / every : now->epoch;
 	struct ps_progress *p = &s->progress;
 	const double t = ps_now();
-	/* At most one line a second, and the last epoch's. */
+	/* Logs at most one line a second, and always the last epoch. */
 	if (last <= p->epoch || last > now->epoch ||
 	    (t < p->next_at && last < j->job.epochs))
 		return;
@@ -110,8 +110,8 @@ finish_all_sessions(struct ps_server *s)
 		ps_finish_session(s->sessions.v[i]);
 }
 
-/* Begins the end of the server: no new sessions; the others end when they have taken what
- * was sent. */
+/* Begins the end of the server: there are no new sessions, and each old session ends when
+ * the peer has taken all sent messages. */
 static void
 loop_stop(struct ps_server *s)
 {
@@ -136,7 +136,7 @@ loop_stop(struct ps_server *s)
 		ps_upstream_close(s->upstream);
 }
 
-/* The same, and tells the workers why. */
+/* As loop_stop, and tells the workers why. */
 static void
 loop_stop_with(struct ps_server *s, enum fal_msg_type type, const char *why)
 {
@@ -153,7 +153,7 @@ conclude_job(struct ps_server *s)
 	struct fal_coord_outcome left;
 	bool coming = false;
 	assert(!s->end.is_saved && !s->end.is_stopping);
-	/* Where other trainers may come, the job resumes from its last snapshot. */
+	/* If other trainers may come, the job can resume from its last snapshot. */
 	const bool any = status.failed
 				 ? fal_coord_last_good_version(s->coord, &left) &&
 					   !(left.trainers && ps_snapshots_has_any(s))
@@ -199,7 +199,8 @@ conclude_job(struct ps_server *s)
 		fal_cli_notify("STATUS=done");
 }
 
-/* This process cannot go on; the job can, from its last snapshot. */
+/* Ends the incarnation: this process cannot go on, but the job can, from its last
+ * snapshot. */
 static void
 give_up_incarnation(struct ps_server *s)
 {
@@ -510,7 +511,7 @@ loop_on_wake(uv_timer_t *t)
 	s->events.after_event(s);
 }
 
-/* Does what may follow from any event: the subscribers of all events, in their order. */
+/* Does all work that may follow from an event, in a fixed order. */
 static void
 after_event(struct ps_server *s)
 {
@@ -602,9 +603,9 @@ loop_on_leave(uv_timer_t *t)
 	loop_leave(t->data);
 }
 
-/* Begins the end for a signal.  The last snapshot may wait for contributions to the next
- * version, and then sessions for the last message; a second signal leaves the snapshot
- * out. */
+/* Begins the end for a signal.  First the last snapshot may wait for contributions to the
+ * next version; then sessions may wait for the last message.  A second signal leaves the
+ * snapshot out. */
 static void
 loop_on_stop_signal(struct ps_server *s)
 {
@@ -617,7 +618,7 @@ loop_on_stop_signal(struct ps_server *s)
 					    : END_SOON_MS,
 		       0);
 	if (s->end.is_stopping) {
-		/* The process ends where it would have begun another incarnation. */
+		/* The process ends now, although another incarnation was to follow. */
 		if (s->out->lost_processes > 0)
 			s->out->stopped = s->out->was_signalled = true;
 		if (s->out->lost_processes > 0 && ps_snapshots_has_any(s))
@@ -628,7 +629,7 @@ loop_on_stop_signal(struct ps_server *s)
 	s->end.is_leaving = true;
 	if (!again)
 		ps_pool_abort_move(s);
-	/* Clocks go on while images of shards elsewhere are on their way. */
+	/* Clocks continue while images of shards elsewhere are on their way. */
 	if (!again && s->coord != NULL)
 		s->end.reached = fal_coord_status(s->coord).clock;
 	if (again || s->end.is_saved || !ps_snapshots_take_last(s)) {
@@ -638,7 +639,8 @@ loop_on_stop_signal(struct ps_server *s)
 	uv_timer_start(&s->timers.leave, loop_on_leave, LEAVE_MS, 0);
 }
 
-/* SIGHUP: reads the keyring again, and ends the sessions of keys that left it. */
+/* SIGHUP: reads the keyring again, and ends the sessions of keys that are no longer in
+ * the keyring. */
 static void
 reload_keyring(struct ps_server *s)
 {

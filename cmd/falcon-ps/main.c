@@ -1,6 +1,6 @@
-/* falcon-ps: coordinator and first shard of a job.  Reads the options, and checks them
- * together with the job's files; then the job begins, resumes from a snapshot, or was
- * done before. */
+/* falcon-ps: the coordinator and first shard of a job.  Reads the options, and checks the
+ * options together with the job's files.  Then begins the job, resumes the job from a
+ * snapshot, or finds that the job is done. */
 #include "server.h"
 
 #include "base/mem.h"
@@ -24,7 +24,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* Threads: the most by default, and the most by --threads. */
+/* The largest numbers of threads: by default, and by --threads. */
 enum { THREADS = 8, THREADS_LIMIT = 1024 };
 /* The shortest task in ns that is worth waking a thread up, which takes some 50 µs. */
 #define MIN_TASK_NS 100000
@@ -54,8 +54,8 @@ check_upstream(const struct ps_options *o)
 	return o->key != NULL ? -1 : fal_cli_usage(PROG, "--upstream: needs a --key");
 }
 
-/* Can the descriptor be written to?  fal_cli_parse holds standard descriptors that were
- * closed, for reading. */
+/* Is the descriptor open for writing?  fal_cli_parse opens closed standard descriptors,
+ * for reading only. */
 static bool
 can_write(int fd)
 {
@@ -114,7 +114,8 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 		if (code >= 0)
 			return code;
 	}
-	/* Checked before a file is opened that might get the same number. */
+	/* This check stands before the first opening of a file, which might get the same
+	 * number. */
 	if (ready_fd <= 1023 && !can_write((int)ready_fd))
 		return fal_cli_usage(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,
 				     strerror(errno));
@@ -299,7 +300,8 @@ check_group(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
-/* Logs that the job is within its memory with one momentum for all workers, if it is. */
+/* If the job would fit into memory with one momentum for all workers, logs this advice.
+ */
 static void
 propose_one_momentum(const struct ps_run *r, const char *path)
 {
@@ -360,7 +362,7 @@ check_job_options(struct ps_run *r, const char *path)
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
 	const size_t n = o->trace != NULL ? strlen(o->trace) : 0;
-	/* Readers would take the trace for compressed by its name. */
+	/* Because of this name, readers would take the trace for a compressed file. */
 	if (n >= 4 && strcmp(o->trace + n - 4, ".zst") == 0)
 		return fal_cli_usage(PROG,
 				     "--trace: '%s': traces are written plain; leave out "

@@ -11,7 +11,7 @@ vector_bytes(const struct fal_files *j)
 	return j->model->params * sizeof(float);
 }
 
-/* The models that are stepped by themselves, one a branch. */
+/* Returns the number of models with steps of their own: one for each branch. */
 static uint32_t
 count_branches(const struct fal_rule *rule)
 {
@@ -20,9 +20,9 @@ count_branches(const struct fal_rule *rule)
 	return rule->groups > 0 ? rule->groups : rule->most;
 }
 
-/* The most that the shards have open at a time.  With shared rounds: a clock's round for
- * each version that is kept.  Else: a round of each worker, or two, and the round that
- * collects them. */
+/* Returns the most versions and rounds that the shards have open at a time.  With shared
+ * rounds: one clock's round for each kept version.  Else: one or two rounds of each
+ * worker, and the round that collects them. */
 static struct fal_store_limits
 store_limits(const struct fal_rule *rule, uint64_t workers)
 {
@@ -96,8 +96,8 @@ ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far)
 			      encodings * vector_bytes(j);
 	if (far == 0)
 		return here;
-	/* At the begin all shards are made here and sent away: each needs its parameters,
-	 * their source and their image at a time. */
+	/* At the begin this process makes all shards and sends them away.  Each shard
+	 * then needs, at the same time, its parameters, their source and their image. */
 	const uint64_t state =
 		(count_branches(in->rule) + 1) * fal_optim_slots(&job->optim);
 	const uint64_t begin = own + (3 + state + averages) * vector_bytes(j);

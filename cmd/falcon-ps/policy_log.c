@@ -1,4 +1,5 @@
-/* The policies of a job: its journal, their begins, and those that hold again. */
+/* The policies of a job: the journal, the begin of each policy, and, after a resume, the
+ * policies that are to hold again. */
 #include "base/mem.h"
 #include "base/text.h"
 #include "job/policy.h"
@@ -35,7 +36,7 @@ policy_log_set_last(struct ps_policy_log *log, const struct fal_journal_line *l)
 	snprintf(log->origin.by, sizeof(log->origin.by), "%s", l->by);
 }
 
-/* A line of the journal: it held at the snapshot, or is to hold again. */
+/* Takes a line of the journal, which held at the snapshot, or is to hold again. */
 static int
 policy_log_on_line(void *arg, const struct fal_journal_line *l)
 {

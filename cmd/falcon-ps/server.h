@@ -15,8 +15,8 @@
  *	shard_server  a process of shards for the job of another coordinator
  *	main          options and files; a job that begins, resumes, or is over
  *
- * A file that finds something out for a later file of the list records the fact in
- * struct ps_server, or calls struct ps_events, which loop.c fills in.
+ * A file that has news for a later file of the list records the news in struct ps_server,
+ * or calls a function of struct ps_events, which loop.c fills in.
  */
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
@@ -96,16 +96,16 @@ struct ps_cache {
 	struct fal_zip *zip;
 };
 
-/* Sets *out to the messages of chunk `i` (< part->chunks) of `set`; `is_test` says which
- * of the two sets that is.  *out is borrowed until the next call.  FAL_ENOMEM, or as
+/* Sets *out to the messages of chunk `i` (< part->chunks) of `set`; `is_test`: `set` is
+ * the test set.  *out is borrowed until the next call.  FAL_ENOMEM, or as
  * fal_chunk_get. */
 int ps_cache_get(struct ps_cache *c, const struct fal_part *part,
 		 const struct fal_set *set, bool is_test, uint32_t i,
 		 const struct fal_buf **out);
 void ps_cache_free(struct ps_cache *c);
 
-/* ---- image_queue.c: images of shards that wait to be sent to another process, in
- * order; and the image that comes from there --- */
+/* ---- image_queue.c: a queue of shard images to send to another process; and the image
+ * that is being received from that process --- */
 
 struct queued_image {
 	struct fal_shard_codec_of of;
@@ -120,9 +120,9 @@ struct image_queue {
 	size_t n, cap;
 };
 
-/* Appends an image, and takes it. */
+/* Appends an image, whose memory the queue takes. */
 void image_queue_add(struct image_queue *q, const struct queued_image *image);
-/* Appends a piece for shard `to` of the job, and takes its image. */
+/* Appends a piece for shard `to` of the job; the queue takes the piece's image. */
 void image_queue_add_piece(struct image_queue *q, uint32_t to,
 			   struct fal_shard_set_piece *piece);
 
@@ -131,14 +131,14 @@ void image_queue_add_piece(struct image_queue *q, uint32_t to,
 void image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
 		      void (*on_sent)(void *arg, struct queued_image *image), void *arg);
 
-/* Drops the pieces of an aborted move.  A piece that is partly sent stays, as a copy: the
- * arrays that it borrows may change from now on.  FAL_ENOMEM: the copy failed. */
+/* Drops the pieces of an aborted move.  A partly sent piece stays as a copy, because the
+ * arrays that the piece borrows may change from now on.  FAL_ENOMEM: the copy failed. */
 int image_queue_abort(struct image_queue *q);
 
 void image_queue_clear(struct image_queue *q);
 void image_queue_free(struct image_queue *q);
 
-/* An image on its way in.  {0}: none is. */
+/* An image that is being received.  {0}: there is none. */
 struct image_intake {
 	bool is_active;
 	struct fal_shard_codec_of of;
@@ -146,15 +146,17 @@ struct image_intake {
 	struct fal_shard_codec_at at;
 };
 
-/* Begins an image of at most `blocks` blocks with its IMAGE message; none may be on its
- * way.  Returns 1 if the image has no arrays and so is complete, as image_intake_add;
- * 0 if BYTES follow; else an error of fal_shard_codec_image_get. */
+/* Begins to receive an image of at most `blocks` blocks, with the image's IMAGE message;
+ * no other image may be under way.  Returns 1 if the image has no arrays and so is
+ * complete, as image_intake_add; 0 if BYTES follow; else an error of
+ * fal_shard_codec_image_get. */
 int image_intake_begin(struct image_intake *in, const struct fal_msg *m, uint32_t blocks);
 /* Adds a BYTES message.  Returns 1 if the image is complete: the caller then frees
  * in->image; 0 if more BYTES follow.  FAL_ESTATE: no image is on its way; FAL_EFORMAT. */
 int image_intake_add(struct image_intake *in, const struct fal_msg *m);
 
-/* ---- policy_log.c: the policy journal, and the policies that held since when --- */
+/* ---- policy_log.c: the policy journal, and the clock from which each policy holds ---
+ */
 
 /* The begin of a policy. */
 struct ps_policy_origin {
@@ -166,16 +168,16 @@ struct ps_policy_origin {
 struct ps_policy_log {
 	struct ps_journal journal;
 	uint64_t lines;                 /* of the journal */
-	struct fal_policy last;         /* of the journal's last line, or the job's */
+	struct fal_policy last;         /* of the journal's last line; else the job's */
 	struct ps_policy_origin origin; /* of `last` */
 	struct ps_key_change {          /* the clock of each key's last change */
 		char key[80];
 		uint64_t clock;
 	} *changes;
 	size_t n_changes, changes_cap;
-	/* A job that resumes: the journal has so many lines that held at the snapshot,
-	 * the last of them from resumed_origin on; the policies behind them hold again
-	 * when their clocks come. */
+	/* For a job that resumes: at the snapshot so many lines of the journal held, the
+	 * last line since resumed_origin.  The policies of later lines hold again when
+	 * their clocks come. */
 	uint64_t resumed_lines;
 	struct ps_policy_origin resumed_origin;
 	struct ps_replayed_policy {
@@ -184,28 +186,29 @@ struct ps_policy_log {
 		struct fal_chain before; /* of the journal's lines before this one */
 	} *replayed;
 	size_t n_replayed, replayed_cap;
-	/* The policy that the coordinator begins with; borrowed.  loop.c sets both. */
+	/* The policy that the coordinator begins with; borrowed.  loop.c sets this member
+	 * and the next. */
 	const struct fal_policy *initial;
 	const char *initial_by;
 };
 
-/* Reads the journal `path` (taken).  Without lines in it the job's policy `job` holds.
- * log->last is the policy that a job begins with.  A job that resumes from a snapshot
- * (`was`, else NULL) begins with the snapshot's policy, and log->replayed are the
- * policies behind it.  FAL_EINVAL: the snapshot was taken with another journal; else
- * errors of ps_journal_open. */
+/* Reads the journal `path` (taken).  If the journal has no lines, the job's policy `job`
+ * holds.  A new job begins with log->last.  A job that resumes from a snapshot (`was`,
+ * else NULL) begins with the snapshot's policy, and log->replayed are the later policies.
+ * FAL_EINVAL: the snapshot was taken with another journal; else errors of
+ * ps_journal_open. */
 int ps_policy_log_open(struct ps_policy_log *log, char *path,
 		       const struct fal_policy *job, const struct fal_snap_manifest *was,
 		       struct fal_diag *diag);
-/* Notes in the journal that the job resumes at `clock` with other `kinds` of files: a
- * line that repeats the last policy, unless an earlier start wrote the line.  FAL_EIO,
- * FAL_ENOMEM. */
+/* Notes in the journal that the job resumes at `clock` with changed files of these
+ * `kinds`.  The note is a line that repeats the last policy, unless an earlier start
+ * wrote that line.  FAL_EIO, FAL_ENOMEM. */
 int ps_policy_log_accept_files(struct ps_policy_log *log, const char *kinds,
 			       uint64_t clock, uint64_t version);
 /* Appends a change of policy, on disk before this returns.  FAL_EIO, FAL_ENOMEM. */
 int ps_policy_log_add(struct ps_policy_log *log, const struct fal_journal_line *l);
-/* Writes into a manifest how much of the journal is in force while the last `waiting`
- * of log->replayed are still to hold again. */
+/* Writes into a manifest how many lines of the journal are in force, while the last
+ * `waiting` policies of log->replayed do not hold again yet. */
 void ps_policy_log_describe(const struct ps_policy_log *log, size_t waiting,
 			    struct fal_snap_manifest *out);
 /* Returns the origin of the policy in force, for the same `waiting`. */
@@ -219,23 +222,24 @@ void ps_policy_log_close(struct ps_policy_log *log);
 /* The evaluation of the best model, as the file records it. */
 struct ps_best_model {
 	bool exists;
-	uint64_t clock;        /* clocks that were over */
+	uint64_t clock;        /* clocks that had ended */
 	double accuracy, loss; /* loss: NAN if unknown */
 	char sha256[65];       /* of the file */
 };
 
 struct ps_best_checkpoint {
 	uv_work_t work;
-	struct fal_buf writing, waiting; /* files: under way, and the next one */
+	struct fal_buf writing, waiting; /* contents: of the file being written, and of
+					  * the next file */
 	uint64_t judged_clock;           /* clock of the last evaluation examined */
-	bool is_writing;                 /* after_event follows its end */
+	bool is_writing;                 /* after_event follows the end of writing */
 	int err;                         /* of the last write */
 	struct fal_diag diag;
 	struct fal_ratelimit failures; /* of log lines about failed writes */
 };
 
-/* Reads the evaluation of the file `path`, which may be missing.  FAL_EFORMAT, FAL_EIO,
- * FAL_ENOMEM, with a diagnosis. */
+/* Reads the evaluation that the file `path` records; the file may be missing.
+ * FAL_EFORMAT, FAL_EIO, FAL_ENOMEM, with a diagnosis. */
 int ps_best_model_read(const char *path, struct ps_best_model *out,
 		       struct fal_diag *diag);
 
@@ -243,19 +247,20 @@ int ps_best_model_read(const char *path, struct ps_best_model *out,
 void ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now);
 void ps_best_checkpoint_free(struct ps_best_checkpoint *b);
 
-/* ---- upstream.c: with --upstream, the coordinator of which this server is one worker
- * (design.md, D50); lib/server has the translation between the two levels --- */
+/* ---- upstream.c: with --upstream, this server is one worker of another coordinator
+ * (design.md, D50); lib/server translates between the two levels --- */
 
 struct ps_upstream; /* opaque */
 
 /* Dials the coordinator.  READY follows when enough members are here. */
 struct ps_upstream *ps_upstream_new(struct ps_server *s);
-/* Frees it after the loop's end; may be NULL. */
+/* Frees `u` after the loop's end; may be NULL. */
 void ps_upstream_free(struct ps_upstream *u);
 
 /* Exchanges tasks and results between the two levels, after an event. */
 void ps_upstream_work(struct ps_upstream *u);
-/* Ends the connection behind what was sent; at once. */
+/* ps_upstream_close ends the connection once all sent messages have left;
+ * ps_upstream_kill ends the connection at once. */
 void ps_upstream_close(struct ps_upstream *u);
 void ps_upstream_kill(struct ps_upstream *u);
 
@@ -284,8 +289,8 @@ struct ps_addrs {
 	size_t n;
 };
 
-/* The state that outlives an incarnation: between two incarnations the process hears
- * signals, and the listener keeps peers waiting.  {0} is valid. */
+/* The state that outlives an incarnation.  Between two incarnations the process still
+ * handles signals, and the listener lets peers wait.  {0} is valid. */
 struct ps_host {
 	uv_loop_t loop;
 	uv_signal_t heard[3];
@@ -312,14 +317,14 @@ struct ps_outcome {
 	double seconds;          /* of training, over all starts */
 	bool stopped;            /* before the job was done */
 	bool was_signalled;      /* stopped by a signal */
-	/* Processes that had shards when one of them was lost: another incarnation
-	 * follows.  0: none was lost. */
+	/* If a process with shards was lost: the number of processes that had shards, and
+	 * another incarnation follows.  0: no process was lost. */
 	uint32_t lost_processes;
 	bool ended_upstream; /* the coordinator of --upstream ended this server */
-	int code;            /* the exit code for that */
+	int code;            /* the exit code if ended_upstream */
 	struct ps_addrs bound;
 	bool has_snapshot;   /* of the clock where it stopped */
-	struct fal_diag why; /* an error of our own: status.failed is set; "": none */
+	struct fal_diag why; /* our own error, with status.failed; "": none */
 };
 
 /* A run of falcon-ps. */
@@ -333,12 +338,12 @@ struct ps_run {
 	struct ps_state state;
 	struct ps_trace_file trace;
 	struct ps_addrs listen;
-	struct fal_keyring *keys;       /* SIGHUP replaces it */
-	struct fal_addr coordinator;    /* with --join or --upstream */
-	struct fal_client_key *key;     /* to the coordinator */
-	struct fal_retry retry;         /* of the connection, over all incarnations */
-	const char *path;               /* of the job's file */
-	bool members_differ;            /* a group's members ever had several numerics */
+	struct fal_keyring *keys;    /* SIGHUP replaces it */
+	struct fal_addr coordinator; /* with --join or --upstream */
+	struct fal_client_key *key;  /* to the coordinator */
+	struct fal_retry retry;      /* of the connection, over all incarnations */
+	const char *path;            /* of the job's file */
+	bool members_differ;         /* the group's members ever differed in numerics */
 	uint8_t instance[FAL_INSTANCE]; /* of this process, for the coordinator */
 	enum fal_compress compress;
 	char *best_path;           /* of the best model; NULL: it is not kept */
@@ -346,9 +351,11 @@ struct ps_run {
 	struct ps_result_file model, average, result;
 	struct fal_snapshot_found found;     /* the snapshot to resume from, if any */
 	struct fal_coord_trace trace_before; /* of earlier starts */
-	char accepted[16];                   /* kinds of files that differ since then */
+	char accepted[16];                   /* kinds of files changed since the
+					      * snapshot */
 	double seconds_before;               /* of training, before this start */
-	/* Of the keys whose processes ended incarnations, over all incarnations. */
+	/* Accounts of the keys whose processes ended incarnations, over all
+	 * incarnations. */
 	struct ps_account *restart_accounts;
 	uint32_t lost_processes; /* as in the outcome of the incarnation before */
 	int snapshots;           /* descriptor of their folder; -1: none are taken */
@@ -368,26 +375,27 @@ ps_allows_unsealed(const struct ps_options *o)
  * disk nor a lack of descriptors loses the result.  FAL_EEXIST, FAL_EIO with a
  * diagnosis. */
 int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
-/* Writes the parameters (borrowed) and the average, and sets the hashes in r->out.
- * Called once, when the job is done, or has failed and a version of it is there.  An
- * error, with its diagnosis, fails the job. */
+/* Writes the parameters (borrowed) and the average, and sets the hashes in r->out. Called
+ * once, when the job is done, or has failed and a version is there.  An error, with its
+ * diagnosis, fails the job. */
 int ps_result_write_models(struct ps_run *r, const float *params, struct fal_diag *diag);
 /* Writes result.json, which makes the job done, and prints the result.  Called behind
  * ps_result_write_models, when the trace has its last line. */
 int ps_result_write(struct ps_run *r, struct fal_diag *diag);
-/* Prints the result `json`.  If `json` is r->state.result, of a run before, its files
- * must have the hashes that it names.  Returns an exit code. */
+/* Prints the result `json`.  If `json` is r->state.result, the result of an earlier run,
+ * the files must have the hashes that `json` names.  Returns an exit code. */
 int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
 
 /* ---- sessions.c: accounts --- */
 
-/* What the sessions of a key cost, so that they cannot cost the job its time.  Where one
- * key is for all workers each source has an account of its own.  Time is an argument. */
+/* Each key has an account, which limits the cost of the key's sessions, so that sessions
+ * cannot take the job's time.  If one key is for all workers, each source has an account
+ * of its own.  Time is an argument. */
 enum {
 	PS_ACCOUNTS = 1024,        /* keys or sources that are told apart */
 	PS_ARRIVALS_MAX = 256,     /* sessions at once; */
 	PS_ARRIVAL_S = 10,         /* … then one in so many seconds */
-	PS_REREAD_PER_S = 1 << 20, /* bytes a second of data that were sent before, */
+	PS_REREAD_PER_S = 1 << 20, /* bytes a second of data sent a second time, */
 	PS_REREAD_MAX = 2 << 20    /* … and at once: at least a chunk */
 };
 
@@ -396,12 +404,12 @@ struct ps_account {
 	char key[FAL_KEY_FINGERPRINT + 1]; /* its fingerprint; "": unused */
 	char source[64];                   /* "": any */
 	double updated_at;
-	double arrivals; /* of PS_ARRIVALS_MAX, used up at updated_at */
-	double reread;   /* bytes of PS_REREAD_MAX, used up at updated_at */
+	double arrivals; /* used up at updated_at, of PS_ARRIVALS_MAX */
+	double reread;   /* bytes used up at updated_at, of PS_REREAD_MAX */
 };
 
-/* Returns the account, aged to `now`.  A new one takes the place of the least used one
- * and keeps that one's debts: so all keys together are limited, however many there
+/* Returns the account, aged to `now`.  A new account takes the place of the least used
+ * account, and its debts: so all keys together are limited, however many keys there
  * are. */
 struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 				   const char *key, const char *source, double now);
@@ -409,19 +417,19 @@ struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 /* The cost of an observer's session, where a worker's session costs 1. */
 #define PS_OBSERVER_COST 0.1
 
-/* The cost of a lost shard process that has ended an incarnation: its key may cause 16 at
- * once, then one in 160 s. */
+/* The cost of a lost shard process that has ended an incarnation: the key may cause 16
+ * such ends at once, then one in 160 s. */
 #define PS_RESTART_COST 16
 
-/* Is so much left of the account? */
+/* Does the account have `cost` left? */
 bool ps_account_affords(const struct ps_account *a, double cost);
 /* Charges the cost of a session.  Returns false, and charges nothing, if too little is
  * left: the session has to come back later. */
 bool ps_account_charge(struct ps_account *a, double cost);
 /* Takes back the charge for a worker's session that stayed and worked. */
 void ps_account_refund(struct ps_account *a);
-/* Charges n ≤ FAL_CHUNK_BYTES of data that were sent before.  Returns false, and charges
- * nothing, if too little is left for now. */
+/* Charges n ≤ FAL_CHUNK_BYTES bytes of data that are sent a second time.  Returns false,
+ * and charges nothing, if too little is left for now. */
 bool ps_account_charge_reread(struct ps_account *a, size_t n);
 
 /* ---- sessions.c: sessions --- */
@@ -437,14 +445,14 @@ struct ps_session {
 	struct fal_chan *chan;
 	uint32_t id;             /* grows */
 	struct ps_reader reader; /* of versions */
-	char end_reason[256];    /* of the coordinator, not logged yet; "": none */
-	bool is_client;          /* it said FOLLOW, CONTROL or JOIN: it is no worker */
+	char end_reason[256];    /* by the coordinator, not logged yet; "": none */
+	bool is_client;          /* sent FOLLOW, CONTROL or JOIN, so is no worker */
 
 	/* A worker's session. */
-	char worker[64];     /* the worker that is ready in it; "": none */
-	double ready_at;     /* when it first was; 0: never */
-	bool has_worked;     /* it brought work */
-	bool texts_due;      /* it said HELLO, and has not got the job's texts yet */
+	char worker[64];     /* name of its ready worker; "": none */
+	double ready_at;     /* when the worker first was ready; 0: never */
+	bool has_worked;     /* has brought results */
+	bool texts_due;      /* sent HELLO, and waits for the job's texts */
 	struct ps_lateness { /* log lines about missed deadlines */
 		bool was_logged;
 		struct fal_ratelimit limit;
@@ -454,23 +462,22 @@ struct ps_session {
 		uint32_t chunk;
 	} request[PS_REQUESTS_MAX]; /* oldest first */
 	size_t n_requests;
-	uint64_t chunk_bytes; /* of chunks that were sent */
-	struct fal_buf
-		held_hello; /* a HELLO that came before the coordinator was there */
+	uint64_t chunk_bytes;      /* of chunks that were sent */
+	struct fal_buf held_hello; /* a HELLO from before the coordinator */
 	double held_since;
 
 	struct ps_member *member; /* the shard process of this session; NULL: none */
 	struct ps_admission {     /* of a worker to the shard processes */
-		bool is_open;     /* the processes are told of it */
-		bool has_map;     /* it knows the processes of its begin */
-		uint64_t pending; /* bits of processes that do not know it yet */
+		bool is_open;     /* the processes get to know the worker */
+		bool has_map;     /* the worker knows the first processes */
+		uint64_t pending; /* bits of processes that do not know the worker yet */
 		uint8_t *keys;    /* to those processes; NULL: none */
 	} admission;
 	struct ps_follow { /* an observer */
 		bool was_requested;
-		bool is_live;     /* it wants the lines to come, too */
-		bool history_due; /* the lines so far were not sent yet */
-		bool is_active;   /* it gets lines */
+		bool is_live;     /* also wants future lines */
+		bool history_due; /* the lines so far are not sent yet */
+		bool is_active;   /* gets lines now */
 	} follow;
 	struct ps_export {   /* of a model, to a controller */
 		bool is_due; /* the version is not copied yet */
@@ -484,9 +491,9 @@ struct ps_sessions {
 	struct ps_session **v; /* by id */
 	size_t n, cap;
 	uint32_t last_id;
-	uint32_t max;         /* that descriptors allow; half for observers */
+	uint32_t max;         /* allowed by descriptors; observers get half */
 	uint32_t worker_keys; /* keys for workers in the keyring */
-	bool has_waiting;     /* a session waits for what others of its key have queued */
+	bool has_waiting;     /* a session waits for queues of its key's sessions */
 	bool has_ended;       /* some session has an end_reason */
 	struct ps_account account[PS_ACCOUNTS];
 };
@@ -495,14 +502,14 @@ struct ps_session *ps_find_session(const struct ps_sessions *s, uint32_t id);
 struct ps_account *ps_session_account(struct ps_session *session);
 /* Frees a session whose channel is gone. */
 void ps_remove_session(struct ps_session *session);
-/* Counts the keyring's keys for workers, after each reading of it. */
+/* Counts the keyring's keys for workers, after each reading of the keyring. */
 void ps_count_worker_keys(struct ps_server *s);
 
 /* Sends all of a text. */
 void ps_send_text(struct ps_session *session, enum fal_text which,
 		  const struct fal_buf *text);
-/* Sends what the session asked for, as far as it has room: texts, history, chunks.  The
- * second: to all sessions. */
+/* ps_send_pending sends texts, history and chunks that the session requested, as far as
+ * the session has room.  ps_send_all_pending does so for all sessions. */
 void ps_send_pending(struct ps_session *session);
 void ps_send_all_pending(struct ps_server *s);
 /* Sends the versions that are wanted and have been made. */
@@ -512,39 +519,42 @@ void ps_send_to_workers(struct ps_server *s, enum fal_msg_type type, const char 
 /* Callbacks of fal_coord_ops; `arg` is the server. */
 void ps_send_to_peer(void *arg, uint32_t peer, const struct fal_buf *msg);
 void ps_close_peer(void *arg, uint32_t peer, const char *why);
-/* Keeps a line of the trace, and sends it to all who follow. */
+/* Keeps a line of the trace, and sends the line to all followers. */
 void ps_on_trace_line(void *arg, const char *line, size_t n);
 
-/* Answers of a controller's request: that it waits for `what`; then, once, why it failed,
- * or (`why` NULL) its result. */
+/* Answer a controller's request.  ps_reply_wait says that the request waits for `what`.
+ * Then ps_reply_result says once why the request failed, or (`why` NULL) the result. */
 void ps_reply(struct ps_session *session, int status, bool more, const void *p, size_t n);
 void ps_reply_text(struct ps_session *session, int status, const char *text);
 void ps_reply_wait(struct ps_session *session, const char *what);
 void ps_reply_result(struct ps_session *session, const char *why, const char *result);
 
 enum ps_end_reason {
-	PS_END_REFUSED, /* it did what it may not; the text adds how its build differs */
+	PS_END_REFUSED, /* it did something forbidden; the text adds a build that
+			 * differs */
 	PS_END_LIMIT,   /* its key has too many sessions */
 	PS_END_KEY,     /* its key is not valid any more */
 	PS_END_LATER    /* it may come back after a while */
 };
 
-/* Ends a session: sends REFUSE or LATER with `why`, logs that, and closes the channel
- * behind it.  The coordinator forgets the session at once, or, with PS_END_LATER, when
- * the channel is gone. */
+/* Ends a session: sends REFUSE or LATER with `why`, logs `why`, and closes the channel
+ * behind the message.  The coordinator forgets the session at once, or, with
+ * PS_END_LATER, when the channel is gone. */
 void ps_end_session(struct ps_session *session, enum ps_end_reason reason,
 		    const char *why);
-/* Is there no room for a new session?  Then ends it; for later, if room may come without
- * its doing.  Observers leave half of the descriptors to workers. */
+/* Returns true if there is no room for a new session, and then ends that session: with
+ * PS_END_LIMIT if the key has too many sessions, with PS_END_LATER if no descriptor is
+ * left.  Observers leave half of the descriptors to workers. */
 bool ps_end_if_full(struct ps_session *session);
-/* Ends a session that has got everything; a follower is sent TRACE_END. */
+/* Ends a session that has received all its data; a follower gets TRACE_END. */
 void ps_finish_session(struct ps_session *session);
 /* Tells the coordinator that the session is gone. */
 void ps_tell_session_gone(struct ps_session *session, const char *why);
 /* Logs why the coordinator has ended sessions.  Not called within its callbacks. */
 void ps_log_session_ends(struct ps_server *s);
 
-/* The log lines about clients that were refused: one a key in FAL_REFUSALS_S. */
+/* The log lines about refused clients: at most one line for each key in FAL_REFUSALS_S.
+ */
 enum { PS_REFUSED_KEYS = 64 }; /* keys that are told apart */
 
 struct ps_refusals {
@@ -562,40 +572,41 @@ void ps_log_failed_handshake(void *arg, const char *source, const char *why);
 /* Logs the refusals that are due by now; `is_over`: all of them. */
 void ps_log_refusals(struct ps_server *s, bool is_over);
 
-/* ---- shard_pool.c: shards of other processes, as the coordinator's process knows them
+/* ---- shard_pool.c: the coordinator's view of shards in other processes
  * (falcon-protocol(7), SHARDS) --- */
 
 struct ps_shard_pool {
 	struct ps_member **v; /* in the order of their JOINs */
 	size_t n, cap;
 	uint32_t wanted;  /* processes that the placement waits for; */
-	uv_timer_t grace; /* after it --min-shards are enough */
+	uv_timer_t grace; /* when it ends, --min-shards are enough */
 	uv_timer_t ping_timer;
 	double pinged_at;
 	bool has_map;            /* each block has its shard */
 	struct fal_map map;      /* in force */
 	struct fal_map next_map; /* of the move under way, else no shards */
-	bool memory_was_logged;  /* that memory lacks for a move */
+	bool memory_was_logged;  /* the log has a line that memory lacks for a move */
 	uint32_t own_shards;     /* of this process: the first numbers */
-	uint32_t rule_shards;    /* that the rule placed on; some may have no block */
+	uint32_t rule_shards;    /* places of the rule; some may have no block */
 	struct ps_pool_drain_state {
-		bool own_process;   /* this process shall not have any block */
+		bool own_process;   /* this process has to give up all blocks */
 		bool is_active;     /* a drain is under way */
-		bool was_refused;   /* by a process that should get the blocks */
+		bool was_refused;   /* by a process that was to get blocks */
 		uint32_t requester; /* session that waits for it; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
 	/* The last message of a shard of another process. */
 	struct fal_shard_say event;
 	uint32_t event_shard;
-	bool has_event; /* the coordinator is still to fetch it */
+	bool has_event; /* the coordinator has not fetched it yet */
 };
 
 /* The coordinator's shards, in any process: a member of fal_coord_ops; `arg` is the
  * server. */
 extern const struct fal_coord_shards ps_pool_ops;
 
-/* Makes the timers, before anything else; closes them. */
+/* ps_pool_init makes the timers, before all other calls; ps_pool_close closes the
+ * timers. */
 void ps_pool_init(struct ps_server *s);
 void ps_pool_close(struct ps_server *s);
 void ps_pool_free(struct ps_shard_pool *p);
@@ -603,43 +614,46 @@ void ps_pool_free(struct ps_shard_pool *p);
 /* Places the blocks on the shards of this process and of all that have joined.  An error,
  * with s->diag, ends the server. */
 int ps_pool_place(struct ps_server *s);
-/* Returns the number of processes that the placement waits for; that have not got yet
- * what they have from the job's begin on. */
+/* ps_pool_count_missing returns the number of processes that the placement still waits
+ * for.  ps_pool_count_unplaced returns the number of processes that have not received all
+ * of their blocks of the job's begin yet. */
 uint32_t ps_pool_count_missing(const struct ps_server *s);
 uint32_t ps_pool_count_unplaced(const struct ps_server *s);
 
 /* Handles a message of a shard process.  An error, with `why`, ends the session. */
 int ps_pool_handle_msg(struct ps_server *s, struct ps_session *session,
 		       const struct fal_msg *m, struct fal_diag *why);
-/* Sends the images that wait for the session's process, as far as it has room. */
+/* Sends the queued images to the session's process, as far as the channel has room. */
 void ps_pool_send_images(struct ps_session *session);
 /* Have processes of the session's key caused too many restarts of the job? */
 bool ps_pool_exceeds_restarts(const struct ps_session *session);
-/* Forgets a session that is gone, be it a worker's or a shard process's.  If blocks are
- * lost with it s->end asks for a restart. */
+/* Forgets a session that is gone, a worker's or a shard process's.  If blocks are lost
+ * with the session, sets s->end.lost_processes, which causes a restart. */
 void ps_pool_remove_session(struct ps_session *session, const char *why);
 
-/* After an event: numbers processes that joined a running job, and begins the move that
- * gives them blocks, drains processes, or balances, if one can begin. */
+/* After an event: gives shard numbers to processes that joined a running job.  Then
+ * begins a move, if a move can begin: to give new processes blocks, to drain processes,
+ * or to balance. */
 void ps_pool_plan_moves(struct ps_server *s);
-/* Aborts the move under way: during a move no version can be marked. */
+/* Aborts the move under way: no version can be marked for a snapshot during a move. */
 void ps_pool_abort_move(struct ps_server *s);
-/* Are blocks on their way?  Lists the shards that get them in `to`. */
+/* Are blocks on their way?  Lists in `to` the shards that get the blocks. */
 bool ps_pool_describe_move(const struct ps_server *s, struct fal_diag *to);
 /* A callback of fal_coord_ops; `arg` is the server. */
 void ps_pool_on_moved(void *arg, const struct fal_map *map, int err);
-/* Drains the process that has a shard ("shard:2") or listens at an address: others get
- * its blocks, then it ends; this process goes on.  The session is answered when that is
- * done.  FAL_ENOENT, FAL_ESTATE with `why`: no such process, or nobody else is there. */
+/* Drains the process that has a shard ("shard:2") or listens at an address: other
+ * processes get the blocks, then the drained process ends; this process runs on.  The
+ * session gets an answer when the drain is done.  With `why`: FAL_ENOENT, there is no
+ * such process; FAL_ESTATE, there is no other process. */
 int ps_pool_drain(struct ps_server *s, const struct ps_session *session,
 		  const char *which, struct fal_diag *why);
 /* Answers a drain that will not end: the job is over, or the server ends. */
 void ps_pool_cancel_drain(struct ps_server *s);
 
-/* Announces a worker to all processes.  When all know it, it gets the job's texts, and
- * the addresses of the processes. */
+/* Announces a worker to all processes.  When all processes know the worker, the worker
+ * gets the job's texts, and the addresses of the processes. */
 void ps_pool_admit_worker(struct ps_server *s, struct ps_session *session);
-/* Sends the messages to processes that wait, before other sessions are sent anything. */
+/* Sends waiting messages to processes, before messages to other sessions. */
 void ps_pool_flush(struct ps_server *s);
 /* Asks the processes to send a worker their parts of a version, as fal_coord_ops.model.
  */
@@ -661,38 +675,39 @@ void ps_pool_end(struct ps_server *s, enum fal_msg_type type, const char *why);
 struct ps_snapshots {
 	uv_work_t work;
 	struct fal_snapshot current; /* under way */
-	struct ps_image_slot {       /* the shard of each of its images, by block */
+	struct ps_image_slot {       /* the shard of each image, in order of blocks */
 		uint32_t shard, count;
 		size_t values;
 	} slot[FAL_SHARDS_MAX];
-	bool is_busy;        /* a snapshot is under way */
-	uint32_t missing;    /* images of it that are on their way */
-	bool is_repeated;    /* another one follows it at once */
-	bool is_due;         /* one is taken as soon as a version can be marked */
-	uint32_t requester;  /* session that waits for the next one; 0: none */
-	bool has_taken;      /* this start has taken one */
-	bool last_is_good;   /* the last one that began is on disk */
-	uint64_t clock;      /* of the last one that began; */
-	double at;           /* … begun at */
-	uint64_t good_clock; /* of the last one on disk */
+	bool is_busy;                  /* a snapshot is under way */
+	uint32_t missing;              /* its images that are on their way */
+	bool is_repeated;              /* another snapshot follows at once */
+	bool is_due;                   /* wanted as soon as a version can be marked */
+	uint32_t requester;            /* session that waits for the next one; 0: none */
+	bool has_taken;                /* this start has taken one */
+	bool last_is_good;             /* the snapshot begun last is on disk */
+	uint64_t clock;                /* of the last one that began; */
+	double at;                     /* … begun at */
+	uint64_t good_clock;           /* of the last one on disk */
 	struct fal_ratelimit failures; /* of log lines about failed ones */
 };
 
 /* A callback of fal_coord_ops: a version is marked; `arg` is the server. */
 void ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past);
-/* Adds the image of a shard elsewhere, and takes it.  An image without arrays: the shard
- * has none. */
+/* Adds the image of a shard elsewhere, and takes the image.  An image without arrays says
+ * that the shard has no image. */
 void ps_snapshots_add_image(struct ps_server *s, uint32_t shard, struct fal_image *image);
 /* After an event: takes the snapshot that is due. */
 void ps_snapshots_schedule(struct ps_server *s, uint64_t clock);
-/* Takes a snapshot at once, for a controller's session, which is answered when the
+/* Takes a snapshot at once, for a controller's session, which gets an answer when the
  * snapshot is there. */
 void ps_snapshots_request(struct ps_server *s, struct ps_session *session);
 /* Takes the snapshot of a job that is done, from which a job of more epochs resumes.
  * Returns false while another one is being written; after_event follows. */
 bool ps_snapshots_finish(struct ps_server *s, uint64_t clock);
-/* Takes the last snapshot, before the server ends.  Returns false if there can be none or
- * if it was taken; else ps_snapshots_is_pending turns false when it was. */
+/* Takes the last snapshot, before the server ends.  Returns false if no snapshot is
+ * possible or the snapshot is taken already; else ps_snapshots_is_pending returns false
+ * once the snapshot is taken. */
 bool ps_snapshots_take_last(struct ps_server *s);
 bool ps_snapshots_is_pending(const struct ps_server *s);
 /* Is there a snapshot, of this start or the one that it resumed from? */
@@ -701,13 +716,13 @@ bool ps_snapshots_has_any(const struct ps_server *s);
 /* ---- status_log.c: log lines about workers, and about what the job waits for --- */
 
 struct ps_status_log {
-	double tokens, tokens_at;      /* lines that may be logged at this time */
+	double tokens, tokens_at;      /* lines that may be logged, at time tokens_at */
 	uint64_t joined, left;         /* not logged */
 	double worked_at;              /* when work came last, or the server began */
 	double active_at;              /* the same, or when a worker came last */
 	double longest_pause;          /* between two results */
-	double checked_at;             /* when this process last looked for work */
-	double waiting_logged_at;      /* 0: not since work came last */
+	double checked_at;             /* when this process last checked for work */
+	double waiting_logged_at;      /* 0: not since work last came */
 	double pause;                  /* till the next line about waiting */
 	struct ps_known_worker *known; /* the last workers that were ready */
 	size_t n_known, known_cap;
@@ -725,15 +740,17 @@ void ps_status_on_unlike_results(void *arg, const struct fal_coord_mismatch *is)
 void ps_status_on_unstepped(void *arg, const struct fal_coord_skipped_blocks *is);
 void ps_status_on_late(void *arg, uint32_t peer, const char *name,
 		       const struct fal_coord_suspect *late);
-/* Was a worker of this name here, or may it come: is it the name of a key for workers,
- * under which no worker of another name came?  If one did, false, and *instead is its
- * name; else *instead is NULL. */
+/* Was a worker of this name here, or may one come?  One may come if a key for workers has
+ * this name, unless a worker of another name came under that key: then returns false, and
+ * *instead is that other name; else *instead is NULL. */
 bool ps_knows_worker(const struct ps_server *s, const char *name, const char **instead);
 /* Notes that the session brought work. */
 void ps_status_note_work(struct ps_server *s, struct ps_session *session);
-/* Logs the cost of task sizes, at first and whenever workers have doubled. */
+/* Logs the cost of task sizes: the first time, and whenever the number of workers has
+ * doubled. */
 void ps_log_task_sizes(struct ps_server *s, uint32_t workers);
-/* Logs, after growing pauses, what the job waits for, since when, and what to type. */
+/* Logs, after growing pauses, the event that the job waits for, since when, and the
+ * command to type. */
 void ps_log_waiting(struct ps_server *s);
 
 /* ---- controllers.c (falcon-protocol(7), CONTROL) --- */
@@ -741,7 +758,7 @@ void ps_log_waiting(struct ps_server *s);
 struct ps_controllers {
 	uint32_t requester;    /* session that waits for its change of policy; 0: none */
 	uint64_t ticket;       /* of that change */
-	struct fal_buf report; /* its answer, without the clock */
+	struct fal_buf report; /* the answer, without the clock */
 };
 
 /* Handles a CONTROL message of a session that may send it. */
@@ -755,17 +772,18 @@ int ps_controllers_on_journal(void *arg, const struct fal_policy *p, uint64_t cl
 			      uint64_t version, const char *by);
 void ps_controllers_on_changed(void *arg, uint64_t ticket, uint64_t clock, int err);
 
-/* Copies the models that exports wait for, if their parameters are here by now. */
+/* Copies the model for each waiting export whose parameters are here by now. */
 void ps_controllers_export(struct ps_server *s);
-/* Sends the next pieces of an export, as the socket has taken the last ones. */
+/* Sends the next pieces of an export, after the socket has taken the last pieces. */
 void ps_controllers_send_export(struct ps_session *session);
 
 /* ---- the server --- */
 
-/* What loop.c does about events that other files find; it fills this in first. */
+/* Functions of loop.c that other files call after an event; loop.c fills the struct in at
+ * first. */
 struct ps_events {
-	/* Does everything that may follow from an event.  Each callback of libuv, or of a
-	 * channel, that has changed something calls it last. */
+	/* Does all work that may follow from an event.  Each callback of libuv, or of a
+	 * channel, calls after_event last if the callback has changed some state. */
 	void (*after_event)(struct ps_server *s);
 	/* A shard elsewhere has sent the image of a marked version, which may be taken.
 	 */
@@ -775,15 +793,15 @@ struct ps_events {
 struct ps_timers {
 	uv_timer_t wake;  /* for the scheduler */
 	uv_timer_t flush; /* twice a second, for log, trace and limits */
-	uv_timer_t leave; /* the last snapshot may take so long */
-	uv_timer_t end;   /* and sessions, to take the last message */
+	uv_timer_t leave; /* longest time for the last snapshot */
+	uv_timer_t end;   /* longest time for sessions to take the last message */
 };
 
 enum ps_upstream_end {
 	PS_UPSTREAM_OPEN,
-	PS_UPSTREAM_ENDED, /* by the coordinator, or for an error: the server ends */
+	PS_UPSTREAM_ENDED, /* by the coordinator, or an error: the server ends */
 	PS_UPSTREAM_LOST,  /* the connection: another incarnation follows */
-	PS_UPSTREAM_LEFT   /* it was drained there: the server ends */
+	PS_UPSTREAM_LEFT   /* the coordinator drained us: the server ends */
 };
 
 /* The end of the server.  Other files record the causes; loop.c acts on them in
@@ -796,7 +814,7 @@ struct ps_end {
 	int upstream_code; /* PS_UPSTREAM_ENDED: the exit code, */
 	struct fal_diag upstream_why;
 	bool is_saved;    /* the job is over, and its model is written */
-	bool is_leaving;  /* by a signal, behind a last snapshot */
+	bool is_leaving;  /* after a signal: a last snapshot, then the end */
 	uint64_t reached; /* the clock at the signal */
 	bool is_stopping; /* no new sessions; the others end */
 };
@@ -805,8 +823,8 @@ struct ps_end {
 struct ps_progress {
 	struct fal_progress bar; /* on a terminal */
 	char loss[32], accuracy[32];
-	uint64_t epoch;     /* the last one that was logged */
-	double next_at;     /* when another one may be */
+	uint64_t epoch;     /* the last epoch that was logged */
+	double next_at;     /* when the next epoch may be logged */
 	double began_at;    /* the first clock; 0: not yet */
 	uint64_t zip_clock; /* clock of the last measurement of compression */
 };
@@ -862,13 +880,14 @@ int ps_report_error(const struct fal_diag *diag, int err);
 /* Can workers come from other machines, by TCP? */
 bool ps_listens_on_tcp(const struct ps_addrs *listen);
 
-/* Records an error of our own, and wakes the loop up: the job has failed, and its newest
- * version is the result; once the job is over, the server ends.  Ignores FAL_OK, and all
- * errors behind the first one that ends the server. */
+/* Records our own error, and wakes the loop up.  The job has then failed, and the job's
+ * newest version is the result; if the job is over already, the server ends.  Ignores
+ * FAL_OK, all errors after the first error that ends the server, and all errors of a
+ * stopping server. */
 void ps_fail(struct ps_server *s, int err, const char *what);
 
-/* Is there memory for this rule (NULL: the rule in force), for `workers` more than there
- * are, and for `more` bytes?  Returns what fal_memory_check returns. */
+/* Is there memory for this rule (NULL: the rule in force), for `workers` more workers,
+ * and for `more` bytes?  Returns what fal_memory_check returns. */
 int ps_check_memory(struct ps_server *s, const struct fal_rule *rule, uint32_t workers,
 		    uint64_t more, struct fal_diag *why);
 
@@ -877,7 +896,7 @@ int ps_check_memory(struct ps_server *s, const struct fal_rule *rule, uint32_t w
 /* Callbacks of fal_listen_ops; `arg` is the server. */
 void ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 void ps_on_key_removed(void *arg, struct fal_chan *c, const char *why);
-/* Sends away, for later, workers that have waited for shards as long as a HELLO may. */
+/* Sends LATER to workers whose HELLO has waited for shards as long as allowed. */
 void ps_expire_held_hellos(struct ps_server *s);
 /* The coordinator is there: introduces the sessions to it, and hands it held HELLOs. */
 void ps_introduce_sessions(struct ps_server *s);

@@ -114,8 +114,8 @@ ps_session_account(struct ps_session *session)
 	return ps_account_find(all->account, fal_chan_fingerprint(c), source, ps_now());
 }
 
-/* Do two sessions share limits: have they one key, and, where one key is for all workers,
- * one source? */
+/* Do two sessions share limits: do both have the same key, and, if one key is for all
+ * workers, the same source? */
 static bool
 sessions_share_limits(const struct ps_session *a, const struct ps_session *b)
 {
@@ -155,13 +155,15 @@ ps_count_worker_keys(struct ps_server *s)
 }
 
 /* ---- long answers: the job's texts, the history of the trace, the data chunk by chunk.
- * Each is queued as the channel takes it, and waits while much is queued for the session,
- * or for all sessions of its key.  Chunks that were sent before also wait for the key's
- * account --- */
+ * An answer is queued piece by piece as the channel takes pieces, and waits while much is
+ * queued for the session, or for all sessions of its key. Chunks that are sent a second
+ * time also wait for the key's account --- */
 
-/* Bytes that may be queued, of a session and of its key, before answers wait. */
+/* The bytes queued for a session, and for all sessions of a key, above which answers
+ * wait. */
 static const size_t session_room = (size_t)1 << 20, key_room = (size_t)16 << 20;
-/* Bytes with which a session of a key with so many bytes is overloaded. */
+/* A session that holds session_load bytes or more, of a key with more than key_load
+ * bytes, is overloaded. */
 static const size_t session_load = (size_t)256 << 10, key_load = (size_t)64 << 20;
 
 /* Bytes that are queued for all sessions of its key. */
@@ -249,8 +251,8 @@ session_send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 	}
 }
 
-/* Sends an observer the lines so far and the present time.  An observer that wants the
- * lines to come gets them from now on; the session of another one ends. */
+/* Sends an observer the lines so far and the present time.  An observer that wants future
+ * lines gets these lines from now on; another observer's session ends. */
 static void
 session_send_history(struct ps_session *session)
 {
@@ -407,7 +409,7 @@ refused_key_log(struct ps_server *s, struct ps_refused_key *k, bool is_over)
 static void
 log_refusal(struct ps_server *s, const char *key, const char *why)
 {
-	/* The entry of this key, or the one that was logged longest ago. */
+	/* The entry of this key, or else the entry that was logged longest ago. */
 	struct ps_refused_key *k = s->refusals.key, *const end = k + PS_REFUSED_KEYS,
 			      *oldest = k;
 	for (; k < end && strcmp(k->name, key) != 0; k++)

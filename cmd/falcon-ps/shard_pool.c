@@ -1,8 +1,8 @@
-/* The pool of shards: the processes that have joined with shards, which blocks each has,
- * and the messages to and from them (falcon-protocol(7), SHARDS).
+/* The pool of shards: the processes that have joined with shards, the blocks of each
+ * process, and the messages to and from the processes (falcon-protocol(7), SHARDS).
  *
  * Blocks that move (design.md, D38, D39) travel by way of this process, which has one
- * stream to each of the others; its own shards give and get blocks, too. */
+ * stream to each other process; this process's own shards give and get blocks, too. */
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "base/parse.h"
@@ -25,20 +25,20 @@ enum {
 struct ps_member {
 	struct ps_session *session;
 	bool is_standby;
-	uint32_t max_shards; /* that it offers */
+	uint32_t max_shards; /* number that the process offers */
 	char address[FAL_MSG_WHY];
 	uint8_t public[FAL_KEY_BYTES];
 	uint32_t first, count;       /* its shards; 0: it has no numbers yet */
-	bool is_placed;              /* it has the blocks that it was given with them */
-	bool joined_late;            /* when the job was under way: it was given none */
-	bool has_no_share;           /* no block is to spare for it */
-	bool is_full;                /* it cannot have more blocks */
-	bool is_drained;             /* it shall not have any block */
+	bool is_placed;              /* has received the blocks of these shards */
+	bool joined_late;            /* during the job: so began without blocks */
+	bool has_no_share;           /* there is no block for the process */
+	bool is_full;                /* cannot have more blocks */
+	bool is_drained;             /* has to give up all blocks */
 	struct image_queue outgoing; /* images to it */
 	struct image_intake intake;  /* an image from it */
 	struct ps_shard_stats stats; /* as it reports them */
 	struct ps_ping_state {
-		double owed_since; /* an answer, or reading what was sent; 0: nothing */
+		double owed_since; /* since when an answer or a read is due; 0: none */
 		bool is_pending;   /* the answer to this: */
 		uint64_t stamp;
 		uint64_t sent_bytes; /* bytes of all messages that it has taken */
@@ -50,14 +50,14 @@ struct ps_member {
 
 /* ---- sending --- */
 
-/* Has the process its part of the model, and hears orders? */
+/* Does the process have its part of the model, and so gets orders? */
 static bool
 member_works(const struct ps_member *m)
 {
 	return m->count > 0 && m->is_placed;
 }
 
-/* Sends a message; closes a process that does not keep up, or is gone. */
+/* Sends a message; closes the session of a process that does not keep up, or is gone. */
 static void
 pool_send(struct ps_server *s, struct ps_member *m, struct fal_msg *msg)
 {
@@ -74,7 +74,8 @@ pool_send_all(struct ps_server *s, struct fal_msg *msg)
 			pool_send(s, s->pool.v[i], msg);
 }
 
-/* Returns the process that has the shard; NULL: this process has it, or none has. */
+/* Returns the process that has the shard; NULL: this process or no process has the
+ * shard. */
 static struct ps_member *
 pool_find_member(const struct ps_server *s, uint32_t shard)
 {
@@ -207,12 +208,13 @@ member_knows_all_workers(const struct ps_server *s, const struct ps_member *m)
 
 /* ---- pings ---
  *
- * Each process is sent pings, and is lost if it does not answer one within its deadline.
+ * This process sends pings to each process.  A process that does not answer a ping within
+ * its deadline is lost.
  *
- * A process that hangs with an open stream would hold the clock until the stream's own
- * signs of life end it.  The deadline follows from the process's earlier answers, as
- * other deadlines do (design.md, D7): their median and six spreads, at least a second,
- * and ten times that. */
+ * Without pings, a process that hangs with an open stream would hold up the clock until
+ * the stream's keepalive ends the stream.  The deadline follows from the process's
+ * earlier answers, as other deadlines do (design.md, D7): ten times the largest of median
+ * plus six spreads, four medians, and one second. */
 
 #define MIN_ANSWER_S 1.0
 #define DEADLINE_SLACK 10
@@ -243,8 +245,8 @@ pool_on_ping(uv_timer_t *t)
 		struct ps_ping_state *a = &m->ping;
 		if (!member_works(m))
 			continue;
-		/* Bytes that wait come before a ping: a process that takes none of them
-		 * owes as much as an answer. */
+		/* A ping queues behind waiting bytes, so a process that takes none of
+		 * these bytes owes this as it would owe an answer. */
 		const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
 		const uint64_t taken = is.tx - (is.held - is.queued);
 		if (is.held > 0 && (a->owed_since <= 0 || taken != a->sent_bytes))
@@ -297,8 +299,8 @@ member_owns_piece(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
-/* Adds a piece that has come to a shard of this process, or sends it on to another one.
- * FAL_EFORMAT, FAL_ENOMEM. */
+/* Adds a received piece to a shard of this process, or passes the piece on to another
+ * process.  FAL_EFORMAT, FAL_ENOMEM. */
 static int
 pool_add_piece(struct ps_server *s, struct image_intake *in)
 {
@@ -537,8 +539,8 @@ ps_pool_place(struct ps_server *s)
 {
 	struct ps_shard_pool *p = &s->pool;
 	uint32_t before[FAL_SHARDS_MAX + 1];
-	/* First the processes that came to take part; then, of those on standby, as many
-	 * as are missing. */
+	/* First the processes that came to take part; then as many standby processes as
+	 * are missing. */
 	struct ps_member *part[FAL_SHARDS_MAX];
 	uint32_t parts = 0, at = (uint32_t)s->run->opt.shards, places = at;
 	for (int standby = 0; standby < 2; standby++)
@@ -748,8 +750,8 @@ pool_draining_shards(const struct ps_server *s)
 	return bits;
 }
 
-/* Ends the drain: the drained processes leave (`why` NULL), or none is drained.  Answers
- * the session that asked. */
+/* Ends the drain: with `why` NULL the drained processes leave, else no process is
+ * drained. Answers the session that requested the drain. */
 static void
 pool_end_drain(struct ps_server *s, const char *why)
 {
@@ -808,7 +810,7 @@ pool_on_move_refused(struct ps_server *s, struct ps_member *m, const char *why)
 		s->pool.drain.was_refused = true;
 }
 
-/* Finds the process by `which`: *m, NULL for this process. */
+/* Finds the process that `which` names, and sets *m; NULL: this process. */
 static int
 pool_find_by_name(const struct ps_server *s, const char *which, struct ps_member **m,
 		  struct fal_diag *why)
@@ -962,8 +964,7 @@ static int
 pool_on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
 	const bool piece = msg->image.what == FAL_FETCH_PIECE;
-	/* An image that was asked for before a move may have the blocks that the shard
-	 * had then. */
+	/* An image that was requested before a move may have the shard's old blocks. */
 	const uint32_t blocks =
 		piece ? msg->image.blocks : fal_blocks(s->job->model->params);
 	if (m->intake.is_active || msg->image.shard >= FAL_SHARDS_MAX ||
@@ -1067,8 +1068,8 @@ pool_on_join(struct ps_server *s, struct ps_session *session, const struct fal_m
 	is->session = session;
 	is->is_standby = m->join.standby != 0;
 	is->max_shards = m->join.shards;
-	/* A process that listens on all addresses is dialled where its connection comes
-	 * from. */
+	/* Workers dial a process that listens on all addresses at the address from which
+	 * the process's connection comes. */
 	const char *source = fal_chan_source(session->chan),
 		   *port = strrchr(m->join.address, ':');
 	if (fal_addr_is_any(m->join.address) && strcmp(source, "unix") != 0)

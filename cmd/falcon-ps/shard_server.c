@@ -1,7 +1,7 @@
 /* A process of shards for the job of another coordinator (falcon-ps --join): the
- * connection to the coordinator, the part of the job that it gives to this process, and
- * the sessions of workers.  A worker opens its session with a key that the coordinator
- * gave to both sides. */
+ * connection to the coordinator, the part of the job that the coordinator gives to this
+ * process, and the sessions of workers.  A worker opens its session with a key that the
+ * coordinator gave to both sides. */
 #include "base/build.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -67,7 +67,7 @@ struct shard_server {
 	uv_timer_t timer; /* for the next dial, or the end */
 	uv_signal_t on_int, on_term;
 	struct fal_listen *listen;
-	struct fal_link link; /* of all that it sends, with --rate-limit */
+	struct fal_link link; /* for all sent bytes, with --rate-limit */
 	uint64_t busy;        /* of the link */
 	struct fal_keyring *keys;
 	uint8_t *secret;       /* its own static key, in locked memory */
@@ -75,11 +75,11 @@ struct shard_server {
 	bool is_open;          /* the channel is */
 	enum shard_server_state {
 		SHARD_SERVER_RUNS,
-		SHARD_SERVER_PARTS, /* it was drained: workers take what was sent */
+		SHARD_SERVER_PARTS, /* drained: workers still take sent messages */
 		SHARD_SERVER_ENDS
 	} state;
 	struct fal_diag later; /* why the coordinator sent LATER; "": it did not */
-	struct fal_diag done;  /* the log line of its end, if it was drained */
+	struct fal_diag done;  /* the log line of the end after a drain */
 	int code;
 	uint64_t program; /* bytes of the process, before it had shards */
 	struct worker_session **worker;
@@ -125,8 +125,8 @@ worker_find(const struct shard_server *s, uint32_t id)
 	return NULL;
 }
 
-/* Makes the listener's keyring of the workers that were admitted.  FAL_ELIMIT: they are
- * too many; FAL_EFORMAT: a key is invalid. */
+/* Makes the listener's keyring from the keys of the admitted workers.  FAL_ELIMIT: there
+ * are too many workers; FAL_EFORMAT: a key is invalid. */
 static int
 workers_update_keyring(struct shard_server *s)
 {
@@ -163,8 +163,8 @@ worker_free(struct worker_session *w)
 	free(w);
 }
 
-/* ADMIT: a worker will connect, with this key.  FAL_ESTATE: it was admitted before; else
- * errors of workers_update_keyring. */
+/* ADMIT: a worker will connect, with this key.  FAL_ESTATE: the worker was admitted
+ * before; else errors of workers_update_keyring. */
 static int
 worker_admit(struct shard_server *s, const struct fal_msg *m)
 {
@@ -247,7 +247,7 @@ end_server(struct shard_server *s, int code, const char *why)
 	uv_unref((uv_handle_t *)&s->on_term);
 }
 
-/* Ends a drained process when its workers have taken all that was sent. */
+/* Ends a drained process when the workers have taken all sent messages. */
 static void
 end_if_parted(struct shard_server *s)
 {
@@ -286,7 +286,7 @@ part_send(struct shard_server *s)
 		end_server(s, FAL_EXIT_NO, fal_strerror(err));
 }
 
-/* Gives the memory of an image that was sent to its shard, for the next mark. */
+/* Gives the memory of a sent image back to the image's shard, for the next mark. */
 static void
 part_on_image_sent(void *arg, struct queued_image *p)
 {
@@ -347,7 +347,8 @@ part_count_values(const struct shard_server *s, const struct fal_map *map)
 	return n < s->part.model->params ? n : s->part.model->params;
 }
 
-/* Checks the memory for n values, and logs it if it has grown.  FAL_ELIMIT with `why`. */
+/* Checks the memory for n values, and logs the memory if it has grown.  FAL_ELIMIT with
+ * `why`. */
 static int
 part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 {
@@ -380,8 +381,8 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	return err;
 }
 
-/* Tells the coordinator that the process has all of its blocks; in a job under way these
- * are none yet. */
+/* Tells the coordinator that the process has all of its blocks; a process that joined a
+ * running job has no block yet. */
 static void
 part_report_placed(struct shard_server *s)
 {
@@ -396,7 +397,7 @@ part_report_placed(struct shard_server *s)
 		    p->all_shards, any ? "" : ", without blocks yet");
 }
 
-/* Makes the shards, as the texts of job and model are here. */
+/* Makes the shards, when the texts of job and model are here. */
 static int
 part_create(struct shard_server *s)
 {
@@ -532,8 +533,8 @@ part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 	return FAL_OK;
 }
 
-/* Begins a move, in which the process has its old and its new blocks.  Returns 1, or 0 if
- * memory lacks for both and the coordinator was told so. */
+/* Begins a move, during which the process has both its old and its new blocks.  Returns
+ * 1; or 0 if there is no memory for both, which the coordinator is told. */
 static int
 part_begin_move(struct shard_server *s, const struct fal_map *map)
 {
@@ -557,7 +558,7 @@ part_begin_move(struct shard_server *s, const struct fal_map *map)
 	return 1;
 }
 
-/* Does the process's part of an order that its shards have got. */
+/* Does the rest of the work for an order, after the shards have got the order. */
 static int
 part_after_order(struct shard_server *s, const struct fal_shard_order *o)
 {
@@ -727,7 +728,7 @@ part_on_msg(struct shard_server *s, const struct fal_msg *m)
 
 /* ---- messages of workers --- */
 
-/* Ends a session that did what it may not. */
+/* Ends a worker's session that did something forbidden. */
 static void
 worker_refuse(struct worker_session *w, const char *why)
 {

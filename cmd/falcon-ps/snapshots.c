@@ -24,8 +24,9 @@ snapshots_answer(struct ps_server *s, uint64_t clock, const char *why)
 		ps_reply_result(session, why, text);
 }
 
-/* Takes a snapshot of the newest version; of the next one, if a part of the newest one is
- * still on its way.  While another snapshot is under way, this one follows it. */
+/* Takes a snapshot of the newest version; or of the next version, if a part of the newest
+ * version is still on its way.  While another snapshot is under way, this one follows
+ * it. */
 static void
 snapshots_take(struct ps_server *s)
 {
@@ -45,7 +46,7 @@ snapshots_take(struct ps_server *s)
 			s, 0, "there can be none: rounds of this scheme are not shared");
 }
 
-/* Ends the snapshot under way: it is on disk, or (`why`) it failed. */
+/* Ends the snapshot under way, which is on disk, or has failed with the reason `why`. */
 static void
 snapshots_end(struct ps_server *s, const char *why)
 {
@@ -75,8 +76,8 @@ snapshots_end(struct ps_server *s, const char *why)
 		snapshots_take(s);
 }
 
-/* Hashes and writes with low priority: both take a core for a while, which computations
- * need. */
+/* Hashes and writes with low priority: both keep a core busy for a while, and
+ * computations need that core. */
 static void
 snapshots_on_work(uv_work_t *w)
 {
@@ -139,8 +140,8 @@ snapshots_fill(struct ps_server *s, const struct fal_coord_checkpoint *past,
 	int err = FAL_OK;
 	fal_coord_checkpoint_copy(past, &n->is.past);
 	n->is.policy = fal_policy_copy(past->policy);
-	/* Version 0 follows from the job: its image stays in the shards, as memory for
-	 * later ones. */
+	/* Version 0 follows from the job, so the snapshot needs no image of version 0.
+	 * Its image stays in the shards, as memory for later images. */
 	if (past->version > 0)
 		err = snapshots_take_images(s, n);
 	ps_trace_file_flush(&s->run->trace);
@@ -289,7 +290,7 @@ ps_snapshots_request(struct ps_server *s, struct ps_session *session)
 	snapshots_take(s);
 	if (k->requester == 0)
 		return;
-	/* The session hears what its answer waits for: that may take long. */
+	/* Tells the session what its answer waits for, as the wait may be long. */
 	if (ps_snapshots_has_any(s))
 		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
 			     k->good_clock);

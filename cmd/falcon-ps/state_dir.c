@@ -50,7 +50,7 @@ state_read_file(const struct ps_state *s, const char *name, struct fal_buf *out,
 	return FAL_OK;
 }
 
-/* Returns the epochs that are done, of `had` that the job had. */
+/* Returns the number of epochs that are done, of the job's earlier `had` epochs. */
 static uint64_t
 count_epochs_done(const struct ps_state *s, const struct fal_files *job, uint64_t had)
 {
@@ -151,7 +151,8 @@ ps_state_write_job(struct ps_state *s, const struct fal_files *job, struct fal_d
 	/* An unchanged job is not written again: a full disk does not stop it. */
 	if (!s->text_differs)
 		return FAL_OK;
-	/* In this order: no result ever stands beside the other text. */
+	/* The result is removed before the text is written: so no result ever stands
+	 * beside a text of another job. */
 	if (s->is_done && (unlinkat(s->folder, "result.json", 0) < 0 ||
 			   FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s/result.json: %s", s->dir,
@@ -257,7 +258,7 @@ ps_state_count_start(struct ps_state *s, struct fal_diag *diag)
 	return err;
 }
 
-/* Finds the number behind "KEY": in a line, which is our own. */
+/* Finds the number behind "KEY": in a line that this program wrote. */
 static bool
 find_number(const char *line, const char *key, unsigned long long *out)
 {
@@ -265,7 +266,7 @@ find_number(const char *line, const char *key, unsigned long long *out)
 	return at != NULL && sscanf(at + strlen(key), "%llu", out) == 1;
 }
 
-/* Drops the evaluations behind so many lines. */
+/* Drops the evaluations that stand after the first `lines` lines. */
 static void
 old_trace_drop_evals(struct ps_old_trace *t, uint64_t lines)
 {
@@ -512,7 +513,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	if (j->fd < 0)
 		return fail_errno(path, diag);
-	/* The file's name, too, has to outlive a loss of power. */
+	/* The file's name has to outlive a loss of power, too. */
 	char *copy = fal_xstrdup(path);
 	const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int err = FAL_OK;

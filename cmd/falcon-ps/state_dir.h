@@ -29,27 +29,28 @@
 struct ps_state {
 	char *dir;
 	int lock, folder;       /* descriptors */
-	bool has_trained;       /* an earlier start trained here: its trace exists */
+	bool has_trained;       /* an earlier start trained here and left a trace */
 	uint32_t incarnation;   /* of this start, once it is counted */
 	bool is_done;           /* result.json exists: `result` holds it */
-	bool has_failed;        /* and says that the job failed */
-	uint32_t epochs_before; /* of the job, if it shall have more now; else 0 */
-	bool text_differs;      /* the file `job` has another text than the job */
+	bool has_failed;        /* result.json says that the job failed */
+	uint32_t epochs_before; /* epochs before an extension; 0: no extension */
+	bool text_differs;      /* the file `job` differs from the job's text */
 	struct fal_buf result;
 };
 
-/* Makes and locks the folder `dir` for the job.  If no value of the job differs from the
- * folder's file `job`, the job's text becomes that file's.  `accept`: kinds of files that
- * may differ (fal_files_hash_kind); all may if the job is not done and begins at its
- * first clock (`begins_anew`).  FAL_EEXIST (another process serves it), FAL_EINVAL (it is
- * another job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM, FAL_ENOMEM, with a diagnosis. */
+/* Makes and locks the folder `dir` for the job.  If all values of the job equal the
+ * values in the folder's file `job`, the file's text becomes the job's text.  `accept`:
+ * kinds of files that may differ (fal_files_hash_kind); all may if the job is not done
+ * and begins at its first clock (`begins_anew`).  FAL_EEXIST (another process serves it),
+ * FAL_EINVAL (it is another job's), FAL_EFORMAT, FAL_EIO, FAL_EPERM, FAL_ENOMEM, with a
+ * diagnosis. */
 int ps_state_open(struct ps_state *s, const char *dir, struct fal_files *job,
 		  const struct fal_opt_list *accept, bool begins_anew,
 		  struct fal_diag *diag);
-/* Does the list of --accept-change have this kind? */
+/* Does the list of --accept-change contain this kind? */
 bool ps_accepts_kind(const struct fal_opt_list *accept, const char *kind);
-/* Writes the job's text if it differs, and removes the result of the shorter job: the job
- * goes on.  FAL_EIO, FAL_ENOMEM. */
+/* Writes the job's text if the text differs from the file `job`, and removes the result
+ * of the shorter job, since the job goes on.  FAL_EIO, FAL_ENOMEM. */
 int ps_state_write_job(struct ps_state *s, const struct fal_files *job,
 		       struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
@@ -61,20 +62,20 @@ int ps_state_rename_trace(const struct ps_state *s, struct fal_diag *diag);
 /* Counts one more start, on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count_start(struct ps_state *s, struct fal_diag *diag);
 
-/* The content of an earlier start's trace, along its chain.  Bytes that a crash left at
- * the end, and that are no line of the trace, do not count. */
+/* The content of an earlier start's trace, checked along the chain.  Bytes at the end
+ * that a crash left, and that are no line of the trace, do not count. */
 struct ps_old_trace {
 	struct fal_chain chain; /* up to the last line */
 	double t;               /* of the last line */
 	uint64_t bytes;         /* of whole lines */
 	uint64_t torn;          /* bytes that follow */
-	uint64_t changed;       /* the first line that was on disk and differs; 0: none */
+	uint64_t changed;       /* the first synced line that has changed; 0: none */
 	bool has_job_line;
 	uint64_t lines;       /* a gap counts as the lines that it stands for */
 	uint64_t clocks;      /* that were over, by the last update */
 	double worked;        /* seconds since the first worker joined; 0: none did */
 	struct fal_buf evals; /* the lines of evaluations that count */
-	struct ps_eval_line { /* their numbers, and their ends in `evals` */
+	struct ps_eval_line { /* line number, and end of the line in `evals` */
 		uint64_t line;
 		size_t end;
 	} *eval;
@@ -96,7 +97,7 @@ void ps_old_trace_free(struct ps_old_trace *t);
  * descriptor are taken before the job begins.  {.fd = -1} is valid. */
 struct ps_result_file {
 	int fd;
-	char *path, *temp; /* its final name, and its name until then */
+	char *path, *temp; /* final name, and name before the commit */
 	uint64_t written;  /* bytes */
 };
 
@@ -128,17 +129,17 @@ struct ps_journal {
 
 /* Opens `path` (taken), makes it if need be, and calls on_line for each line, borrowed
  * for the call, with j->chain as it was before the line; a negative return of on_line
- * ends the reading.  A last line without newline, or one that cannot be read, was torn by
- * a crash before its change was acknowledged: it is cut off.  FAL_EFORMAT, FAL_EINVAL:
- * another line is no line of a journal, or a whole last one has something else for its
- * newline; `diag` names the line.  FAL_EIO, FAL_ENOMEM.  Close the journal in any
- * case. */
+ * ends the reading.  If the last line has no newline or is unreadable, a crash tore the
+ * line before the line's change was acknowledged: ps_journal_open cuts the line off.
+ * FAL_EFORMAT, FAL_EINVAL: another line is no line of a journal, or a whole last line
+ * ends with another byte than a newline; `diag` names the line.  FAL_EIO, FAL_ENOMEM.
+ * Close the journal in any case. */
 int ps_journal_open(struct ps_journal *j, char *path,
 		    int (*on_line)(void *arg, const struct fal_journal_line *l),
 		    void *arg, struct fal_diag *diag);
 
-/* Appends a line, with the time of day, and syncs it.  Cuts a line off again that could
- * not be written completely.  FAL_EIO (errno is set), FAL_ENOMEM. */
+/* Appends a line, with the time of day, and syncs the file.  Cuts off a line that was
+ * written only in part.  FAL_EIO (errno is set), FAL_ENOMEM. */
 int ps_journal_add(struct ps_journal *j, const struct fal_journal_line *l);
 
 void ps_journal_close(struct ps_journal *j);

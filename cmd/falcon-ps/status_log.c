@@ -14,7 +14,7 @@
 enum {
 	BURST = 20,                /* lines about joins and leaves at once, */
 	LINE_S = 2,                /* … then one in so many seconds */
-	QUIET_S = FAL_RATELIMIT_S, /* the job waits if it got no work for so long, */
+	QUIET_S = FAL_RATELIMIT_S, /* the job waits if no work came for so long, */
 	QUIET_PAUSES = 4,          /* … and for so many times its longest pause */
 	SUSPENDED_S = 3,           /* no tick of a half-second timer: suspended */
 	KNOWN_MAX = 4096,          /* workers that are remembered */
@@ -148,7 +148,7 @@ ps_status_on_left(void *arg, uint32_t peer, const char *name, const char *why)
 
 /* ---- missed deadlines --- */
 
-/* How often a line was not logged before. */
+/* Text that says how often a line was left out before. */
 static const char *
 repeats_text(uint64_t n, char out[static 48])
 {
@@ -157,8 +157,8 @@ repeats_text(uint64_t n, char out[static 48])
 	return out;
 }
 
-/* Logs a late worker, at pauses that grow.  The worker's return is logged if its lateness
- * was. */
+/* Logs a late worker, at growing pauses.  Logs a worker's return only if the log has a
+ * line about the lateness. */
 void
 ps_status_on_late(void *arg, uint32_t peer, const char *name,
 		  const struct fal_coord_suspect *late)

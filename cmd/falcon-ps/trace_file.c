@@ -1,8 +1,8 @@
 /* Writes the trace to files, and copes with files that refuse lines.
  *
- * A full disk has no room for the gap line either: the last lines that it took are cut
- * off again, and become the first of the gap.  The gap line takes their room; it is
- * written again for each line more that is missing, until there is room. */
+ * A full disk has no room for the gap line either.  So the last lines on the disk are cut
+ * off again, and become the first lines of the gap; the gap line takes their room.  Until
+ * there is room, the gap line is written again for each further missing line. */
 #include "trace_file.h"
 
 #include "base/fault.h"
@@ -76,7 +76,8 @@ trace_sink_write(const struct ps_trace_sink *t, const uint8_t *p, size_t n)
 	return done;
 }
 
-/* Notes that n bytes of whole lines were written; their end can be cut off again. */
+/* Notes that n bytes of whole lines were written, and keeps the last of these lines,
+ * which may be cut off again. */
 static void
 trace_sink_note_written(struct ps_trace_sink *t, const uint8_t *p, size_t n)
 {

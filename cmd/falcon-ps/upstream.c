@@ -1,8 +1,8 @@
-/* The connection of a group server to its coordinator: that of one worker, which is as
- * fast as all members of the group together.
+/* The connection of a group server to its coordinator.  To the coordinator the group is
+ * one worker, as fast as all members of the group together.
  *
- * The incarnation ends with the connection: members come back to the next incarnation,
- * which has nothing left of tasks that no level waits for any more. */
+ * The incarnation ends with the connection.  Members come back to the next incarnation,
+ * in which nothing is left of tasks that no coordinator waits for any more. */
 #include "worker/agent.h"
 
 #include "base/build.h"
@@ -119,9 +119,9 @@ upstream_send(struct ps_upstream *u, struct fal_msg *m)
 		u->err = err;
 }
 
-/* Tells the coordinator what changed with the group's members.  Once their numerics
- * differed, they count as different for good: members come back one by one after an
- * incarnation, so the next ones would agree for a while. */
+/* Tells the coordinator what changed with the group's members.  Once the members'
+ * numerics differed, they count as different for good: after an incarnation members come
+ * back one by one, so the first members back would seem to agree. */
 static void
 upstream_follow_members(struct ps_upstream *u)
 {
@@ -157,8 +157,8 @@ upstream_follow_members(struct ps_upstream *u)
 	if (u->chan == NULL || u->state != UPSTREAM_READY || are.workers == 0 ||
 	    memcmp(are.fingerprint, u->announced, FAL_FINGERPRINT) == 0)
 		return;
-	/* The announced numerics hold no longer: to the coordinator, this is another
-	 * worker. */
+	/* The announced numerics no longer hold: to the coordinator this group is another
+	 * worker now. */
 	u->run->members_differ = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
 	fal_chan_fail(u->chan, FAL_EIO, "its members %s",
 		      u->run->members_differ ? "do not all compute the same bits"

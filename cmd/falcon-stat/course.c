@@ -17,8 +17,8 @@ course_worker(const struct course *c, uint64_t id)
 	return at != NULL ? &c->worker[*at] : NULL;
 }
 
-/* Returns the clock, and adds the clocks up to it; NULL with the line's error: out of
- * memory, or the job has no such clock. */
+/* Returns the clock, and adds all missing clocks up to this clock.  NULL, with the line's
+ * error: out of memory, or the job has no such clock. */
 static struct course_clock *
 course_clock_at(struct course *c, struct fal_trace_line *l, uint64_t clock)
 {

@@ -31,10 +31,10 @@ struct folder {
 	const char *dir;
 	struct fal_audit *audit;
 	const struct fal_audit_facts *facts;
-	struct fal_job job; /* all 0: there is none that can be read */
+	struct fal_job job; /* all 0: there is no readable job */
 	/* The SHA-256 of the model's file and the hash of its version; "": no file. */
 	char sha256[65], hash[65];
-	int code; /* FAL_EXIT_DONE; else a file cannot be judged, which was printed */
+	int code; /* FAL_EXIT_DONE; else a file cannot be judged, as printed */
 };
 
 /* Adds a finding about the folder. */
@@ -53,8 +53,8 @@ folder_fail(struct folder *f, int err, const char *fmt, ...)
 	f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
-/* Reads DIR/name into `out`; false: the file cannot be read, or does not exist, which is
- * a finding if it must. */
+/* Reads DIR/name into `out`.  False: the file cannot be read or does not exist; if the
+ * file must exist, its absence is a finding. */
 static bool
 folder_read(struct folder *f, const char *name, size_t most, bool must,
 	    struct fal_buf *out)
@@ -70,7 +70,7 @@ folder_read(struct folder *f, const char *name, size_t most, bool must,
 	return err == FAL_OK;
 }
 
-/* Adds a finding unless a text of a file is the trace's. */
+/* Adds a finding unless a file's text equals the trace's. */
 static void
 expect_text(struct folder *f, const char *what, const char *told, const char *found)
 {
@@ -190,16 +190,16 @@ free_bytes:
 	fal_buf_free(&bytes);
 }
 
-/* A member that a result must have, or must not have.  Its value is a text or, if `text`
- * is NULL, a number, NAN for null. */
+/* A member that a result must have, or must not have.  The value is `text`, or, if `text`
+ * is NULL, a number; NAN stands for null. */
 struct result_member {
 	bool is_present;
 	const char *key, *text;
 	double number, tolerance;
 };
 
-/* Returns whether v is the member's value.  Of a path only the last part counts: the user
- * may have moved the folder. */
+/* Returns whether `v` is the member's value.  Only the last part of a path counts, as the
+ * user may have moved the folder. */
 static bool
 member_matches(const struct result_member *m, const json_t *v)
 {
@@ -229,7 +229,7 @@ folder_judge_best(struct folder *f, double clock, double accuracy)
 }
 
 /* Returns the value that a count of the result should have.  If the job went on from a
- * snapshot, the trace has repeated rounds and so other counts: then any number will do.
+ * snapshot, the trace has repeated rounds and so other counts: any number is then right.
  */
 static double
 expected_count(const struct fal_audit_facts *t, const json_t *o, const char *key,
@@ -274,7 +274,8 @@ folder_judge_result(struct folder *f, const json_t *o)
 		{ judged, "accuracy", NULL, t->evals->accuracy, 0 },
 		{ judged, "test_loss", NULL, t->evals->loss, 0 },
 		{ true, "loss", NULL, t->loss, 0 },
-		{ true, "seconds", NULL, t->trained, 0.000502 }, /* it has 3 decimals */
+		{ true, "seconds", NULL, t->trained, 0.000502 }, /* the result has 3
+								  * decimals */
 		{ true, "moved", NULL, expected_count(t, o, "moved", t->sums->moved), 0 },
 		{ true, "cloned", NULL, expected_count(t, o, "cloned", t->sums->cloned),
 		  0 },
@@ -406,7 +407,8 @@ folder_compare_policies(const struct stat_policies *trace,
 	const size_t changes = trace->n > 0 ? trace->n - 1 : 0;
 	size_t from = 0;
 	if (!is_first_run) {
-		/* Finds the last such policy that leaves room for the trace's changes. */
+		/* Finds the last policy of the journal behind which there are enough
+		 * lines for the trace's changes. */
 		from = journal->n > changes ? journal->n - changes : 0;
 		while (!done && from > 1 &&
 		       !policies_are_equal(&journal->v[from - 1], first))

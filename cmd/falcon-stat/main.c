@@ -1,5 +1,5 @@
-/* falcon-stat: prints a table of a job, its history, the audit of its ledger, or its
- * trace as it comes. */
+/* falcon-stat: prints the table of a job, the job's history, the audit of its ledger, or
+ * its trace line by line. */
 #include "stat.h"
 
 #include "base/err.h"
@@ -177,10 +177,10 @@ run_stat(const struct stat_source *src, const struct options *o)
 	return run_summary(src, o->json, o->json ? stat_table_json : stat_table);
 }
 
-/* OpenBLAS, which only --recompute uses, starts a thread for each further core when it is
- * loaded.  A thread asks for 128 MiB until it gets them, and the end of the program waits
- * for it.  Under a limit the program starts itself again without these threads; nothing
- * was read yet. */
+/* OpenBLAS, which only --recompute uses, starts a thread for each further core at load
+ * time.  Each thread asks for 128 MiB until the system grants them, and the end of the
+ * program waits for the threads.  So under a memory limit the program starts itself again
+ * without these threads, before reading anything. */
 static void
 restart_without_threads(char **argv)
 {

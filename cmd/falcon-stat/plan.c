@@ -1,4 +1,4 @@
-/* The versions that a run has kept, and a draw of clocks to compute anew; mismatches. */
+/* The versions that a run has kept; the draw of clocks to compute anew; mismatches. */
 #include "recompute_priv.h"
 
 #include "base/err.h"
@@ -131,7 +131,7 @@ plan_add_ends(struct recompute *r)
 
 /* ---- the draw ---- */
 
-/* Returns whether the clock can be computed anew here, or why not. */
+/* Returns the reason why the clock cannot be computed anew here, or COURSE_COMPUTABLE. */
 static enum course_why
 clock_why(const struct recompute *r, uint64_t clock)
 {
@@ -182,7 +182,7 @@ anchor_end(const struct recompute *r, const struct anchor *p, uint64_t n)
 	return end;
 }
 
-/* Notes why nothing can be drawn. */
+/* Notes why no clock can be drawn. */
 static int
 plan_explain(struct recompute *r)
 {

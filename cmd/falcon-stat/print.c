@@ -19,7 +19,7 @@ enum {
 };
 
 /* A stranger's text without control characters; a large number in groups of digits.  Both
- * live to the end of their block. */
+ * texts live to the end of the block. */
 #define PLAIN(s) fal_text_plain((char[SHOWN + 1]){ 0 }, SHOWN + 1, (s))
 #define GROUPED(n) fal_text_thousands((n), (char[32]){ 0 })
 
@@ -125,7 +125,7 @@ mean_stale(const struct fal_summary_worker *w)
 	return w->load.clocks > 0 ? (double)w->stale.sum / (double)w->load.clocks : 0;
 }
 
-/* Returns the cause of the worker's class; "-" if the class is none of speed. */
+/* Returns the cause of the worker's class; "-" if the class does not come from speed. */
 static const char *
 worker_cause(const struct fal_summary_worker *w)
 {
@@ -803,8 +803,8 @@ put_unjudged(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
 }
 
-/* Puts the reach of the proof: a number of clocks; or the address of the coordinator
- * above, as the clocks of a group belong to that coordinator.  Then the counts of tasks
+/* Puts the reach of the proof: a number of clocks, or, for a group, the address of the
+ * coordinator above, to which the group's clocks belong.  Then puts the counts of tasks
  * by fate.
  */
 static void

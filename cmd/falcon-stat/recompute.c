@@ -47,7 +47,8 @@ recompute_load_files(struct recompute *r)
 	int err = fal_cli_read(job, TEXT_MAX, &text, &diag);
 	if (err == FAL_OK)
 		err = fal_files_load_text(&r->files, path, r->how->from, &text, &diag);
-	/* Without this check all kept versions would look like those of another job. */
+	/* Without this check all kept versions would look like versions of another job.
+	 */
 	if (err == FAL_OK && r->how->from != NULL && r->files.job.from_sha256 == NULL)
 		err = fal_diag_set(&diag, FAL_EINVAL, "--from: %s began with no weights",
 				   folder);
@@ -61,8 +62,8 @@ recompute_load_files(struct recompute *r)
 	return err;
 }
 
-/* Checks that job, model and data are those of the run, and that this engine made its
- * gradients.  The hash of the job includes those of model and data. */
+/* Checks that job, model and data are the run's, and that Falcon's own net made the run's
+ * gradients.  The hash of the job includes the hashes of model and data. */
 static int
 recompute_check_files(struct recompute *r)
 {
@@ -97,8 +98,9 @@ recompute_check_memory(const struct recompute *r)
 }
 
 /* Returns the largest number of copies of held versions while a computation that began at
- * a snapshot is compared with a later one.  A snapshot has a copy in its shard_set and,
- * unless that is one of the kept versions, a copy in its image. */
+ * one snapshot is compared with a later snapshot.  Each of the two snapshots has a copy
+ * in its shard_set and, unless the copy is one of the kept versions, a copy in its image.
+ */
 static uint32_t
 recompute_held_copies(const struct recompute *r)
 {
@@ -185,14 +187,13 @@ clock_read_inputs(struct recompute *r)
 struct contrib {
 	uint64_t id[2];
 	uint64_t blocks;
-	size_t root; /* the end of the chain of fills: a contribution that fills none */
+	size_t root; /* end of the chain of fills: a contribution that fills no other */
 	bool fenced;
-	uint64_t sum,
-		computed; /* checksums: the added one; of its tasks, computed anew */
-	uint64_t first, n_wrong; /* its tasks with another result; the first of them */
+	uint64_t sum, computed;  /* checksums: as added; of its tasks, computed anew */
+	uint64_t first, n_wrong; /* number of its wrong tasks; first: the first one */
 };
 
-/* Returns whether the claimed hash is that of the task.  A fenced contribution has zeros
+/* Returns whether the claimed hash is the task's hash.  A fenced contribution has zeros
  * for a task that it never reported. */
 static bool
 claim_is_right(const char *hex, const struct fal_replay_task *t, bool fenced)
@@ -280,8 +281,8 @@ line_judge_claims(struct recompute *r, const struct contrib *all, size_t n)
 	}
 }
 
-/* Blames the contributions that made true claims and added other sums.  The sums of a
- * contribution and of its fills add up to the checksum of their tasks. */
+/* Blames the contributions that made true claims but added other sums.  The sums of a
+ * right contribution and of its fills add up to the checksum of their tasks. */
 static void
 line_judge_sums(struct recompute *r, const struct contrib *all, size_t n)
 {
@@ -298,7 +299,8 @@ line_judge_sums(struct recompute *r, const struct contrib *all, size_t n)
 }
 
 /* Returns whether workers can be blamed for wrong tasks.  If the base of the clock is not
- * confirmed: only if more keys made right tasks than wrong ones. */
+ * confirmed, workers can be blamed only if more keys made right tasks than wrong tasks.
+ */
 static bool
 clock_may_blame(const struct recompute *r, bool is_confirmed)
 {
@@ -323,8 +325,8 @@ clock_may_blame(const struct recompute *r, bool is_confirmed)
 }
 
 /* Adds a mismatch for each contribution with a wrong task or sum, and for each skipped
- * task that has a result.  `is_confirmed`: the base of the clock is known to be that of
- * the run. */
+ * task that has a result.  `is_confirmed`: the base of the clock is known to be the
+ * run's. */
 static void
 clock_judge(struct recompute *r, bool is_confirmed)
 {
@@ -403,8 +405,8 @@ recompute_clock(struct recompute *r, const struct anchor *p, uint64_t clock)
 	if (!(fabs(at->lr - own) <= 1e-5 * fabs(own)))
 		recompute_add_mismatch(r, clock, "the learning rate is %g, not %g",
 				       at->lr, own);
-	/* The newest version on which its tasks ran is the anchor's, an older one, or one
-	 * that was computed since. */
+	/* The newest version on which the clock's tasks ran is the anchor's, an older
+	 * version, or a version computed since the anchor. */
 	const struct course_clock *all = r->course.clock;
 	const uint64_t first = p->clock > 0 ? all[p->clock - 1].version : 0;
 	const uint64_t base = at->base + (at->late != FAL_TRACE_ABSENT);
@@ -470,7 +472,7 @@ static int
 recompute_from(struct recompute *r, const struct anchor *p)
 {
 	struct fal_diag diag = { "" };
-	uint64_t good = p->clock; /* the last compared version was right after so many */
+	uint64_t good = p->clock; /* clocks before the last version that was right */
 	int err = fal_replay_load_snapshot(r->anew, r->folder,
 					   p->is_snapshot ? &p->found : NULL, &diag);
 	if (err < 0)

@@ -1,4 +1,4 @@
-/* Inside falcon-stat's recompute.  Calls go downwards:
+/* The inside of falcon-stat --recompute.  Each file calls only files below it:
  *
  *	recompute.c  computes clocks anew, and judges the contributions to them
  *	plan.c       the versions that a run has kept; a draw of clocks; mismatches
@@ -19,10 +19,10 @@
 
 /* ---- course.c ---- */
 
-/* Whether a clock can be computed anew, or the reason why not. */
+/* The reason why a clock cannot be computed anew, or COURSE_COMPUTABLE. */
 enum course_why {
 	COURSE_COMPUTABLE,
-	COURSE_UNKNOWN,  /* it has not ended, or no version follows from it alone */
+	COURSE_UNKNOWN, /* the clock has not ended, or no version follows from it alone */
 	COURSE_UNLAWFUL, /* its scheme is not under the law (falcon-schemes(7)) */
 	COURSE_MIXED     /* its contributors have several numerics */
 };
@@ -30,16 +30,16 @@ enum course_why {
 struct course_clock {
 	enum course_why why;
 	const char *scheme; /* static */
-	uint64_t version;   /* the version that it made; 0: none */
+	uint64_t version;   /* the version made from the clock; 0: none */
 	uint64_t base;      /* the version that its tasks ran on, but … */
 	uint64_t late;      /* … tasks from here on ran on the next; FAL_TRACE_ABSENT */
-	size_t fingerprint; /* of its contributors: its place and 1; 0: none */
+	size_t fingerprint; /* of its contributors: 1 + place; 0: none */
 	double lr;
-	uint64_t total; /* clocks that the job had then */
+	uint64_t total; /* clocks of the job at that time */
 	bool has_hash, has_exponents;
 	/* The hash of the version, and that of its exponents. */
 	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
-	bool is_confirmed; /* it was computed anew, and has both hashes */
+	bool is_confirmed; /* computed anew, with both hashes equal */
 	/* The clock's `ledger` lines, if wanted, in order. */
 	bool is_wanted;
 	struct fal_trace_line **line;
@@ -66,7 +66,7 @@ struct course {
 	struct fal_ids ids; /* places of these */
 	char **fingerprint; /* of numerics, each once */
 	size_t fingerprints, fingerprint_cap;
-	/* The positions in the trace that snapshots claim, to be compared. */
+	/* Positions in the trace that snapshots name, for comparison with the trace. */
 	struct course_mark {
 		uint64_t line;
 		const char *link; /* of that line; borrowed */
@@ -88,14 +88,15 @@ const struct course_worker *course_worker(const struct course *c, uint64_t id);
 
 /* ---- recompute.c ---- */
 
-/* A version that the run has kept, after `clock` clocks: computing begins there, or is
- * compared there. */
+/* A version that the run has kept, after `clock` clocks.  Computing begins at an anchor,
+ * or is compared with an anchor. */
 struct anchor {
 	uint64_t clock;
 	struct fal_snapshot_found found; /* of a snapshot */
 	bool is_snapshot;
-	bool is_model;  /* only the model is kept: nothing begins there */
-	uint64_t reach; /* clocks from there on that can be drawn; if drawn: that are */
+	bool is_model;  /* only the model is kept: computing cannot begin there */
+	uint64_t reach; /* clocks from here on that can be drawn; once is_drawn: that are
+			 * drawn */
 	bool is_drawn;
 };
 
@@ -106,7 +107,7 @@ struct recompute {
 	struct course course;
 	struct fal_files files;
 	struct fal_replay *anew;
-	uint64_t clock; /* that is computed; by task of it: */
+	uint64_t clock; /* being computed; the next three are by its task: */
 	struct fal_replay_task *task;
 	uint8_t *skips;
 	uint64_t *seed;
@@ -120,7 +121,7 @@ struct recompute {
 
 /* ---- plan.c ---- */
 
-/* Notes that nothing can be judged, and why; returns FAL_ESTATE. */
+/* Notes that the run cannot be judged, with the reason; returns FAL_ESTATE. */
 int recompute_cannot_judge(struct recompute *r, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Adds a mismatch. */
@@ -131,15 +132,15 @@ void recompute_add_mismatch(struct recompute *r, uint64_t clock, const char *fmt
 /* Prints the error; returns it. */
 int recompute_print_error(int err, const struct fal_diag *diag);
 
-/* Makes anchors of the snapshots that can be read; others are mismatches. */
+/* Makes an anchor of each readable snapshot; each other snapshot is a mismatch. */
 int plan_list_snapshots(struct recompute *r);
 /* After the first pass of the course: removes the snapshots of another trace; each is a
  * mismatch. */
 void plan_drop_foreign(struct recompute *r);
 /* Adds version 0, which the job defines, and the model. */
 void plan_add_ends(struct recompute *r);
-/* Sets how far a draw of `n` clocks may reach from each anchor.  Nowhere: as
- * recompute_cannot_judge. */
+/* Sets how far a draw of `n` clocks may reach from each anchor.  If no clock can be
+ * drawn, returns as recompute_cannot_judge. */
 int plan_measure(struct recompute *r, uint64_t n);
 /* Draws anchors, and clocks from them on, until there are `n` clocks; *total is their
  * number. */

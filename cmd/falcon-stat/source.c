@@ -59,7 +59,7 @@ source_fail(const struct stat_source *s, int err, const struct fal_diag *diag)
 	return (int)fal_cli_exit_code(err);
 }
 
-/* Feeds a chunk; returns -1 to go on, else an exit code. */
+/* Feeds a chunk; returns -1 if reading goes on, else an exit code. */
 static int
 source_feed(struct feed *f, const void *p, size_t n)
 {
@@ -97,7 +97,8 @@ source_feed_file(struct feed *f)
 
 /* ---- a live job ---- */
 
-/* Sets the deadline of the next message.  A follower has none: a clock may take long. */
+/* Sets the deadline of the next message.  A follower has no deadline, as a clock may take
+ * long. */
 static void
 source_await(const struct feed *f, struct fal_client *c)
 {

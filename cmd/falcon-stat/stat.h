@@ -1,5 +1,5 @@
-/* falcon-stat: the source of a trace, the files beside it, the computation of its run
- * anew, and the output. */
+/* falcon-stat: the source of a trace, the files beside the trace, the new computation of
+ * the run, and the output. */
 #ifndef FALCON_STAT_STAT_H
 #define FALCON_STAT_STAT_H
 
@@ -19,10 +19,10 @@
 
 struct stat_source {
 	const char *name;   /* from the command line; borrowed */
-	const char *key;    /* -k, or NULL; borrowed */
+	const char *key;    /* value of -k, or NULL; borrowed */
 	bool live;          /* an address; else a file */
-	const char *folder; /* the run's folder, if the user gave that; or NULL */
-	char *path;         /* of the trace in the folder; then `name`, too; owned */
+	const char *folder; /* the run's folder, if `name` was one; else NULL */
+	char *path;         /* of the trace in the folder, then also `name`; owned */
 	struct fal_addr addr;
 };
 
@@ -31,11 +31,11 @@ struct stat_source {
  */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
-/* Replaces a folder by the trace.jsonl in it. */
+/* Replaces a folder by the file trace.jsonl in that folder. */
 void stat_source_enter(struct stat_source *s);
 
 /* Feeds the trace to on_line; of a live job, the lines that exist now.  With `cut`, also
- * feeds lines that a restart took back.  Returns as above. */
+ * feeds lines that a restart cancelled.  Returns as above. */
 int stat_source_read(const struct stat_source *s, bool cut,
 		     int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 
@@ -54,7 +54,7 @@ struct stat_policies {
 		char *text;     /* the whole policy, in the form of falcon-policy(5) */
 	} *v;
 	size_t n, cap;
-	bool resumed; /* since the last one */
+	bool resumed; /* a restart followed the last policy */
 };
 
 void stat_policies_free(struct stat_policies *s);
@@ -74,13 +74,14 @@ int stat_folder_audit(const char *dir, const struct stat_policies *policies,
 
 struct stat_recompute {
 	double part;           /* of the clocks, above 0, at most 1 */
-	const char *directory; /* the base of file names in the job; NULL: the folder that
-				* has the run's folder */
-	const char *from;      /* the weights that the job began with; NULL: its own */
+	const char *directory; /* the base of file names in the job; NULL: the parent of
+				* the run's folder */
+	const char *from;      /* file of the job's first weights; NULL: as the job
+				* names */
 	uint64_t program;      /* the program's bytes, fal_memory_prepare */
 	uint64_t max_memory;   /* 0: any */
-	struct rlimit data;    /* the limit before --max-memory set its own; computing
-				* counts its need instead */
+	struct rlimit data;    /* the limit before --max-memory; computing restores it and
+				* checks its own need */
 };
 
 /* A difference between the run and the results computed from job and data. */
@@ -94,14 +95,14 @@ struct stat_mismatch {
 enum { STAT_MISMATCHES = 64 };
 
 struct stat_recomputed {
-	uint64_t clocks, of,
-		reach; /* clocks: computed; of the run; that could be drawn */
-	uint32_t kept; /* versions that computing can begin with */
-	bool differs;  /* the first clock that differs is from … to */
+	uint64_t clocks, of, reach; /* clocks computed; clocks of the run; clocks that
+				       could be drawn */
+	uint32_t kept;              /* versions at which computing can begin */
+	bool differs;               /* the first differing clock is from … to */
 	uint64_t from, to;
 	struct stat_mismatch mismatch[STAT_MISMATCHES];
 	size_t mismatches; /* all of them; the first STAT_MISMATCHES are kept */
-	char cannot[320];  /* why nothing can be judged; "": something can */
+	char cannot[320];  /* why the run cannot be judged; "": it can */
 };
 
 /* Computes a part of the clocks anew.  Needs a trace that has passed the audit.  Returns

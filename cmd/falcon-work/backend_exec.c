@@ -1,9 +1,9 @@
-/* Gradients by trainers: the pool of trainers, the job in the form that trainers are
- * sent, and the job's tasks.
+/* Gradients by trainers: the pool of trainers, the job in the form for trainers, and the
+ * job's tasks.
  *
- * A fault of a trainer costs the current try of its task.  The backend tries the task
- * again until it is done, or until the coordinator, whose deadline the task misses, gives
- * it to another worker. */
+ * A fault of a trainer costs only the current try of the task.  The backend tries again
+ * until the task is done, or until the coordinator, whose deadline the task misses, gives
+ * the task to another worker. */
 #include "backend.h"
 
 #include "base/mem.h"
@@ -59,7 +59,7 @@ trainer_pool_close(struct trainer_pool *pool)
 	if (pool == NULL)
 		return;
 	for (uint32_t i = 0; i < pool->lanes;
-	     i++) /* first, so that all end at the same time */
+	     i++) /* first, so that all trainers end at the same time */
 		trainer_close_input(pool->trainer[i]);
 	for (uint32_t i = 0; i < pool->lanes; i++)
 		trainer_free(pool->trainer[i]);
@@ -142,7 +142,8 @@ trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 		/* Buffers are running statistics; they may be frozen, too. */
 		if (fal_job_is_buffer(&s->job, t->name))
 			j->buffer[j->job.buffers++] = t->name;
-		/* The job's keys may freeze a tensor, too: the model is marked. */
+		/* The job's keys may freeze a tensor, too; the model has a mark for each
+		 * frozen tensor. */
 		for (uint32_t k = 0; k < o->ranges; k++)
 			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
 				     t->offset - o->range[k].first < o->range[k].count;
@@ -250,7 +251,7 @@ trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *
 	return err;
 }
 
-/* Fills memory with made-up samples, the same on all machines. */
+/* Fills memory with invented samples, the same on all machines. */
 static void
 fill_made_up_samples(const struct fal_setup *s, void *data)
 {
@@ -283,8 +284,8 @@ struct exec_lane {
 	bool try_failed;         /* the trainer answered the last try with an error */
 	bool seen_nonfinite; /* a try of this task had a gradient that is not finite */
 	unsigned failures;   /* tries in a row, of any task, without a gradient */
-	uint64_t proven; /* the start of the trainer that computes as the first start */
-	unsigned differing; /* starts in a row with other bits */
+	uint64_t proven;     /* number of the start proven to compute as the first */
+	unsigned differing;  /* starts in a row with other bits */
 };
 
 struct exec_backend {
@@ -296,7 +297,7 @@ struct exec_backend {
 	/* The fixed task: the job's first task, on parameters that all workers make. */
 	float *params;
 	uint32_t *index, count;
-	bool is_pure; /* same task, same bits; false before the probe */
+	bool is_pure; /* the same task gives the same bits; false before the probe */
 	uint8_t bits[FAL_HASH_BYTES];
 	_Atomic uint64_t ids; /* number of fixed tasks */
 };
@@ -353,7 +354,8 @@ exec_start(struct backend *b)
 	return FAL_OK;
 }
 
-/* FAL_EPERM, and a log line: the lane's trainer was given up, or has failed too often. */
+/* Returns FAL_EPERM, with a log line, if the lane's trainer was given up or has failed
+ * too often. */
 static int
 check_failures(struct exec_backend *m, uint32_t lane)
 {
@@ -373,7 +375,7 @@ static void
 exec_free(struct backend *b)
 {
 	struct exec_backend *m = exec_of(b);
-	/* No trainer may use the job once it is freed. */
+	/* No trainer may use the job after the job is freed. */
 	for (uint32_t i = 0; i < m->pool->lanes; i++)
 		trainer_clear_job(m->pool->trainer[i]);
 	for (uint32_t i = 0; m->lane != NULL && i < m->pool->lanes; i++) {
@@ -389,7 +391,7 @@ exec_free(struct backend *b)
 
 /* --- the fixed task ----------------------------------------------------------------- */
 
-/* Has the trainer's current process compute the fixed task, of made-up samples, and
+/* Makes the trainer's current process compute the fixed task, of invented samples, and
  * hashes the gradient to `bits`. */
 static void
 compute_fixed(struct exec_backend *m, struct trainer *t, struct trainer_result *r,
@@ -432,8 +434,8 @@ probe_lane(struct exec_backend *m, uint32_t lane, struct trainer_result *r,
 	return err;
 }
 
-/* Has the first trainer compute the fixed task twice, each other trainer once.  The
- * second time tells the speed. */
+/* Makes the first trainer compute the fixed task twice, and each other trainer once.  The
+ * second computation measures the speed. */
 static int
 exec_probe(struct backend *b, struct backend_profile *out)
 {
@@ -472,9 +474,9 @@ exec_probe(struct backend *b, struct backend_profile *out)
 }
 
 /* Does this start of the trainer compute as the first start did?  The program may have
- * been replaced meanwhile.  A start with other bits is ended; FAL_EPERM: too many such
+ * been replaced meanwhile.  Ends a start with other bits; FAL_EPERM: too many such
  * starts.
- * `*proven` stays false, too, where the fixed task was lost or cancelled. */
+ * `*proven` also stays false if the fixed task was lost or cancelled. */
 static int
 prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 {
@@ -507,7 +509,7 @@ prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* Has the trainer's current process compute the task once. */
+/* Makes the trainer's current process compute the task once. */
 static int
 try_task(const struct exec_backend *m, uint32_t lane, const struct fal_lane_task *job,
 	 struct trainer_result *r, struct fal_task_result *ran)
@@ -546,8 +548,8 @@ try_task(const struct exec_backend *m, uint32_t lane, const struct fal_lane_task
 	return fal_lane_task_finish(job, &made, ran);
 }
 
-/* Was a try that ended so the task's last?  After an answer that is not credible the
- * trainer is restarted for another try. */
+/* Was the try the task's last, by this end and result?  After an incredible answer
+ * restarts the trainer, for another try. */
 static bool
 try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_task_result *ran)
 {
@@ -561,7 +563,7 @@ try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_task_re
 		l->failures = 0;
 		return true;
 	}
-	/* Values that are not finite may be this trainer's fault alone. */
+	/* Values that are not finite may be the fault of only this trainer. */
 	trainer_restart(l->trainer, impossible ? "more samples are right than there are"
 					       : "its gradient is not finite");
 	if (ran->nonfinite)

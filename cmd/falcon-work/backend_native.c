@@ -16,8 +16,9 @@ struct native {
 	struct fal_task_runner **runner; /* by lane, or NULL */
 };
 
-/* Makes the net for the largest batch, of up to eight tasks, whose trial fits in `room`
- * bytes: its time tells the fixed cost of a small task.  NULL: there is no such batch. */
+/* Makes the net for the largest batch, of up to eight tasks, whose trial fits into `room`
+ * bytes.  The time of this batch shows the fixed cost of a small task.  NULL: there is no
+ * such batch. */
 static struct fal_net *
 native_large_net(const struct fal_setup *s, uint64_t room)
 {
@@ -99,7 +100,7 @@ native_probe(struct backend *b, struct backend_profile *out)
 	    native_time(m->large, seed, NULL, &large) < 0)
 		return FAL_OK;
 	const double ns = (double)task.wall * (double)large.cpu / (double)task.cpu;
-	if (ns < 1) /* the thread's clock stood still: the measurement tells nothing */
+	if (ns < 1) /* the thread's clock stood still: no measurement */
 		return FAL_OK;
 	out->large_batch = fal_net_batch(m->large);
 	out->large_ns = (uint64_t)ns;

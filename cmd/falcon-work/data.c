@@ -1,4 +1,4 @@
-/* Chunks of samples: which are missing, which are being fetched, which have arrived. */
+/* Chunks of samples: missing chunks, chunks being fetched, arrived chunks. */
 #include "data.h"
 
 #include "base/mem.h"
@@ -43,12 +43,12 @@ struct prefetch {
 	struct fal_samples *samples[2];
 	struct chunk_ref *list; /* in the order of need */
 	uint8_t *is_listed[2];  /* by chunk */
-	uint32_t n, next;       /* length of `list`; its first chunk not looked for yet */
-	uint32_t first; /* number of the first task's chunks, or of the first group's */
+	uint32_t n, next;       /* length of `list`; place of the next chunk to fetch */
+	uint32_t first; /* number of chunks of the first task or the first group */
 	struct chunk_ref *urgent; /* a stack */
 	size_t urgents, urgent_cap;
 	struct slot slot[PREFETCH_SLOTS];
-	uv_idle_t idle;  /* active while there is a chunk to look for */
+	uv_idle_t idle;  /* active while there is a chunk to fetch */
 	bool is_running; /* since prefetch_start or prefetch_prioritize */
 	bool is_freed;
 	unsigned pending; /* callbacks that still need this memory */
@@ -135,7 +135,7 @@ chunk_slot(struct prefetch *f, struct chunk_ref w)
 	return NULL;
 }
 
-/* Takes the next chunk to look for.  False: there is no such chunk. */
+/* Takes the next chunk to fetch.  False: there is no such chunk. */
 static bool
 next_chunk(struct prefetch *f, struct chunk_ref *w)
 {
@@ -216,7 +216,7 @@ slot_on_work_end(uv_work_t *work, int status)
 	prefetch_release(f);
 }
 
-/* Has the pool read or write the cache for the slot.  False: there is no cache. */
+/* Makes the pool read or write the cache for the slot.  False: there is no cache. */
 static bool
 slot_use_cache(struct slot *p, enum slot_stage stage)
 {
@@ -232,7 +232,7 @@ slot_use_cache(struct slot *p, enum slot_stage stage)
 	return true;
 }
 
-/* Looks for one chunk in each turn of the loop. */
+/* Begins to fetch one chunk in each turn of the loop. */
 static void
 prefetch_on_idle(uv_idle_t *idle)
 {

@@ -19,7 +19,7 @@ struct prefetch; /* opaque */
 
 struct prefetch_ops {
 	void *arg;
-	/* Requests a chunk of the coordinator. */
+	/* Requests a chunk from the coordinator. */
 	void (*request)(void *arg, bool test, uint32_t chunk);
 	/* Another chunk has arrived.  Never called after prefetch_stop; called from the
 	 * loop or from within prefetch_add_chunk. */
@@ -32,8 +32,8 @@ struct prefetch_ops {
 int prefetch_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 		 const struct prefetch_ops *ops, struct prefetch **out);
 
-/* Frees the samples, which no lane may read any more.  The rest goes when the loop has
- * run on, and the cache is written.  Does nothing with NULL. */
+/* Frees the samples, which no lane may read any more.  The other memory is freed later,
+ * when the loop has run on and the cache is written.  Does nothing with NULL. */
 void prefetch_free(struct prefetch *f);
 
 /* The samples of one set; NULL: the job has no such set. */
@@ -41,16 +41,15 @@ struct fal_samples *prefetch_samples(const struct prefetch *f, bool test);
 
 /* Fetches missing chunks, from the next turn of the loop on: the chunks that `order`
  * (borrowed for the call) needs from the place `first` on, the other training chunks, the
- * test set.  Requests that have no answer yet are repeated.  `task`: samples of a task.
+ * test set.  Repeats requests that have no answer yet.  `task`: samples of a task.
  */
 void prefetch_start(struct prefetch *f, const struct fal_order *order, uint32_t first,
 		    uint32_t task);
 
-/* Requests nothing any more, until prefetch_start or prefetch_prioritize. */
+/* Stops all requests, until prefetch_start or prefetch_prioritize. */
 void prefetch_stop(struct prefetch *f);
 
-/* Has the first group of chunks arrived, or the first task's chunks where they are
- * more? */
+/* Have the chunks of the first task arrived, and at least the first group of chunks? */
 bool prefetch_has_first_task(const struct prefetch *f);
 
 /* Have all chunks of the places first … first+count-1 of `order` arrived? */

@@ -31,7 +31,7 @@ memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
 				    : "");
 }
 
-/* All but the members that depend on k->maximum. */
+/* Makes the configuration, without the members that depend on k->maximum. */
 static struct fal_agent_conf
 base_agent_conf(const struct job_runtime *k)
 {
@@ -65,8 +65,8 @@ bytes_of_streams(const struct job_runtime *k, size_t streams)
 	return streams * (model < most ? model : most);
 }
 
-/* The memory that the job takes of this process, where the probe has `room`.  The probe
- * ends, and frees its memory, before there are versions and sums. */
+/* Returns the memory that the job needs in this process if the probe has `room`.  The
+ * probe ends, and frees its memory, before there are versions and sums. */
 static struct memory_need
 need_with_probe(struct job_runtime *k, uint64_t agent, uint64_t room)
 {
@@ -79,9 +79,9 @@ need_with_probe(struct job_runtime *k, uint64_t agent, uint64_t room)
 				     m.address_space };
 }
 
-/* Logs what the job needs by k->maximum, and checks the need against --max-memory.  The
- * probe of a larger batch may take what versions and sums will take later, or 16 MiB; it
- * is left out where --max-memory is less. */
+/* Logs the need of the job with k->maximum, and checks the need against --max-memory. The
+ * probe of a larger batch may take as much memory as versions and sums will take later,
+ * or 16 MiB; if --max-memory allows less, there is no such probe. */
 static int
 runtime_check_need(struct job_runtime *k, struct fal_diag *diag)
 {
@@ -300,8 +300,8 @@ runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run
 bool
 runtime_can_start_early(const struct job_runtime *k)
 {
-	/* Only the native net waits for blocks, and only without emulation in real
-	 * time. */
+	/* Only the native net can wait for blocks, and only without emulation does the
+	 * wait take real time. */
 	return k->backend->only_computes && k->conf.opt->emulate == NULL &&
 	       k->setup.job.placement != FAL_JOB_PLACEMENT_PSLD;
 }

@@ -15,9 +15,9 @@ struct memory_need {
 	uint64_t bytes, address_space;
 };
 
-/* Logs that the job `verb` ("needs", "now needs") so many MiB, unless the log has already
- * said as many MiB for `logged` bytes.  FAL_ENOMEM, with `diag`: the need is beyond
- * --max-memory. */
+/* Logs that the job `verb` ("needs", "now needs") so many MiB.  Logs nothing if `logged`
+ * bytes, the need logged before, are as many MiB.  FAL_ENOMEM, with `diag`: the need is
+ * beyond --max-memory. */
 int memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
 		      struct memory_need need, uint64_t logged, struct fal_diag *diag);
 
@@ -30,7 +30,7 @@ struct runtime_conf {
 	void (*on_task_end)(void *arg, uint32_t lane, const struct lane_result *result);
 	void (*request_chunk)(void *arg, bool test, uint32_t chunk);
 	void (*on_chunk)(void *arg);    /* another chunk has arrived */
-	void (*on_prepared)(void *arg); /* runtime->probe or runtime->load has ended */
+	void (*on_prepared)(void *arg); /* runtime->probe or runtime->load ended */
 };
 
 /* Preparation of a runtime in a thread of libuv's pool. */
@@ -51,7 +51,7 @@ struct job_runtime {
 	struct backend_profile profile;  /* once probe.succeeded */
 	struct lanes *lanes;
 	bool logged_large;               /* a gradient without room was logged */
-	struct fal_agent_limits maximum; /* the agent that `need` allows for */
+	struct fal_agent_limits maximum; /* of the agent that `need` includes */
 	struct memory_need need;
 	/* private */
 	struct runtime_conf conf;
@@ -72,12 +72,13 @@ int runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
 /* The configuration of the job's agent; the caller adds the connection's part. */
 struct fal_agent_conf runtime_agent_conf(const struct job_runtime *k);
 
-/* Allows for the agent `to` and so many streams, and logs the new need if it is larger.
- * FAL_ENOMEM, with `diag`: the need is beyond --max-memory; nothing has changed. */
+/* Raises the need to include an agent of limits `to` and so many streams; logs the new
+ * need if the need grows.  FAL_ENOMEM, with `diag`: the need is beyond --max-memory;
+ * nothing has changed. */
 int runtime_grow(struct job_runtime *k, const struct fal_agent_limits *to, size_t streams,
 		 struct fal_diag *diag);
 
-/* Ends lanes and prefetch of an idle runtime. */
+/* Stops the lanes and the prefetch of an idle runtime. */
 void runtime_stop(struct job_runtime *k);
 
 /* Frees an idle runtime; `k` is zero again. */
@@ -94,8 +95,8 @@ bool runtime_is_ready(const struct job_runtime *k);
  * there is no such task. */
 int runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run);
 
-/* May a task begin before all blocks of its version have arrived?  Not where blocks move
- * by the workers' waiting times (psld), which would then hide. */
+/* May a task begin before all blocks of its version have arrived?  No, if blocks move by
+ * the workers' waiting times (placement psld): an early begin would hide these times. */
 bool runtime_can_start_early(const struct job_runtime *k);
 
 /* Starts the tasks whose samples have arrived. */

@@ -13,8 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Handing a task to another thread and back takes tens of microseconds.  A task that
- * would keep the loop for less, all lanes together, stays in the loop's thread. */
+/* Handing a task to another thread and back takes tens of microseconds.  The loop's
+ * thread computes a task itself if the tasks of all lanes together keep the loop busy for
+ * less than QUICK_NS. */
 #define QUICK_NS 200000u
 
 enum { KILLED = 137 }; /* the exit status that a shell reports for signal 9 */
@@ -37,7 +38,8 @@ struct lane {
 	struct fal_emul_previous previous;
 	struct fal_emul_task task; /* with emulation */
 	/* The computing time and the samples of the lane's last task; 0: not known.  The
-	 * computing thread sets both; they are read while no thread computes. */
+	 * computing thread sets both members; other threads read them while no thread
+	 * computes. */
 	uint64_t took_ns;
 	uint32_t took_count;
 	/* Under the mutex; in LANE_RUNNING, `job`, `begun_ns` and `virtual_ns` are only
@@ -57,14 +59,14 @@ struct lane {
 struct lanes {
 	struct lanes_conf conf;
 	pthread_mutex_t mutex;
-	/* A thread whose task is over wakes the loop through this eventfd.  A uv_async_t
-	 * makes the loop spin for as long as the thread that woke the loop does not run
-	 * again, as on the loop's own core. */
+	/* A thread whose task is over wakes the loop through this eventfd.  With a
+	 * uv_async_t the loop would spin until the waking thread runs again, which takes
+	 * long if both use the same core. */
 	int wake_fd;
 	uv_poll_t poll;
-	/* `check` reports the tasks that the loop's thread computed: after the return to
-	 * the caller that started them, and before this turn's messages are written, to
-	 * which the report adds. */
+	/* `check` reports the tasks that the loop's thread computed.  The report comes
+	 * after the return to the caller that started the tasks, and before this turn's
+	 * messages are written, as the report adds messages. */
 	uv_check_t check;
 	uv_idle_t idle;
 	uv_timer_t crash, freeze; /* faults of --emulate */
@@ -75,7 +77,7 @@ struct lanes {
 	struct lane lane[];
 };
 
-/* Ends the lane's task, at its virtual end if it is emulated.  The mutex is held. */
+/* Ends the lane's task; an emulated task ends at its virtual end.  The mutex is held. */
 static void
 lane_finish(struct lane *l, struct lane_result r)
 {
@@ -127,8 +129,8 @@ wake_loop(const struct lanes *all)
 	(void)!write(all->wake_fd, &one, sizeof(one));
 }
 
-/* Waits, in the lane's thread, for the blocks that its task needs next.  The wait is no
- * part of the task's time. */
+/* Waits, in the lane's thread, for the blocks that the lane's task needs next.  The wait
+ * does not count as the task's time. */
 static bool
 on_blocks_needed(void *arg, uint64_t floats)
 {
@@ -178,7 +180,7 @@ emulated_steps(const struct lane *l, uint64_t ns)
 	return (uint64_t)(STEPS * (part < 1 ? part : 1));
 }
 
-/* Reports ended tasks.  A lane whose next task is started in the callback goes on in
+/* Reports ended tasks.  If the callback starts a lane's next task, that task begins in
  * virtual time where the previous task ended. */
 static void
 lanes_report(struct lanes *all)
@@ -243,8 +245,8 @@ on_crash(uv_timer_t *t)
 	_exit(KILLED);
 }
 
-/* Stops the loop as SIGSTOP would.  The emulated speed keeps the lanes' tasks standing
- * still meanwhile. */
+/* Stops the loop as SIGSTOP would.  Meanwhile the emulated speed is 0, so the lanes'
+ * tasks stand still. */
 static void
 on_freeze(uv_timer_t *t)
 {
@@ -257,7 +259,8 @@ on_freeze(uv_timer_t *t)
 		;
 }
 
-/* Starts a timer for `at` ns from the first task, unless that time is past. */
+/* Starts a timer that ends `at` ns after the first task began, unless that time is
+ * past. */
 static void
 start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb cb)
 {
@@ -352,7 +355,7 @@ lanes_free(struct lanes *all)
 	uv_close((uv_handle_t *)&all->freeze, lanes_on_closed);
 }
 
-/* Is the lane's task to be computed in the loop's thread, as the last task like it was
+/* Should the loop's thread compute the lane's task, since the last task of this kind was
  * quick? */
 static bool
 is_quick(const struct lanes *all, const struct lane *l)
@@ -362,8 +365,8 @@ is_quick(const struct lanes *all, const struct lane *l)
 	       l->took_ns < QUICK_NS / all->conf.lanes && l->job.count <= l->took_count;
 }
 
-/* Begins the held task; the mutex is held.  True: the caller is to wake the lane after it
- * has unlocked the mutex, as the lane would otherwise wake up only to wait for it. */
+/* Begins the held task; the mutex is held.  True: the caller has to wake the lane after
+ * unlocking the mutex; otherwise the lane would wake up only to wait for the mutex. */
 static bool
 begin_task(struct lanes *all, struct lane *l)
 {
@@ -499,8 +502,8 @@ lanes_are_idle(const struct lanes *all)
 #define SPARE_EVERY_NS UINT64_C(500000000)
 
 /* Shares of a core.  A worker alone on two cores leaves 0.43 and more, two workers leave
- * 0.25 and less; the thresholds lie between.  A smaller share suffices to go on than to
- * begin. */
+ * 0.25 and less; the thresholds lie between.  A smaller share suffices to keep the answer
+ * true than to make it true. */
 static const double spare_to_begin = 0.35, spare_to_stay = 0.28;
 
 bool

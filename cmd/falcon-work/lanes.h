@@ -1,10 +1,11 @@
-/* Lanes: the threads that compute, one task at a time each, and report to the loop.  A
- * task like the lane's last task, which was too short to be worth handing to a thread, is
- * computed in the loop's thread (backend.only_computes); then the task is over when
- * lane_start or lane_release returns, and on_end still follows later.
+/* Lanes: threads that compute, each one task at a time, and report to the loop.  If the
+ * lane's last task was too short to be worth a thread, the loop's thread computes the
+ * next task like that one (backend.only_computes).  Such a task is over when lane_start
+ * or lane_release returns, but on_end still follows later.
  *
- * With emulation a task takes its virtual time, and once the first task has begun the
- * faults of --emulate come: a crash, and a time in which no message is answered.
+ * With emulation a task lasts as long as its virtual time.  Once the first task has
+ * begun, the faults of --emulate come: a crash, and a time in which the worker answers no
+ * message.
  *
  * All functions are for the loop's thread.  No function calls back.
  */
@@ -21,10 +22,11 @@ struct lanes; /* opaque */
 /* The outcome of a task. */
 struct lane_result {
 	struct fal_task_result ran;
-	int err;             /* FAL_ENOMEM: it could not be computed */
+	int err;             /* FAL_ENOMEM: the task could not be computed */
 	uint64_t virtual_ns; /* its virtual time; 0: cancelled, or not emulated */
-	/* Its lateness behind its virtual end, less the lateness of the lane's task
-	 * before that this task made good: the sum is the time lost. */
+	/* The time from the task's virtual end to its real end, less the earlier lateness
+	 * of the lane that this task made up for.  The sum over all tasks is the time
+	 * lost. */
 	int64_t late_ns;
 };
 
@@ -68,16 +70,17 @@ uint64_t lanes_progress(const struct lanes *l);
 bool lanes_are_idle(const struct lanes *l);
 
 struct spare_core { /* zeroed at first */
-	/* ns: time of the last measurement; fal_cli_idle_ns and fal_cli_cpu_ns then */
+	/* ns: time of the last measurement; fal_cli_idle_ns and fal_cli_cpu_ns at that
+	 * time */
 	uint64_t at, idle, own;
 	bool exists;
 };
 
-/* Would the machine have had a third of a core to spare lately beside so many lanes that
- * compute all the time, whatever else runs there?  The measure is the idle time plus this
- * process's own time, a sum that does not depend on this process's use of the answer.
- * now: ns.  The answer holds for half a second; the first answer, and the answer on a
- * system without these figures, is no. */
+/* Suppose that so many lanes had computed all the time lately: would a third of a core
+ * have been idle, beside all other load?  The measure is the idle time plus this
+ * process's own CPU time; the sum does not depend on what this process does with the
+ * answer.  now: ns.  The answer holds for half a second.  The first answer is false; so
+ * is the answer on a system without these figures. */
 bool spare_core_exists(struct spare_core *s, uint64_t now, uint32_t lanes);
 
 #endif

@@ -51,8 +51,8 @@ parse_lanes(const char *s, struct work_opt *opt)
 	return FAL_OK;
 }
 
-/* Ends the process by a signal, before there is a task to hand back; trainers end with
- * their parent. */
+/* Ends the process on a signal that comes before there is a task to hand back; trainers
+ * end with their parent. */
 static void
 on_early_signal(int signal)
 {
@@ -104,7 +104,7 @@ parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
-/* Reads --emulate for a worker that has its name; 0 or an exit code. */
+/* Reads --emulate, once the worker has its name; 0 or an exit code. */
 static int
 read_emulate(const char *spec, struct work_opt *opt)
 {
@@ -152,7 +152,7 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 	code = open_trainers(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);
-	/* Trainers are given time to end, which no signal cuts short. */
+	/* Trainers get time to end, and no signal cuts this time short. */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	trainer_pool_close(opt->trainers);

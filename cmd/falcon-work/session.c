@@ -1,8 +1,8 @@
-/* The session: one connection to the coordinator after another; the messages between
+/* The session: connections to the coordinator, one after another; the messages between
  * coordinator, shards of other processes, agent and job runtime; and the state that
  * outlives a connection.
  *
- * A lost connection takes the agent with it, once no lane works for the agent any more.
+ * A lost connection also ends the agent, once no lane works for the agent any more.
  * Lanes, data and net stay as long as the job's texts are the same.
  */
 #include "backend.h"
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define LEAVE_MS 10000      /* time for the coordinator to answer our leaving */
-#define STREAM_LOST_MS 3000 /* time for it to say why a shard has ended */
+#define STREAM_LOST_MS 3000 /* time for the coordinator to say why a shard ended */
 #define RENEW_NS \
 	(3600 * UINT64_C(1000000000)) /* a session's life until a new handshake */
 #define SLEEP_S 10         /* no connection outlives such a sleep of the machine */
@@ -66,8 +66,8 @@ struct session {
 	uv_signal_t on_term, on_int;
 	size_t addr_index; /* in opt->addr: the coordinator's, or the next to try */
 	char addr[FAL_ADDR_MAX + 16]; /* text of that address */
-	/* A local door led to no coordinator: all streams go to ports, until a port is
-	 * reached. */
+	/* A local door led to no coordinator.  All streams then go to ports, until a port
+	 * is reached. */
 	bool avoids_doors;
 	uint8_t instance[FAL_INSTANCE]; /* identifies this process */
 	struct {                    /* the last check whether this machine has moved */
@@ -86,13 +86,13 @@ struct session {
 	uint32_t incarnation, map_epoch;
 	uint32_t agents; /* so far */
 	uint64_t clock;
-	uint64_t pushed;  /* messages that the channel took since the last deadline */
-	int deferred_err; /* in a callback of the agent */
+	uint64_t pushed;  /* messages sent since the last deadline */
+	int deferred_err; /* an error in a callback of the agent */
 
 	struct job_runtime runtime;
 	struct spare_core spare;
 	struct fal_retry retry;
-	struct fal_diag later_reason;  /* the coordinator's, for going; "": none */
+	struct fal_diag later_reason;  /* the coordinator's reason in LATER; "": none */
 	struct fal_diag memory_denied; /* the need beyond --max-memory; "": none */
 	bool is_leaving, is_ending, is_over;
 	bool renews; /* leaves for a new session at once */
@@ -141,7 +141,8 @@ link_set_target(struct shard_link *l, const struct fal_msg *m)
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
 		err = FAL_EFORMAT; /* the coordinator cannot have a command run */
-	/* A command that reaches the coordinator also reaches the listeners beside it. */
+	/* A command that reaches the coordinator also reaches the listeners in the
+	 * coordinator's network. */
 	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
 		fal_addr_via_command(to, &at, &l->addr);
 	else
@@ -209,9 +210,9 @@ links_remove_unneeded(struct session *s)
 enum link_fact {
 	LINK_IS_OPEN,
 	LINK_IS_CLOSED,
-	LINK_IS_DRAINED, /* all bytes sent are on their way */
-	LINK_HAS_ROOM,   /* takes bulk, or is not needed; ATTACH goes first */
-	LINK_IS_WELL     /* not so: its stream has ended, though its shards have blocks */
+	LINK_IS_DRAINED, /* the socket has all sent bytes */
+	LINK_HAS_ROOM,   /* takes bulk, or is not needed; ATTACH is sent first */
+	LINK_IS_WELL     /* false: the stream has ended, though its shards have blocks */
 };
 
 static bool
@@ -320,7 +321,7 @@ session_send(struct session *s, struct fal_msg *m)
 	fal_buf_free(&out);
 }
 
-/* Has the agent push as much as the channels have room for. */
+/* Makes the agent push as much as the channels have room for. */
 static void
 session_push(struct session *s)
 {
@@ -353,8 +354,8 @@ session_on_retry(uv_timer_t *t)
 	session_dial(s);
 }
 
-/* Settles a session whose connection is gone: once lanes and pool have ended their work,
- * frees the agent, and schedules the next attempt or the end. */
+/* Continues the end of a session whose connection is gone: once lanes and pool have ended
+ * their work, frees the agent, and schedules the next attempt or the worker's end. */
 static void
 session_settle(struct session *s)
 {
@@ -409,7 +410,7 @@ session_end(struct session *s, int code)
 }
 
 /* Ends the session at once, with this exit code and the reason on stderr; before READY
- * the coordinator is sent the reason, too. */
+ * also sends the reason to the coordinator. */
 static void __attribute__((format(printf, 3, 4)))
 session_fail(struct session *s, int code, const char *fmt, ...)
 {
@@ -450,7 +451,8 @@ on_leave_deadline(uv_timer_t *t)
 		fal_chan_fail(s->chan, FAL_EIO, "does not answer");
 }
 
-/* Has the agent leave, which waits for the answers to its claims, and sets a deadline. */
+/* Makes the agent leave, and sets a deadline.  The agent first waits for the answers to
+ * its claims. */
 static void
 session_leave(struct session *s, const char *why)
 {
@@ -499,8 +501,8 @@ session_after_agent(struct session *s, int err)
 }
 
 /* Tasks begin early only with a spare core for the work beside computing.  There is such
- * a core where the coordinator is on another machine, or, if that work is no more than
- * copying, where other programs leave a core. */
+ * a core if the coordinator is on another machine; or, if the work is only copying, if
+ * other programs leave a core idle. */
 static bool
 on_agent_begins(void *arg)
 {
@@ -592,8 +594,8 @@ on_agent_steps(void *arg)
 	return runtime_progress(&s->runtime);
 }
 
-/* The agent needs more memory.  Without more sums it is slower, and goes on; without more
- * versions or local steps the worker has to leave. */
+/* The agent needs more memory.  Without more sums the agent works on, but slower; without
+ * more versions or local steps the worker has to leave. */
 static bool
 on_agent_grow(void *arg, const struct fal_agent_limits *to)
 {
@@ -615,8 +617,8 @@ session_log_lateness(struct session *s)
 		    100 * (double)s->emulated.late_ns / (double)s->emulated.virtual_ns);
 }
 
-/* The lane can compute no more, as `what` failed.  A trainer that was given up has logged
- * its reason; the coordinator is sent the reason. */
+/* The lane can compute no more, since `what` failed.  If a trainer was given up, the log
+ * has the reason, and the coordinator gets the reason. */
 static void
 session_lane_failed(struct session *s, const char *what, uint32_t lane, int err)
 {
@@ -749,12 +751,13 @@ static void
 on_stream_lost_deadline(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	if (s->chan != NULL && !links_all(s, LINK_IS_WELL)) /* no shard took the blocks */
+	if (s->chan != NULL && !links_all(s, LINK_IS_WELL)) /* no shard took over the
+							     * blocks */
 		fal_chan_fail(s->chan, FAL_EIO, "the stream to a shard has ended");
 }
 
-/* The stream to a shard has ended, which ends the session, unless the coordinator
- * first says otherwise. */
+/* The stream to a shard has ended.  This ends the session, unless the coordinator first
+ * gives the shard's blocks away or ends the job. */
 static void
 session_stream_lost(struct session *s)
 {
@@ -824,9 +827,9 @@ session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, s
 	return fal_agent_place(s->agent, &part, n, head);
 }
 
-/* Exit code NOPERM: the key is not permitted (before WELCOME), or is no longer
- * permitted, or the scheduler refuses this machine's numerics (between READY and
- * its first message). */
+/* The exit code is NOPERM if the key is not permitted (before WELCOME), or is no longer
+ * permitted, or if the scheduler refuses this machine's numerics (between READY and the
+ * scheduler's first message). */
 static void
 session_on_refuse(struct session *s, const struct fal_msg *m)
 {
@@ -975,8 +978,8 @@ session_on_drain(void *arg, struct fal_chan *c)
 /* --- the connection
  * --------------------------------------------------------------- */
 
-/* Dials the coordinator or a shard: by the local door beside the port where there
- * is such a door.  Returns as fal_dial. */
+/* Dials the coordinator or a shard, by the local door beside the port if there is a door.
+ * Returns as fal_dial. */
 static int
 session_dial_stream(struct session *s, const struct fal_addr *at,
 		    const struct fal_client_key *key, const struct fal_chan_ops *ops,
@@ -990,8 +993,8 @@ session_dial_stream(struct session *s, const struct fal_addr *at,
 	return err == FAL_ENOENT ? fal_dial(&s->loop, at, key, &opt, ops, out) : err;
 }
 
-/* Did the stream end at a local door without a handshake?  Such a door proves
- * nothing: the port is dialled instead, from now on. */
+/* Did the stream end at a local door without a handshake?  Such an end proves nothing, so
+ * from now on the session dials the port. */
 static bool
 session_was_misled(struct session *s, const struct fal_chan *c, bool opened)
 {
@@ -1084,8 +1087,8 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 		return;
 	}
 	if (s->is_ending) {
-		/* A coordinator that has sent its last message need not wait for
-		 * ours. */
+		/* A coordinator that has sent its last message need not wait for our last
+		 * message. */
 		if (err < 0 && s->is_leaving)
 			fal_cli_err(PROG, "%s", reason);
 		session_disconnected(s);
@@ -1110,7 +1113,7 @@ session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	session_disconnected(s);
 }
 
-/* WELCOME did not come: a carrier of the stream may have swallowed HELLO. */
+/* WELCOME did not come: a relay of the stream may have lost HELLO. */
 static void
 on_answer_deadline(uv_timer_t *t)
 {
@@ -1119,8 +1122,8 @@ on_answer_deadline(uv_timer_t *t)
 		fal_chan_fail(s->chan, FAL_EIO, "no answer in time");
 }
 
-/* Gives the coordinator so many ms to answer, but no longer than the worker looks
- * for it. */
+/* Gives the coordinator `ms` ms to answer, but no more time than the search for the
+ * coordinator has left. */
 static void
 session_await_answer(struct session *s, uint64_t ms)
 {
@@ -1191,8 +1194,8 @@ hash_addresses(void)
 }
 
 /* Has this machine moved to another network, or slept?  A connection from an address that
- * is gone is dead, though nothing reports its end; an address out of reach before may be
- * in reach now. */
+ * is gone is dead, although no event reports its end.  A coordinator's address that was
+ * out of reach may be in reach now. */
 static void
 on_roam_check(uv_timer_t *t)
 {
@@ -1215,7 +1218,7 @@ on_roam_check(uv_timer_t *t)
 		fal_retry_reset_pause(&s->retry);
 	if (moved && s->chan == NULL && uv_is_active((uv_handle_t *)&s->timer))
 		uv_timer_start(&s->timer, session_on_retry, 0, 0);
-	/* Sessions that began together are renewed at different times. */
+	/* This renews sessions that began together at different times. */
 	if (s->phase >= READY &&
 	    uv_hrtime() - s->retry.came >
 		    RENEW_NS - s->instance[0] * UINT64_C(2000000000)) {

@@ -1,8 +1,7 @@
-/* The modes that take a job file.  --eval evaluates a model by the same tasks and the
- * same order of adding as workers do, so that the result equals the coordinator's to the
- * last bit;
- * --predict classifies samples; --try computes tasks as a coordinator would grant them,
- * each twice, in halves, and in evaluation.
+/* The modes that take a job file.  --eval evaluates a model by the workers' tasks and in
+ * their order of adding, so that the result equals the coordinator's to the last bit.
+ * --predict classifies samples.  --try computes tasks as a coordinator would grant them:
+ * each task twice, in halves, and in evaluation.
  */
 #include "work.h"
 
@@ -55,7 +54,8 @@ struct eval_sums {
 	int64_t loss;      /* Σ, as base/loss.h has it */
 };
 
-/* Makes the setup.  The set stands for the training data, too, which are not read. */
+/* Makes the setup.  The set also takes the place of the training data, which are not
+ * read. */
 static int
 eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
 {
@@ -245,7 +245,7 @@ eval_run(const struct work_opt *opt, const char *job, const char *model,
 	struct eval_sums sums = { 0 };
 	struct fal_diag diag = { "" };
 	int err = eval_load(&e, job, samples, model, &diag);
-	/* An error so far is a fault of the files. */
+	/* An error up to here is a fault of the files. */
 	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 	if (err == FAL_OK)
 		err = samples != NULL ? eval_predict(&e, &diag)
@@ -281,7 +281,7 @@ struct trial {
 	float *params, *grad[VECTORS];
 	uint32_t *index, *label;
 	uint64_t ids;
-	bool found_faults; /* something has to be changed */
+	bool found_faults; /* the trainer fails some check */
 };
 
 static int
@@ -365,7 +365,7 @@ print_fault(struct trial *t, const char *fmt, ...)
 	t->found_faults = true;
 }
 
-/* Has the trainer compute a task on the samples at `count` places from `first`: a
+/* Makes the trainer compute a task on the samples at `count` places from `first` on: a
  * gradient (NULL: evaluation).  `redraw`: with another seed than the task's.  False,
  * after a message: the task was not computed. */
 static bool
@@ -425,8 +425,8 @@ trial_largest(const struct trial *t, const float *v)
 	return most;
 }
 
-/* Has a run room for gradients of up to `most` on these parameters, which all have the
- * first exponent?  Prints a fault if not. */
+/* Does a run have room for gradients of up to `most` on these parameters, all of which
+ * have the first exponent?  If not, prints a fault. */
 static bool
 trial_check_room(struct trial *t, float most)
 {
@@ -442,8 +442,7 @@ trial_check_room(struct trial *t, float most)
 	return false;
 }
 
-/* The length of a times the first gradient, plus b times the second, plus c times the
- * third, relative to the length of the third. */
+/* Returns |a·g1 + b·g2 + c·g3| / |g3|, for the first, second and third gradient. */
 static double
 relative_length(const struct trial *t, double a, double b, double c)
 {
@@ -499,10 +498,11 @@ try_twice(struct trial *t, double *ms)
 
 /* Compares the gradients of two half tasks, the first of `half` of `count` samples, with
  * the whole task's: are gradients sums?  A trainer that adds in another order is off by
- * little, and by less than a trainer that leaves out a sample; unless that sample is one
- * of many, and the trainer computes with 16 bits.  Where the trainer draws values from
- * the seed, each half has other values than the whole: the gradients differ by as much as
- * the whole with another seed, but no gradient is longer.  False: no more can be tried.
+ * little: by less than a trainer that leaves out a sample, unless that sample is one of
+ * many and the trainer computes with 16 bits.  If the trainer draws values from the seed,
+ * each half has other values than the whole.  The gradients then differ by as much as the
+ * gradient of the whole task with another seed differs, but no gradient is longer. False:
+ * no more can be tried.
  */
 static bool
 try_sum(struct trial *t, uint32_t half, uint32_t count)
@@ -542,7 +542,7 @@ try_sum(struct trial *t, uint32_t half, uint32_t count)
 	return true;
 }
 
-/* Prints how much of a task's time does not depend on its size. */
+/* Prints the part of a task's time that does not depend on the task's size. */
 static void
 print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 	   double half_ms)

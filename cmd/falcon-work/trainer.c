@@ -1,5 +1,5 @@
-/* A trainer's process, the memory shared with the process, and the messages between the
- * process and its lane. */
+/* A trainer's process, the memory shared with the process, and the messages between
+ * process and lane. */
 #include "trainer.h"
 
 #include "base/fault.h"
@@ -35,7 +35,7 @@
 #define MS UINT64_C(1000000)
 #define S (1000 * MS)
 
-static const uint64_t hello_ns = 120 * S; /* for a hello; then the start has failed */
+static const uint64_t hello_ns = 120 * S; /* for a hello; then the start fails */
 static const uint64_t warn_ns = 10 * S;   /* for a hello; then a warning is logged */
 static const uint64_t first_limit_ns = 300 * S; /* limit of the first task of a kind */
 static const uint64_t least_limit_ns = 1 * S;   /* limit of any task */
@@ -45,13 +45,13 @@ static const uint64_t any_id = UINT64_MAX; /* no task has this id */
 
 enum { HISTORY = 16 };
 enum { STDERR_LINE = 900 }; /* bytes; a longer line is logged as several */
-enum { MOST_FAILS = 2 };    /* tasks in a row: only a new start mends an error of a GPU */
+enum { MOST_FAILS = 2 };    /* failed tasks in a row, then a new start: GPU errors stay */
 enum { MOST_READS = 16 };   /* after the end: the rest of the output may be endless */
 enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* exit statuses of POSIX shells */
 
 /* Memory that is shared with the trainer: falcon-gradient(7), "MEMORY".  Each start has
- * areas of its own, so that a process left over from a former start writes where nothing
- * is read.
+ * areas of its own, so that a process left over from an earlier start writes only to
+ * memory that nobody reads.
  */
 enum { AREA_PARAMS, AREA_GRADS, AREA_SAMPLES, AREAS };
 
@@ -89,8 +89,9 @@ enum stage {
 	HAS_JOB
 };
 
-/* The thread that starts the process, logs its standard error, and kills it: Linux kills
- * a child process with the thread that started it (PR_SET_PDEATHSIG). */
+/* The thread that starts the process, logs the process's standard error, and kills the
+ * process.  Linux kills a child process at the end of the thread that started it
+ * (PR_SET_PDEATHSIG). */
 struct keeper {
 	pthread_t thread;
 	int stop_fd;   /* eventfd: trainer_end_process wakes the thread */
@@ -105,11 +106,12 @@ struct keeper {
 struct start {
 	bool warned; /* about a late hello */
 	bool did_task;
-	const char *closed;       /* the stream that has ended */
-	unsigned fails;           /* tasks in a row that the trainer answered by fail */
-	struct fal_diag fail;     /* its last such answer; "": the last task succeeded */
-	uint64_t serial, edition; /* identify the parameters in memory */
-	uint8_t head[8];          /* length of the frame on the gradients' pipe */
+	const char *closed;         /* the stream that has ended */
+	unsigned fails;             /* tasks in a row that the trainer answered with
+				     * `fail` */
+	struct fal_diag fail;       /* the last `fail`; "": the last task succeeded */
+	uint64_t serial, edition;   /* identify the parameters in memory */
+	uint8_t head[8];            /* length of the frame on the gradients' pipe */
 	uint64_t frame, frame_size; /* bytes of the frame: received, in all */
 };
 
@@ -143,12 +145,12 @@ struct trainer {
 	/* The process of this start. */
 	enum stage stage;
 	int pidfd;
-	uint64_t kill_at; /* once its standard input is closed */
+	uint64_t kill_at; /* time of the kill, after standard input closed */
 	struct area area[AREAS];
 	struct outgoing lines, params;
 	struct fal_buf in; /* output that is not parsed yet */
 	bool has_ended;    /* the process or one of its streams */
-	bool is_blamed;    /* the first error, for trainer_end_blamed */
+	bool is_blamed;    /* has an error, for trainer_end_blamed */
 	bool is_hopeless;  /* no further start would help */
 	struct fal_diag blame;
 	struct start start;
@@ -162,19 +164,20 @@ area_data(const struct area *a)
 	return a->map + a->shape.data;
 }
 
-/* Gives the memfd room for a safetensors header without its length, and for so many bytes
- * of data, and maps it.  The size is final from then on.  FAL_EIO, also where the memfd
- * was tampered with; FAL_ENOMEM. */
+/* Gives the memfd room for a safetensors header (without the header's length) and for so
+ * many bytes of data, and maps the memfd.  The size is final from then on.  FAL_EIO, also
+ * if somebody tampered with the memfd; FAL_ENOMEM. */
 static int
 area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_only)
 {
 	enum { ALIGN = 64 };
 	a->shape.data = (8 + header->n + ALIGN - 1) / ALIGN * ALIGN;
 	a->shape.bytes = a->shape.data + data;
-	/* A page for which the system has no memory would kill the first writer; */
+	/* Takes all pages now: a page for which the system has no memory would kill the
+	 * first writer. */
 	if (FAL_TRY(WRITE, -1, fallocate(a->fd, 0, 0, (off_t)a->shape.bytes)) < 0)
 		return FAL_ENOMEM;
-	/* a file that the trainer shrinks would kill us. */
+	/* Fixes the size: a file that the trainer shrinks would kill us. */
 	if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
 	void *map = FAL_TRY(MALLOC, MAP_FAILED,
@@ -188,8 +191,7 @@ area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_
 		a->map[k] = (uint8_t)(n >> k * 8);
 	memcpy(a->map + 8, header->p, header->n);
 	memset(a->map + 8 + header->n, ' ', n - header->n);
-	/* On kernels without this seal nothing but its manners keeps the trainer from
-	 * writing. */
+	/* On kernels without this seal a trainer could write here, against the rules. */
 	if (read_only)
 		(void)fcntl(a->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
 	return fcntl(a->fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ? FAL_EIO : FAL_OK;
@@ -197,8 +199,8 @@ area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_
 
 /* --- the process -------------------------------------------------------------------- */
 
-/* Is this variable withheld from the trainer: the place of our keys, or a variable of a
- * trainer above us? */
+/* Is this variable withheld from the trainer?  Withheld are the place of our keys, and
+ * the variables of a trainer that started us. */
 static bool
 is_withheld(const char *var, const char *key)
 {
@@ -284,8 +286,8 @@ process_close(struct process *s)
 	*s = no_process;
 }
 
-/* Starts the process in a group of its own; it is killed when the calling thread ends.
- * FAL_EIO (errno). */
+/* Starts the process in a group of its own; the end of the calling thread kills the
+ * process.  FAL_EIO (errno). */
 static int
 process_start(const struct trainer *t, struct process *out)
 {
@@ -362,7 +364,7 @@ blame_output(struct trainer *t, const char *why, const char *p, size_t n)
 	trainer_blame(t, false, "on its standard output: %s: '%s'", why, said.text);
 }
 
-/* Blames a process that ended by itself.  A command that the shell cannot start now would
+/* Blames a process that ended by itself.  A command that the shell cannot start now will
  * not start the next time either. */
 static void
 blame_end(struct trainer *t)
@@ -370,7 +372,8 @@ blame_end(struct trainer *t)
 	const char *when = t->stage >= GREETED ? "" : " before it said hello";
 	const id_t pid = (id_t)t->keeper.process.pid;
 	siginfo_t info = { 0 };
-	/* WNOWAIT: the group, which may have other members, is still to be killed. */
+	/* WNOWAIT keeps the group's id valid: the group, which may have other members, is
+	 * still to be killed. */
 	const bool ended = waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
 			   info.si_pid != 0;
 	const int status = info.si_status;
@@ -477,7 +480,7 @@ keeper_main(void *arg)
 	if (!runs)
 		return NULL;
 	(void)!read(k->stop_fd, &stops, sizeof(stops));
-	kill(-pid, SIGKILL); /* before it is reaped, while the id is still its group's */
+	kill(-pid, SIGKILL); /* before reaping, while the id is still this group's */
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	for (int i = 0; i < MOST_READS && p[0].fd >= 0 && read_some(p[0].fd, &k->err) > 0;
@@ -572,7 +575,7 @@ trainer_end_blamed(struct trainer *t)
 	const bool said_hello = t->stage >= GREETED;
 	const unsigned most = t->conf.max_silent_starts;
 	struct fal_diag all;
-	trainer_end_process(t); /* its last line on standard error may say the reason */
+	trainer_end_process(t); /* the last line on standard error may give the reason */
 	set_last_error(t, why.text,
 		       t->start.fail.text[0] != '\0' ? t->start.fail.text
 						     : t->keeper.last_line.text);
@@ -728,8 +731,8 @@ trainer_pause(struct trainer *t, uint64_t id, uint64_t until)
 	return !is_unwanted(t, id);
 }
 
-/* Takes the next message from `in`.  False: there is none, or the trainer is blamed for
- * it.
+/* Takes the next message from `in`.  False: there is no message, or the trainer is blamed
+ * for the message.
  */
 static bool
 next_word(struct trainer *t, struct fal_grad_message *w)
@@ -855,7 +858,8 @@ trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* The time limit of a task of this kind: much longer than any of the last tasks took. */
+/* Returns the time limit of a task of this kind: much longer than each of the last tasks
+ * took. */
 static uint64_t
 task_limit_ns(const struct trainer *t, unsigned kind)
 {
@@ -905,8 +909,8 @@ send_task(struct trainer *t, const struct trainer_task *task)
 	outgoing_write(&t->params, t->keeper.process.end[PIPE_PARAMS]);
 }
 
-/* Waits for the answer to the task; `*cancels`: the trainer was told to cancel the task.
- * False: there will be no answer. */
+/* Waits for the answer to the task; `*cancels`: the trainer has been told to cancel the
+ * task.  False: there will be no answer. */
 static bool
 await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_message *w,
 	     bool *cancels)
@@ -1080,7 +1084,7 @@ trainer_progress(struct trainer *t)
 	const pid_t pid = t->pid;
 	clockid_t clock;
 	struct timespec cpu;
-	if (answers == t->seen_answers) { /* else the answers show that it works */
+	if (answers == t->seen_answers) { /* else new answers show progress */
 		const bool known = pid != 0 && clock_getcpuclockid(pid, &clock) == 0 &&
 				   clock_gettime(clock, &cpu) == 0;
 		t->ticks = known ? (uint64_t)cpu.tv_sec * 100 +

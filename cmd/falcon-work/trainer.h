@@ -1,9 +1,10 @@
 /* A trainer: a child process that computes gradients in shared memory
- * (falcon-gradient(7)).  After an error the process is ended, and started again after
- * pauses that grow.  An error costs the current task alone, which the caller repeats.
+ * (falcon-gradient(7)).  After an error Falcon ends the process, and starts the process
+ * again after growing pauses.  An error costs only the current task, which the caller
+ * repeats.
  *
- * One thread at a time, the owner, calls these functions and blocks in them.  A function
- * for any thread says so.
+ * Only one thread at a time, the owner, calls these functions, which may block.  The
+ * exceptions have the words "For any thread".
  */
 #ifndef WORK_TRAINER_H
 #define WORK_TRAINER_H
@@ -17,8 +18,8 @@ struct trainer_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number;
-	/* Starts in a row without a hello, after which the trainer is given up; 0: any
-	 * error is the last. */
+	/* So many starts in a row without a hello make Falcon give the trainer up; 0: any
+	 * error does. */
 	unsigned max_silent_starts;
 };
 
@@ -85,12 +86,12 @@ uint64_t trainer_prepare(struct trainer *t, uint64_t id);
  * trainer_compute; NULL: the trainer wants no samples. */
 void *trainer_samples(const struct trainer *t);
 
-/* Has the process that trainer_prepare waited for compute a task. */
+/* Makes the process that trainer_prepare waited for compute a task. */
 void trainer_compute(struct trainer *t, const struct trainer_task *task,
 		     struct trainer_result *out);
 
-/* The tensors of the last gradient, valid until the next of these calls.  A trainer that
- * breaks the rules may write there meanwhile. */
+/* Returns the tensors of the last gradient, valid until the owner's next call.  A trainer
+ * that breaks the rules may write there meanwhile. */
 const float *trainer_grads(const struct trainer *t);
 
 /* For any thread: cancels the task of this id, under way or still to come. */
@@ -100,7 +101,7 @@ void trainer_cancel(struct trainer *t, uint64_t id);
  * cancelled, or the trainer was given up. */
 bool trainer_pause(struct trainer *t, uint64_t id, uint64_t until);
 
-/* The trainer made the error `why`: ends the process, which starts again later. */
+/* Reports the trainer's error `why`: ends the process, which starts again later. */
 void trainer_restart(struct trainer *t, const char *why);
 
 /* For any thread: was the trainer given up?  The reason was logged, if the trainer has
@@ -110,7 +111,7 @@ bool trainer_is_given_up(const struct trainer *t);
 /* For any thread: the last error, and the trainer's last line about it. */
 void trainer_last_error(struct trainer *t, struct fal_diag *out);
 
-/* A number that grows while the trainer works; for one thread at a time, any thread. */
+/* A number that grows while the trainer works.  For any thread, but one at a time. */
 uint64_t trainer_progress(struct trainer *t);
 
 #endif

@@ -42,9 +42,9 @@ int session_run(const struct work_opt *opt);
 int eval_run(const struct work_opt *opt, const char *job, const char *model,
 	     const char *samples, bool json);
 
-/* --try, the check of a trainer, which needs no coordinator and no key: has `command`
- * compute a few tasks of the job file `job`, and prints what the trainer does well and
- * what has to be changed.  FAL_EXIT_NO: something has to be changed. */
+/* --try, the check of a trainer, which needs no coordinator and no key: makes the trainer
+ * `command` compute a few tasks of the job file `job`, and prints each check that the
+ * trainer passes or fails.  FAL_EXIT_NO: the trainer fails a check. */
 int try_run(const struct work_opt *opt, const char *job, const char *command);
 
 #endif

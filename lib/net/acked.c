@@ -1,5 +1,5 @@
-/* Reads TCP_INFO by Linux's own header, which cannot stand beside libc's, and so libuv's;
- * libc's lacks these members. */
+/* Reads TCP_INFO by Linux's own header, as libc's header lacks these members.  One file
+ * cannot include Linux's header and libc's, which libuv includes: hence this file. */
 #include "net/acked.h"
 
 #include <linux/tcp.h>

@@ -8,7 +8,7 @@
 
 struct fal_acked {
 	uint64_t bytes;
-	uint64_t us; /* with bytes to send, and room at the peer */
+	uint64_t us; /* time with bytes to send, and room at the peer */
 };
 
 /* Reads the figures of the socket `fd`.  False: the socket is not TCP, or the kernel

@@ -33,8 +33,8 @@ addr_check_command(const char *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* Is it a name or a number, safe as a word of a shell's command and no option?  Peers
- * send addresses of their own. */
+/* Is the host a name or a number, safe as a word of a shell's command, and not an option?
+ * Peers send their own addresses, so the host may be hostile. */
 static bool
 addr_is_host(const char *p, size_t n, bool v6)
 {

@@ -28,7 +28,7 @@ struct fal_addr {
 	enum fal_addr_kind kind;
 	uint16_t port;           /* for FAL_ADDR_TCP; 0: any, for listening only */
 	char what[FAL_ADDR_MAX]; /* host without brackets, path or command */
-	/* A command's host for %h, as `port` for %p; "": the defaults. */
+	/* The host for %h in a command; `port` is the port for %p.  "": the defaults. */
 	char host[FAL_ADDR_HOST_MAX];
 };
 

@@ -31,7 +31,7 @@ struct fal_shared_pool {
 	struct pool_thread *thread; /* by thread */
 	struct item *item;          /* messages that are added together */
 	size_t item_cap;
-	uint8_t **spare; /* memory of records, of `each` bytes: the largest of late */
+	uint8_t **spare; /* memory of records, `each` bytes: the recent largest */
 	size_t spare_n, spare_cap, each;
 };
 
@@ -165,8 +165,8 @@ pack_messages(struct message_batch *a, uint32_t n)
 	}
 }
 
-/* Memory for a record of n bytes, kept or new; p is NULL: there is none.  A record much
- * shorter than the largest has memory of its own size. */
+/* Returns memory for a record of n bytes, from the pool or new; p is NULL: out of memory.
+ * A record much shorter than the largest gets memory of the record's own size. */
 static struct fal_shared_record
 pool_take_memory(struct fal_shared_pool *p, size_t n)
 {

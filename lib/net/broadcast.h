@@ -1,7 +1,8 @@
 /* Publications: messages that are compressed and sealed once for many channels.
  *
- * One thread makes a publication, and finished records leave meanwhile; its count of
- * references is not atomic, so all its channels live in one loop.
+ * One thread makes a publication.  Finished records leave while the thread makes further
+ * records.  The count of references is not atomic, so all channels of a publication live
+ * in one loop.
  */
 #ifndef FAL_NET_BROADCAST_H
 #define FAL_NET_BROADCAST_H
@@ -14,9 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Counted by reference.  To be read; only the functions below change it. */
+/* A publication, counted by reference.  Callers read the members; only the functions
+ * below change them. */
 struct fal_shared {
-	struct fal_publication pub; /* each receiver gets id and key in its session */
+	struct fal_publication pub; /* each receiver gets id and key in the receiver's
+				     * session */
 	uint64_t version;           /* this and the next five: as struct fal_shared_opt */
 	uint32_t parts;
 	uint8_t suite;
@@ -26,7 +29,7 @@ struct fal_shared {
 	uint32_t taken;           /* records that the fastest channel has taken */
 	size_t bytes;             /* sum over records */
 	struct fal_zip_stat stat; /* the gain of compression, and its time at both ends,
-				   * as measured here; zeros without compression */
+				   * as measured here; 0 without compression */
 	unsigned refs;
 	/* private */
 	uint8_t *key;
@@ -46,10 +49,10 @@ fal_shared_is_complete(const struct fal_shared *s)
 	return s->made == s->pub.count;
 }
 
-/* Resources for making publications, kept from one to the next: contexts for sealing,
- * memory for compression, and the memory of records, as new pages cost as much as
- * sealing.  The pool outlives the publications.  `parallel` (borrowed; NULL: none) seals
- * and compresses. */
+/* Resources for making publications, kept from one publication to the next: contexts for
+ * sealing, memory for compression, and the memory of records, since new pages cost as
+ * much time as sealing.  The pool outlives the publications.  `parallel` (borrowed; NULL:
+ * none) seals and compresses. */
 struct fal_shared_pool *fal_shared_pool_new(const struct fal_parallel *parallel);
 /* Frees the memory of records that is kept. */
 void fal_shared_pool_trim(struct fal_shared_pool *p);
@@ -60,7 +63,7 @@ struct fal_shared_opt {
 	uint64_t publication; /* from 1; larger than all before; each encoding of a
 			       * version is a publication */
 	uint32_t count;       /* messages, at least 1 */
-	const void *ad;       /* associated data, on which all readers agree: job, */
+	const void *ad;       /* associated data that all readers know: job, */
 	size_t ad_n;          /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
 	uint64_t version;     /* for fal_chan_skip_shared */
 	uint32_t parts;       /* publications of a version; 0: one */
@@ -70,12 +73,12 @@ struct fal_shared_opt {
 	bool unsealed; /* for channels of fal_chan_is_unsealed alone; not with `zstd` */
 };
 
-/* Makes a publication without records, under a fresh random key; the caller holds the one
- * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION (the
- * suite is not available). */
+/* Makes a publication without records, under a fresh random key; the caller holds the
+ * only reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION
+ * (the suite is not available). */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Makes the next records, of n messages (borrowed), each of which lies in two places.
+/* Makes the next n records, of n messages (borrowed).  Each message lies in two places.
  * `index` is the message's number in the publication, below `count` and used once.  An
  * error adds no record: FAL_ELIMIT beyond FAL_RECORD_MAX, FAL_ESTATE beyond `count`,
  * FAL_ENOMEM. */
@@ -86,8 +89,8 @@ struct fal_shared_text {
 int fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *of,
 			 uint32_t n);
 
-/* Breaks the publication off: channels that have sent the records made drop the rest, and
- * their readers learn of the gap from the next publication. */
+/* Breaks the publication off.  Channels send the records made so far, and drop the rest;
+ * the readers learn of the gap from the next publication. */
 void fal_shared_abandon(struct fal_shared *s);
 
 /* Adds a reference; returns `s`. */
@@ -99,8 +102,9 @@ void fal_shared_drop(struct fal_shared *s);
 
 /* The record made as number `i`, in the form of the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
-/* Lends record `i`, which alone outlives the publication until it is returned as often: a
- * slow reader keeps no more of a version than the records under way. */
+/* Lends record `i`.  A lent record outlives the publication until the record is returned
+ * as often as lent.  So a slow reader keeps no more of a version than the records under
+ * way. */
 void fal_shared_lend(struct fal_shared *s, uint32_t i);
 void fal_shared_return(struct fal_shared *s, uint32_t i);
 

@@ -15,7 +15,8 @@
 /* ---- keys and compression on the command line ------------------------------------ */
 
 /* Reads a file into locked memory, if the system has some; free with fal_secret_free. For
- * a regular file little more than its size is locked, as the limit may be small. */
+ * a regular file the locked memory is little larger than the file, as the limit may be
+ * small. */
 static int
 client_read_secret(const char *path, char **out, size_t *n, struct fal_diag *diag)
 {
@@ -92,9 +93,9 @@ fal_compress_parse(const char *word, enum fal_compress *out)
 /* ---- retries ------------------------------------------------------------------ */
 
 enum {
-	REFUSED_MS = 3000,         /* nothing but refusals for so long: the verdict */
+	REFUSED_MS = 3000,         /* refusals alone for so long: FAL_EXIT_NOPERM */
 	LEAST_MS = 1000,           /* for the last attempt */
-	PAUSE_FIRST_MAX_MS = 1000, /* until it was reached, and while it refuses */
+	PAUSE_FIRST_MAX_MS = 1000, /* until the first success, and while refused */
 };
 
 bool

@@ -23,7 +23,8 @@
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
 _Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
-/* A server ends without an answer, or its answer does not authenticate. */
+/* For a server that ends the stream without an answer, or with an answer that does not
+ * authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
 static void chan_start_deadline(struct fal_chan *c);
@@ -150,8 +151,8 @@ chan_shut(struct fal_chan *c)
 {
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	/* A server resets a connection that it did not check: the client would
-	 * take an end in order for a refusal. */
+	/* A server resets a connection whose first message the server did not check: the
+	 * client would take an end without a reset for a refusal. */
 	const bool reset = c->is_server && c->state == FAL_CHAN_GREETING &&
 			   chan_is_tcp(c) && c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 	c->state = FAL_CHAN_DEAD;
@@ -261,7 +262,8 @@ chan_on_keepalive(uv_timer_t *t)
 
 /* --- reading --- */
 
-/* The bytes, from c->in.from on, that have arrived and are not opened yet. */
+/* Returns the number of bytes, from c->in.from on, that have arrived and are not opened
+ * yet. */
 static size_t
 chan_unopened(const struct fal_chan *c)
 {
@@ -335,11 +337,11 @@ chan_on_stream_end(void *arg, int status)
 
 /* --- unsealed records, over a Unix socket ---
  *
- * The client says which process it is.  If the server's kernel names that process as the
- * peer, the server says which process it is itself.  If the same holds at the client, the
- * client sends an empty unseal record, its last sealed one, and then the server does.  A
- * relay between the two, such as ssh or socat, is a third process: then all stays sealed.
- * So a liar unseals no session but its own. */
+ * The client names its process.  If the server's kernel names the same process as the
+ * peer, the server names its own process.  If the client's kernel names that process, the
+ * client sends an empty unseal record, the client's last sealed record; then the server
+ * sends one.  A relay between the two, such as ssh or socat, is a third process: then all
+ * records stay sealed.  So a liar can unseal only the liar's own session. */
 static void
 chan_put_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -363,7 +365,7 @@ chan_may_unseal(const struct fal_chan *c)
 	return c->unseal.allowed && c->link == NULL && fal_chan_is_same_user(c);
 }
 
-/* Seals nothing that is sent from now on. */
+/* Stops sealing: all later messages leave unsealed. */
 static void
 chan_unseal(struct fal_chan *c)
 {
@@ -371,9 +373,10 @@ chan_unseal(struct fal_chan *c)
 	chan_put_unseal(c, NULL, 0);
 }
 
-/* Handles an unseal record.  With a text the peer says which process it is: once, and a
- * server only as an answer.  After an empty record the peer seals nothing more: the
- * client sends it once the server has answered, then the server. */
+/* Handles an unseal record.  A text names the peer's process; each end sends one text,
+ * and the server only as an answer.  After an empty record the peer seals nothing more;
+ * the client sends the empty record after the server's answer, and then the server does.
+ */
 static int
 chan_on_unseal(struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -528,7 +531,8 @@ chan_read_record(struct fal_chan *c)
 static void chan_on_next_turn(uv_idle_t *h);
 static int chan_start_reading(struct fal_chan *c);
 
-/* Stops reading while the input has to wait, or is too much; else goes on reading. */
+/* Stops reading while input has to wait, or while there is too much input; else resumes
+ * reading. */
 static void
 chan_update_reading(struct fal_chan *c)
 {
@@ -655,7 +659,7 @@ chan_acked(const struct fal_chan *c, struct fal_acked *out)
 
 /* Bytes a second of the link itself; 0: not known yet.  TCP's busy time leaves out the
  * time in which the peer had no room: the peer's own work is not the link's.  For other
- * streams the rate is what they take. */
+ * streams the rate is the rate at which the stream takes bytes. */
 static double
 chan_link_rate(const struct fal_chan *c)
 {
@@ -745,8 +749,8 @@ chan_try_write(struct fal_chan *c)
 		fal_outbox_advance(&c->out, (size_t)taken);
 }
 
-/* Seals a batch, of which the socket gets as much as it takes: 1; 0: the queue has
- * nothing for a batch; or an error. */
+/* Seals a batch, and writes as much of the batch as the socket takes.  Returns 1; 0: the
+ * queue has nothing for a batch; or an error. */
 static int
 chan_next_batch(struct fal_chan *c)
 {
@@ -759,7 +763,7 @@ chan_next_batch(struct fal_chan *c)
 		chan_try_write(c);
 		return 1;
 	}
-	/* The emulated link has room while little waits on it, as a socket has. */
+	/* Like a socket, the emulated link has room while few bytes wait on the link. */
 	err = fal_link_emul_write(c->link, &c->out);
 	if (err < 0)
 		return err;
@@ -813,7 +817,8 @@ chan_pump(struct fal_chan *c)
 	if (c->room_due && c->state == FAL_CHAN_OPEN && fal_chan_has_room(c) &&
 	    c->ops.on_room != NULL)
 		c->ops.on_room(c->ops.arg, c);
-	/* The owner's callback may have offered messages, and a rest is left. */
+	/* The owner's callback may have offered messages, and part of a batch may be
+	 * left. */
 	if (c->is_writing || c->out.bytes > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;

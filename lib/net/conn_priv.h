@@ -1,8 +1,8 @@
 /* The inside of a channel, for conn.c, dial.c and listen.c alone.
  *
  * conn.c owns state, deadline, handles and the stream; dial.c brings up a client's
- * stream. Parts with fields of their own: records to messages (record.h), messages to
- * records and batches (sendq.h), an emulated link (link_emul.h). */
+ * stream. These parts have structs of their own: from records to messages (record.h),
+ * from messages to records and batches (sendq.h), an emulated link (link_emul.h). */
 #ifndef FAL_NET_CONN_PRIV_H
 #define FAL_NET_CONN_PRIV_H
 
@@ -29,14 +29,16 @@ enum fal_chan_state {
 /* The maker of a channel: the listener or the dial. */
 struct fal_chan_host {
 	void *arg;
-	/* Listener: checks and answers the client's first message, as fal_handshake_check
-	 * and fal_handshake_answer do, within the limits of fal_gate. */
+	/* For a listener: checks and answers the client's first message, as
+	 * fal_handshake_check and fal_handshake_answer do, within the limits of
+	 * fal_gate. */
 	int (*greet)(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 		     struct fal_buf *out, struct fal_diag *diag);
-	/* The channel's handles are closing.  True: the host has another, for which it
-	 * calls fal_chan_release.  NULL: it has none. */
+	/* The channel's handles are closing.  Returns true if the host has a further
+	 * handle, for which the host calls fal_chan_release.  NULL: the host has no
+	 * handle. */
 	bool (*shut)(void *arg);
-	/* The channel ends, killed or not: called after on_close. */
+	/* The channel has ended, killed or not; called after on_close. */
 	void (*gone)(void *arg);
 };
 
@@ -106,25 +108,25 @@ struct fal_chan {
 
 	struct {
 		uint8_t *p;
-		size_t cap, from, to; /* from … to was read and is not opened yet */
+		size_t cap, from, to; /* from … to: bytes read and not opened yet */
 	} in;
 	struct fal_reader *reader;
 	struct fal_writer *writer;
 	struct fal_outbox out;
 	struct fal_acked acked; /* at the start of the compression measurement */
-	int fill_err;           /* an error of fal_chan_offer in filling a batch */
+	int fill_err;           /* error when fal_chan_offer filled a batch */
 	size_t turn_bulk;       /* bytes of bulk that were queued in this turn */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 
 	struct {
 		bool allowed;       /* fal_chan_opt.unseals */
-		bool sent_process;  /* our process was named */
-		bool knows_process; /* the peer's process was named */
+		bool sent_process;  /* we named our process to the peer */
+		bool knows_process; /* the peer named its process to us */
 		bool tx;            /* all that is sent from now on goes unsealed */
 	} unseal;
 
-	int err;             /* the end, as for on_close */
+	int err;             /* of the end, as for on_close */
 	struct fal_diag why; /* its reason; "": not ended yet */
 };
 
@@ -136,7 +138,7 @@ int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 int fal_chan_make_stream(struct fal_chan *c, bool tcp);
 /* The channel's descriptor; -1: none. */
 int fal_chan_fd(const struct fal_chan *c);
-/* Sets the deadline of the peer's answer to so many milliseconds from now. */
+/* Sets the deadline of the peer's answer to `ms` milliseconds from now. */
 void fal_chan_set_deadline(struct fal_chan *c, unsigned ms);
 /* Writes the queue at the end of this turn. */
 void fal_chan_flush(struct fal_chan *c);
@@ -145,9 +147,10 @@ void fal_chan_command_ended(struct fal_chan *c);
 /* A handle or request that c->pending counts has ended; the last ends the channel. */
 void fal_chan_release(struct fal_chan *c);
 
-/* Accepts a connection that waits at `at`; `opt`, `ops` and `host` are copied.  No
- * channel, and no callback: FAL_ELIMIT, the connection waits on, as there is no memory
- * for it, or no timer for the link of opt->link; FAL_EIO, the connection is gone. */
+/* Accepts a connection that waits at `at`; `opt`, `ops` and `host` are copied.  After an
+ * error there is no channel, and no callback.  FAL_ELIMIT: there is no memory for the
+ * connection, or no timer for opt->link, so the connection waits on.  FAL_EIO: the
+ * connection is gone. */
 int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
 		    struct fal_chan **out);

@@ -16,7 +16,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* The user that the kernel names for a user without a number here. */
+/* The user number that the kernel reports for a user without a number in our namespace.
+ */
 #define NOBODY 65534
 #define BOOT_BYTES 36
 #ifndef SO_PEERPIDFD /* Linux 6.5 */
@@ -31,8 +32,8 @@ union ip_address {
 	struct sockaddr_in6 six;
 };
 
-/* Sets the name of the door of this IP and port; returns its length, a part of the
- * name. */
+/* Sets the name of the door of this IP and port; returns the length, which counts as a
+ * part of an abstract socket's name. */
 static socklen_t
 door_name(const char *ip, unsigned port, struct sockaddr_un *out)
 {
@@ -67,7 +68,7 @@ close_fd:
 	return -1;
 }
 
-/* Finds the process that made the other end.  False: it is another user's. */
+/* Finds the process that made the other end.  False: the process is another user's. */
 static bool
 peer_of_same_user(int fd, struct ucred *peer)
 {
@@ -83,9 +84,9 @@ fal_peer_is_same_user(int fd)
 	return peer_of_same_user(fd, &peer);
 }
 
-/* Does the process that made the other end still live?  Otherwise another process may
- * have its number by now, or its end of the connection, and be a relay.  Where the kernel
- * does not know, the process counts as alive. */
+/* Does the process that made the other end still live?  If not, another process may have
+ * taken over the number of the process, or the process's end of the connection, and may
+ * be a relay.  If the kernel cannot tell, the process counts as alive. */
 static bool
 peer_lives(int fd)
 {
@@ -112,7 +113,8 @@ process_name(pid_t pid, uint8_t out[static FAL_PROCESS_BYTES])
 	if (!boot || pid <= 0 || stat("/proc/self/ns/pid", &space) < 0)
 		return false;
 	const uint64_t inode = space.st_ino;
-	/* Only ends on one machine compare names: the byte order of the machine does. */
+	/* Only the two ends of a connection on one machine compare names, so the
+	 * machine's own byte order suffices. */
 	memcpy(out, &number, 4);
 	memcpy(out + 4, &inode, 8);
 	return true;
@@ -133,7 +135,7 @@ fal_peer_is_process(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 	       peer_lives(fd) && memcmp(process, expected, FAL_PROCESS_BYTES) == 0;
 }
 
-/* Is it a loopback address, which every machine has? */
+/* Is the address a loopback address, which every machine has? */
 static bool
 is_loopback(const union ip_address *a)
 {
@@ -153,7 +155,7 @@ same_ip(const union ip_address *a, const struct sockaddr *other)
 		       : a->four.sin_addr.s_addr == b->four.sin_addr.s_addr;
 }
 
-/* Is it the address of an interface of this machine? */
+/* Is the address an address of an interface of this machine? */
 static bool
 is_interface_address(const union ip_address *a)
 {
@@ -167,7 +169,8 @@ is_interface_address(const union ip_address *a)
 	return own;
 }
 
-/* Sets `out` to the address as a number.  False: it is no address of this machine. */
+/* Sets `out` to the address as a number.  False: the address is none of this machine's.
+ */
 static bool
 parse_own_address(const struct fal_addr *at, union ip_address *out)
 {

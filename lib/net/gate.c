@@ -16,7 +16,7 @@ fal_limit_source(const struct sockaddr *sa)
 	if (sa->sa_family == AF_INET) {
 		struct sockaddr_in sin;
 		memcpy(&sin, sa, sizeof(sin));
-		/* the end of the mapped address, which no IPv6 prefix equals */
+		/* as the end of a mapped address: no IPv6 prefix is equal */
 		source = UINT64_C(0xffff) << 32 | ntohl(sin.sin_addr.s_addr);
 	} else if (sa->sa_family == AF_INET6) {
 		struct sockaddr_in6 sin6;
@@ -103,7 +103,7 @@ fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
 	return fal_diag_set(diag, FAL_ELIMIT, "too many handshakes in a short time");
 }
 
-/* Was this MAC seen before?  It is remembered from now on. */
+/* Was this MAC seen before?  If not, the gate remembers the MAC from now on. */
 static bool
 gate_was_seen(struct fal_gate *g, const uint8_t *mac)
 {

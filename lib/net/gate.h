@@ -1,11 +1,11 @@
-/* Limits on the cryptography of handshakes, once their MACs are checked.
+/* Limits on the number of handshakes that a server computes, after the check of the MAC.
  *
- * A wrong MAC costs a hash and a token of its source, which matters only when the source
- * has no token left.  A right MAC is remembered, so that a replay, which has the MAC and
- * the ephemeral key of an earlier handshake, counts as wrong.  A right MAC costs a token
- * of its name and source, which a session that opens gives back.  So a stranger without a
- * name's key cannot spend the tokens of that name, from any source.  Time is an argument;
- * nothing is allocated.
+ * A wrong MAC costs a hash, and a token of the source.  Without a token of the source the
+ * handshake fails as well; only the logged reason differs.  A right MAC is remembered, so
+ * that a replay, which has the MAC and the ephemeral key of an earlier handshake, counts
+ * as wrong.  A right MAC costs a token of the name at the source; the token comes back
+ * when the session opens.  So a stranger without a name's key cannot spend the tokens of
+ * that name, from any source.  Time is an argument; nothing is allocated.
  */
 #ifndef FAL_NET_GATE_H
 #define FAL_NET_GATE_H
@@ -15,13 +15,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rate limits by source: one token bucket each. */
+/* Rate limits: one token bucket for each source. */
 #define FAL_LIMIT_SOURCES 256 /* sources with buckets of their own */
 #define FAL_LIMIT_RATE 10     /* tokens a second that come back */
 
 struct sockaddr;
 
-/* Zero but for `burst`: all buckets are free. */
+/* With all members 0 except `burst`, all buckets are free. */
 struct fal_limit {
 	double burst; /* tokens of a source at once */
 	struct fal_bucket {
@@ -37,8 +37,9 @@ struct fal_limit {
 uint64_t fal_limit_source(const struct sockaddr *sa);
 
 /* Takes a token of `source` at `now_ns`, which is not 0 and does not go back.  False: no
- * token is left.  A new source takes over the fullest bucket, as it is: so all sources
- * together have at most FAL_LIMIT_SOURCES times the burst and the rate. */
+ * token is left.  A new source takes over the bucket with the most tokens, and gets no
+ * tokens beyond those: so all sources together have at most FAL_LIMIT_SOURCES times the
+ * burst and the rate. */
 bool fal_limit_take_token(struct fal_limit *l, uint64_t source, uint64_t now_ns);
 
 /* Gives a token back, for a source that has proved to be a client. */
@@ -57,7 +58,7 @@ struct fal_gate {
 
 void fal_gate_init(struct fal_gate *g);
 
-/* The group of a name at a source. */
+/* The token bucket's key for a name at a source. */
 uint64_t fal_gate_group(uint64_t from, const char *name);
 
 /* Counts a handshake with a wrong MAC from `from` (fal_limit_source; 0 has no limits):
@@ -65,12 +66,14 @@ uint64_t fal_gate_group(uint64_t from, const char *name);
 int fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
 			 struct fal_diag *diag);
 
-/* Counts a handshake with the right `mac`, of FAL_GATE_PRINT bytes or more.  FAL_OK: it
- * may be answered; with `diag`: FAL_ELIMIT, not now; FAL_EAUTH, it is a replay. */
+/* Counts a handshake with the right `mac`, of FAL_GATE_PRINT bytes or more.  FAL_OK: the
+ * server may answer.  With `diag`: FAL_ELIMIT, the server may not answer now; FAL_EAUTH,
+ * the handshake is a replay. */
 int fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
 			 const uint8_t *mac, uint64_t now_ns, struct fal_diag *diag);
 
-/* A session has opened by an answered handshake: gives its token back. */
+/* Gives the token of an answered handshake back, since the handshake's session has
+ * opened. */
 void fal_gate_refund(struct fal_gate *g, uint64_t from, uint64_t group);
 
 #endif

@@ -41,18 +41,18 @@ _Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N(FAL_SUITES) +
 _Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
 _Static_assert(FAL_MAC_KEY == 2 * FAL_KEY_BYTES, "public key and PSK");
 
-/* Lies in locked memory. */
+/* The struct lies in locked memory. */
 struct fal_handshake {
 	struct fal_noise *noise;
 	uint8_t mac_key[FAL_MAC_KEY];
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	/* The bytes that we have sent, with room for those of a refusal. */
+	/* The bytes that we have sent, with room for the bytes of a refusal. */
 	uint8_t sent[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
 	size_t sent_n;
 };
 
-/* Makes room for all that either side sends, so that no put lacks memory. */
+/* Makes room for all bytes that either side sends, so that no put runs out of memory. */
 static void
 handshake_reserve(struct fal_buf *b)
 {
@@ -131,7 +131,7 @@ derive_mac_key(const uint8_t public[static FAL_KEY_BYTES],
 	fal_key_derive("falcon mac", public, psk, out + FAL_KEY_BYTES);
 }
 
-/* The first of our suites that is among theirs; 0: none. */
+/* Returns our first suite that is also in `theirs`; 0: none. */
 static uint8_t
 choose_suite(const uint8_t *theirs, size_t n)
 {
@@ -151,7 +151,7 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Puts all but message 1 and MAC. */
+/* Puts the client's first bytes, except message 1 and MAC. */
 static void
 put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
@@ -229,7 +229,7 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
-/* Reads a refusal, which counts once its MAC is right; `r` stands after its head. */
+/* Reads a refusal, which counts only with a right MAC; `r` stands behind the head. */
 static int
 read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	     struct fal_diag *diag)
@@ -385,7 +385,8 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	return FAL_OK;
 }
 
-/* Puts a refusal, with the MAC that proves it the answer to just this client. */
+/* Puts a refusal.  The MAC proves that the refusal answers this client's message and no
+ * other. */
 static int
 put_refusal(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
 	    struct fal_buf *out)

@@ -10,13 +10,14 @@
  *              others: u8 b, b bytes of build, 32 bytes of MAC over both sides' bytes
  *
  * The versions must be equal.  The client's bytes before message 1 are the prologue.  All
- * but the client's third line and the Noise messages is the same in every major version
- * from 4 on (the builds from 6 on, if both ends are), so that versions that do not
- * understand one another can say so, and be believed.  The MAC proves the key before the
- * server computes anything expensive; until then the server does not answer.  With a
- * static key the MAC's key is the common secret of both (fal_noise_shared_secret), which
- * the server has for each client beforehand: so public keys alone do not suffice to make
- * a MAC.
+ * fields except the client's third line and the Noise messages are the same in every
+ * major version from 4 on; the builds are sent from version 6 on, if both ends have at
+ * least version 6.  So two versions that do not understand one another can say so, and
+ * each can authenticate the other's answer.  The MAC proves the key before the server
+ * computes anything expensive; before a right MAC the server does not answer.  With a
+ * static key the MAC's key is the shared secret of client and server
+ * (fal_noise_shared_secret); the server has computed the secret of each client
+ * beforehand.  So public keys alone do not suffice to make a MAC.
  */
 #ifndef FAL_NET_HANDSHAKE_H
 #define FAL_NET_HANDSHAKE_H
@@ -41,7 +42,8 @@ struct fal_session {
 	enum fal_role role;
 	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* the key's */
 	size_t used;                               /* bytes of input that were read */
-	char build[FAL_BUILD_MAX + 1]; /* the peer's; "" in a client, which is not told */
+	char build[FAL_BUILD_MAX + 1]; /* the peer's; "" in a client: the server sends
+					* none */
 };
 
 /* The client's state between its two steps. */
@@ -53,17 +55,17 @@ int fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 			struct fal_handshake **h);
 
 /* Reads the server's answer at the start of the n bytes at `p`; on success sets all of
- * `s` but role.  FAL_ETRUNC: more bytes are needed, for another call with all bytes.  All
- * other errors end the use of `h`: FAL_EFORMAT (not our protocol, or a version from
- * before authenticated versions), FAL_EVERSION (an authentic refusal, which `diag` names,
- * with both versions), FAL_EAUTH. */
+ * `s` except role.  FAL_ETRUNC: more bytes are needed; the next call gets all bytes from
+ * the start.  All other errors end the use of `h`: FAL_EFORMAT (not our protocol, or a
+ * version from before authenticated versions), FAL_EVERSION (an authentic refusal, which
+ * `diag` names, with both versions), FAL_EAUTH. */
 int fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 			 struct fal_session *s, struct fal_diag *diag);
 
 /* Wipes and frees; may be NULL. */
 void fal_handshake_free(struct fal_handshake *h);
 
-/* A client's first bytes with a right MAC.  They may be a replay. */
+/* A client's first bytes, with a right MAC.  The bytes may be a replay. */
 struct fal_greeting {
 	char name[FAL_NAME_MAX + 1];
 	const struct fal_key *key; /* borrowed from the keyring */
@@ -77,10 +79,10 @@ struct fal_greeting {
 
 /* The server's first step: checks the MAC of the client's first bytes, at the start of
  * the n bytes at `p`, and on success sets `g`.  `now`, in seconds since 1970, decides
- * expiry.  Both keys of a name are always tried, known or not, so that neither time nor
- * bytes tell which names exist; no curve operation is done.  FAL_ETRUNC as above;
- * FAL_EFORMAT (as early as the first wrong byte) and FAL_EAUTH: the caller closes without
- * an answer.  `diag` is for the log. */
+ * expiry. Both keys of a name are always tried, whether the name is known or not, so that
+ * neither time nor bytes tell which names exist.  The check does no curve operation.
+ * FAL_ETRUNC as above; FAL_EFORMAT (as early as the first wrong byte) and FAL_EAUTH: the
+ * caller closes without an answer.  `diag` is for the log. */
 int fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 			size_t n, struct fal_greeting *g, struct fal_diag *diag);
 
@@ -91,9 +93,9 @@ int fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting
 			 struct fal_session *s, struct fal_buf *out,
 			 struct fal_diag *diag);
 
-/* Writes an addition for complaints about the peer's messages, if the peer is another
- * build than this program: both builds, in brackets, after a space; else "".  Returns
- * out->text. */
+/* If the peer is another build than this program, writes a text to append to complaints
+ * about the peer's messages: a space, and both builds in brackets; else writes "".
+ * Returns out->text. */
 const char *fal_session_skew(const struct fal_session *s, struct fal_diag *out);
 
 #endif

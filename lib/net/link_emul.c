@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MARKS 1024                   /* reads that may be on the link */
-#define AHEAD_NS 2000000u            /* bytes for so long may wait to be taken */
+#define AHEAD_NS 2000000u            /* bytes for so many ns may wait to be taken */
 #define OUT_MAX ((size_t)16 << 20)   /* bytes on the link and in the socket's hands */
 #define BATCH_MIN ((size_t)32 << 10) /* a smaller batch does not measure the link */
 #define PIECE_MIN ((size_t)4 << 10)  /* a few packets */
@@ -46,7 +46,7 @@ struct fal_link_emul {
 	struct mark marks[MARKS];
 	unsigned first, count;
 	uint64_t read, arrived;
-	uint64_t in_busy; /* the link takes the bytes read until then */
+	uint64_t in_busy; /* time until which the link takes bytes read */
 	int ended;        /* libuv's error, for after the last byte; 0: none */
 	/* out */
 	STAILQ_HEAD(parcels, parcel) out;
@@ -295,7 +295,7 @@ link_on_timer(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	if (read(s->fd, &times, sizeof(times)) < 0)
-		return; /* the timer was set anew meanwhile */
+		return; /* the timer was set again before this call */
 	const uint64_t now = uv_hrtime();
 	if (link_deliver_written(s, now) < 0) {
 		s->ops.failed(s->ops.arg);

@@ -21,8 +21,8 @@
 
 TAILQ_HEAD(peer_list, peer);
 
-/* An address that is listened at, or the local door beside it.  An endpoint is opened
- * once: its handle closes in its own time. */
+/* An address at which the listener listens, or the local door beside an address.  An
+ * endpoint is opened only once, since libuv closes the handle later. */
 struct endpoint {
 	struct fal_listen *listen;
 	bool is_open;
@@ -90,7 +90,8 @@ peer_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 	return err < 0 ? err : fal_handshake_answer(l->keyring, &greeting, s, out, diag);
 }
 
-/* The reason why its key is no longer valid, or NULL: then g->expires is set. */
+/* Returns the reason why the peer's key is no longer valid; or sets g->expires and
+ * returns NULL. */
 static const char *
 peer_check_key(struct peer *g, char text[static FAL_EXPIRED_TEXT])
 {
@@ -174,7 +175,7 @@ peer_on_open(void *arg, struct fal_chan *c)
 	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
 }
 
-/* Does it count among the handshakes that have proved a key, or have not? */
+/* Is the peer in a handshake, and has the peer proved a key or not, as `proved` says? */
 static bool
 peer_counts(const struct peer *g, bool proved)
 {
@@ -182,7 +183,8 @@ peer_counts(const struct peer *g, bool proved)
 	return is != FAL_CHAN_DEAD && (is == FAL_CHAN_UNPROVEN) == proved;
 }
 
-/* The oldest handshake of the group with most of them; `*n`: of all groups. */
+/* Returns the oldest handshake of the group with the most handshakes; `*n`: the
+ * handshakes of all groups. */
 static struct peer *
 find_victim(struct fal_listen *l, bool proved, unsigned *n)
 {
@@ -210,7 +212,8 @@ find_victim(struct fal_listen *l, bool proved, unsigned *n)
 }
 
 /* Ends handshakes beyond the limit, the oldest of the largest group first: a flood takes
- * its own places.  Ended ones leave the list at the end of this turn. */
+ * only the flood's own places.  Ended handshakes leave the list at the end of this
+ * turn. */
 static void
 limit_handshakes(struct fal_listen *l)
 {
@@ -225,8 +228,8 @@ limit_handshakes(struct fal_listen *l)
 	}
 }
 
-/* Accepts a connection.  False: there is no memory for it, or no timer for its emulated
- * link, and it goes on waiting. */
+/* Accepts a connection.  False: there is no memory for the connection, or no timer for an
+ * emulated link; the connection waits on. */
 static bool
 endpoint_accept(struct endpoint *d)
 {
@@ -273,8 +276,8 @@ endpoint_on_connection(uv_stream_t *s, int status)
 			 d->listen->accepted++ >= FAL_LISTEN_TURN || !endpoint_accept(d);
 }
 
-/* All input that had come was read in this turn, so clients that go now had their
- * chance. */
+/* This turn has read all input that had come.  So a client whose handshake ends now has
+ * had its chance. */
 static void
 listen_on_turn(uv_check_t *h)
 {
@@ -289,15 +292,15 @@ listen_on_turn(uv_check_t *h)
 	}
 }
 
-/* Is the channel still open?  The owner may have closed this channel, or all, in the
- * callback for an earlier one. */
+/* Is the channel still open?  In the callback for an earlier channel the owner may have
+ * closed this channel, or all channels. */
 static bool
 peer_is_open(const struct peer *g)
 {
 	return g->listen != NULL && g->chan->state == FAL_CHAN_OPEN;
 }
 
-/* Checks expiry by the time of day, even where that is set back or forward. */
+/* Checks expiry by the time of day, even if somebody sets the clock back or forward. */
 static void
 listen_on_review(uv_timer_t *h)
 {
@@ -415,7 +418,8 @@ endpoint_bind_unix(struct endpoint *d, struct fal_diag *diag)
 	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", d->text, strerror(errno));
-	/* Linux creates the file with the socket's mode: it never has another. */
+	/* Linux creates the file with the socket's mode: the file never has another
+	 * mode. */
 	if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
 		const int e = errno;
 		close(fd);

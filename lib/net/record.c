@@ -1,4 +1,4 @@
-/* Heads of records, the data authenticated with them, and their opening. */
+/* Heads of records, the data authenticated with a record, and the opening of records. */
 #include "net/record.h"
 
 #include "base/err.h"
@@ -190,8 +190,8 @@ reader_grow(struct fal_reader *r)
 	r->cap = cap;
 }
 
-/* The index for the next publication: a free one, that of the publication expected
- * longest, or, at `cap`, a new one. */
+/* Returns the index for the next publication: a free index; or the index of the
+ * publication expected longest; or `cap`, a new index. */
 static size_t
 reader_next_index(const struct fal_reader *r)
 {
@@ -356,7 +356,8 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	if (err < 0)
 		return err;
 	const bool is_shared = rec.type == FAL_RECORD_SHARED;
-	/* A session record must be sealed, or must not; a publication's may always be. */
+	/* A session record must be sealed while r->unsealed is false, and must not be
+	 * sealed afterwards; a publication's record may always be sealed. */
 	if (rec.tag == 0 ? !r->unsealed : r->unsealed && !is_shared)
 		return FAL_EFORMAT;
 	struct opened opened = { p + rec.head, rec.body - rec.tag };

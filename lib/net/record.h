@@ -6,11 +6,11 @@
  *     unseal record    u32 length, u8 type = 3, u8 0, u16 0, sealed: a process
  *                      (net/door.h), or nothing
  *
- * `length` counts the bytes after the first 8; the whole clear head is authenticated.
- * A record holds one message, followed by a tag of FAL_SEAL_TAG bytes; with
- * FAL_RECORD_ZSTD one zstd frame of the message.  Session records are sealed by the
- * session's suite, as unseal records are, by one sequence of nonces; shared records by
- * ChaCha20-Poly1305, or, with FAL_RECORD_AES, by AES-256-GCM.
+ * `length` counts the bytes after the first 8; the whole clear head is authenticated.  A
+ * record holds one message, or, with FAL_RECORD_ZSTD, one zstd frame of the message; a
+ * tag of FAL_SEAL_TAG bytes follows.  The session's suite seals session and unseal
+ * records, under one sequence of nonces.  ChaCha20-Poly1305 seals shared records, or,
+ * with FAL_RECORD_AES, AES-256-GCM.
  *
  * A session or shared record with FAL_RECORD_UNSEALED holds its message in clear, without
  * a tag.  An empty unseal record is the last sealed record of its direction.
@@ -33,8 +33,8 @@
 #define FAL_RECORD_SHARED_HEAD 20 /* head of a shared record */
 #define FAL_RECORD_WIRE_MAX (FAL_RECORD_SHARED_HEAD + FAL_RECORD_MAX + FAL_SEAL_TAG)
 #define FAL_SHARED_AD_MAX 128 /* associated data of a publication's owner, bytes */
-/* Versions that may be on their way: the versions that the largest slack lets a worker
- * compute on, and those around an evaluation. */
+/* The most versions on their way: the versions that the largest slack lets a worker
+ * compute on, and the versions around an evaluation. */
 #define FAL_VERSIONS_MAX (FAL_SLACK_MAX + 8)
 
 enum fal_record_type {
@@ -68,7 +68,8 @@ struct fal_publication {
 };
 
 /* Parses the head of the record at `p`, of n bytes so far.  FAL_ETRUNC: the record is not
- * complete; FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are.
+ * complete.  FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are
+ * there.
  */
 int fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out);
 
@@ -82,9 +83,9 @@ int fal_record_seal(struct fal_seal *tx, uint8_t type, uint8_t flags, uint8_t *p
  * p + FAL_RECORD_HEAD. */
 void fal_record_put_unsealed(uint8_t flags, uint8_t *p, size_t n);
 
-/* Makes a shared record of a message that lies elsewhere, in two places.  Besides the
- * head, count and ad of `pub` are authenticated, so that a reader knows the last record.
- * Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
+/* Makes a shared record at `p` of a message that lies elsewhere, in two places.  The
+ * record authenticates the head, and the count and ad of `pub`, so that a reader knows
+ * the last record.  Sealing adds the flag of the suite.  Errors as fal_aead_seal. */
 int fal_record_seal_shared(const struct fal_publication *pub, uint32_t index,
 			   uint8_t flags, const struct fal_aead_text *msg, uint8_t *p);
 
@@ -94,28 +95,33 @@ void fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t 
 
 /* ---- the receiving half of a session: records in, messages out -----------------------
  *
- * Authenticates, then decompresses; allocates nothing by a number of the peer's beyond
- * FAL_RECORD_MAX. */
+ * The reader authenticates, then decompresses.  No number that the peer sends makes the
+ * reader allocate more than FAL_RECORD_MAX. */
 
 /* Publications of all shards that may arrive interleaved. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-/* Returns the memory for the bytes after the first *head of the n bytes of the message in
- * record `index` of `pub`; NULL: the reader's.  The reader may write there before it has
- * authenticated the record, so the bytes are valid only once fal_reader_next has returned
- * FAL_READ_PLACED, which it does next, or fails. */
+/* Returns the memory for a part of the message in record `index` of `pub`: for the bytes
+ * after the first *head of the message's n bytes; NULL: the reader's memory.  The reader
+ * may write there before authenticating the record.  So the bytes are valid only once
+ * fal_reader_next has returned FAL_READ_PLACED; the same call returns FAL_READ_PLACED or
+ * fails. */
 typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
 			      uint32_t index, size_t n, size_t *head);
 
 struct fal_reader {
-	struct fal_seal rx; /* opens session records; set, and then taken */
-	/* Set, for good: records of the session come unsealed, and those of publications
-	 * may; before, such records are refused. */
+	struct fal_seal rx; /* opens session records; the caller sets rx, the reader owns
+			     * it */
+	/* True, and never false again: all records of the session come unsealed, and
+	 * records of publications may.  While false, the reader refuses unsealed
+	 * records. */
 	bool unsealed;
-	/* Set: called for each record but compressed ones; NULL: never. */
+	/* The caller sets `place`.  The reader calls it for each record of a publication
+	 * that is not compressed; NULL: never. */
 	fal_place_fn *place;
 	void *place_arg;
-	/* To be read: all that was decompressed; bytes_in as sent, bytes_out as read. */
+	/* For readers: sums over all decompressed messages; bytes_in as sent, bytes_out
+	 * as read. */
 	struct fal_zip_stat unzipped;
 	/* private */
 	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, made when needed */
@@ -128,13 +134,13 @@ struct fal_reader {
 	struct fal_buf plain;
 };
 
-/* Freeing wipes; fal_reader_free does nothing with NULL. */
+/* Makes a reader; wipes and frees a reader.  fal_reader_free does nothing with NULL. */
 struct fal_reader *fal_reader_new(void);
 void fal_reader_free(struct fal_reader *r);
 
-/* Expects shared records of `pub`, which is copied, key included.  Ids come in
- * any order; beyond FAL_EXPECT_MAX the publication expected longest is given up.
- * FAL_EEXIST: this publication is expected; FAL_EINVAL (id or count 0),
+/* Expects shared records of `pub`, which is copied, key included.  Ids come in any order.
+ * Beyond FAL_EXPECT_MAX publications the reader gives up the publication expected
+ * longest. FAL_EEXIST: this publication is expected; FAL_EINVAL (id or count 0),
  * FAL_ELIMIT (ad_n). */
 int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
 
@@ -146,17 +152,17 @@ enum fal_read {
 	FAL_READ_UNSEAL   /* the text of an unseal record */
 };
 
-/* Reads the record at `p`, of n bytes so far, which it decrypts in place. Returns
- * enum fal_read and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r`
- * until the next call; the record had `*used` bytes.  FAL_ETRUNC: the record is
- * not complete.  All other errors end the session: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE for a publication beyond all announced ones,
- * or for a record that has come before. */
+/* Reads the record at `p`, of n bytes so far, and decrypts the record in place.  Returns
+ * enum fal_read and a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until
+ * the next call; sets `*used` to the bytes of the record.  FAL_ETRUNC: the record is not
+ * complete.  All other errors end the session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH,
+ * FAL_ENOMEM; FAL_ESTATE for a publication beyond all announced ones, or for a record
+ * that has come before. */
 int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		    const uint8_t **msg, size_t *msg_n);
 
-/* Nanoseconds that decompressing p[n], which `z` made, takes;
- * `scratch` is its memory. */
+/* Returns the nanoseconds that decompressing the n bytes at `p` takes.  `z` has made
+ * these bytes; `scratch` is memory for the result. */
 uint64_t fal_unzip_ns(struct fal_zip *z, const void *p, size_t n,
 		      struct fal_buf *scratch);
 

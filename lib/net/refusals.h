@@ -1,6 +1,6 @@
 /* Log lines about refused handshakes: a line at once, then one line in FAL_REFUSALS_S for
- * all refusals since.  So a client that comes often costs a count, and its refusals are
- * logged in the end.  Time is an argument; nothing is allocated.
+ * all refusals since the line before.  So a client that comes often costs only a count,
+ * and still the log counts all refusals.  Time is an argument; nothing is allocated.
  */
 #ifndef FAL_NET_REFUSALS_H
 #define FAL_NET_REFUSALS_H
@@ -27,8 +27,8 @@ struct fal_refusals {
 /* Counts a refusal of `source`; both texts are borrowed. */
 void fal_refusals_add(struct fal_refusals *r, const char *source, const char *why);
 
-/* Is a line due at `now`, in seconds?  Then `line` is set, and counts as logged.  A line
- * is due for refusals since the last line once FAL_REFUSALS_S have passed, or, with
+/* Is a line due at `now`, in seconds?  Then sets `line`, and counts the line as logged. A
+ * line is due for refusals since the last line once FAL_REFUSALS_S have passed, or, with
  * `over`, at the end. */
 bool fal_refusals_due(struct fal_refusals *r, double now, bool over,
 		      struct fal_diag *line);

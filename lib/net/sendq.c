@@ -9,8 +9,8 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-/* The memory of so many long messages of bulk, about a batch, is kept for later ones, as
- * new pages cost as much as sealing. */
+/* The memory of so many long messages of bulk, about a batch, is kept for later messages,
+ * since new pages cost as much time as sealing. */
 #define SPARES 24
 
 #define RATE_BATCH ((size_t)32 << 10)  /* bytes; smaller batches do not count */
@@ -92,7 +92,7 @@ writer_new_node(size_t n)
 	return node;
 }
 
-/* A node for a message; a long one of bulk gets the memory of a spare. */
+/* Returns a node for a message; a long bulk message gets the memory of a spare node. */
 static struct fal_node *
 writer_message_node(struct fal_writer *w, size_t n, enum fal_send how)
 {
@@ -229,7 +229,8 @@ zip_stat_add(struct fal_zip_stat *to, const struct fal_zip_stat *stat)
 	to->ns += stat->ns;
 }
 
-/* Compresses the message if that makes it smaller; true: it has. */
+/* Compresses the message if that makes the message smaller; returns true if the message
+ * was compressed. */
 static bool
 writer_compress(struct fal_writer *w, struct fal_node *node)
 {
@@ -257,8 +258,8 @@ writer_compress(struct fal_writer *w, struct fal_node *node)
 }
 
 /* The first node of bulk that can leave; NULL: none.  A publication whose next record is
- * not made yet holds up no node, as its maker may wait for a later one; a publication
- * that is broken off leaves the queue. */
+ * not made yet does not hold up the nodes behind, as the publication's maker may wait for
+ * a later node.  A publication that is broken off leaves the queue. */
 static struct fal_node *
 writer_first_ready(struct fal_writer *w)
 {
@@ -318,7 +319,8 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 		node = writer_first_ready(w);
 	if (node == NULL || (w->tx.key == NULL && node->kind != NODE_RAW))
 		return 0;
-	/* A measurement ends once it has seen enough, or as much as it may. */
+	/* A measurement ends once enough bytes were measured, or as many as are
+	 * allowed. */
 	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
 	if (w->trial && (enough || w->tries >= FAL_WRITER_TRIES)) {
 		w->trial = false;

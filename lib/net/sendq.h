@@ -1,8 +1,9 @@
-/* The sending half of a session: messages in, records in the order of the wire out, and
- * batches of these for the socket, with the rate at which the socket takes them.
+/* The sending half of a session.  Input: messages.  Output: records in the order of the
+ * wire, and batches of records for the socket.  Also measures the rate at which the
+ * socket takes batches.
  *
- * Two queues, control before bulk.  A message is compressed and sealed when its turn has
- * come, as the nonces follow the order of the wire.  Nothing here uses a descriptor.
+ * Two queues, control before bulk.  A message is compressed and sealed only when it
+ * leaves, as the nonces follow the order of the wire.  Nothing here uses a descriptor.
  */
 #ifndef FAL_NET_SENDQ_H
 #define FAL_NET_SENDQ_H
@@ -23,10 +24,10 @@
 
 enum fal_send {
 	FAL_SEND_CONTROL,      /* before all bulk; never compressed */
-	FAL_SEND_BULK,         /* compressed if the connection is */
+	FAL_SEND_BULK,         /* compressed if the connection compresses */
 	FAL_SEND_COMPRESSED,   /* bulk that is always compressed: texts, traces, snapshots
 				*/
-	FAL_SEND_PRECOMPRESSED /* bulk that fal_zip_compress has made: sent as it is */
+	FAL_SEND_PRECOMPRESSED /* made by fal_zip_compress: sent as it is */
 };
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
@@ -45,13 +46,14 @@ struct fal_piece {
 TAILQ_HEAD(fal_fifo, fal_node);
 
 struct fal_writer {
-	/* Seals messages; set, and then taken.  Without a key only raw bytes leave. */
+	/* Seals messages; the caller sets `tx`, the writer owns it.  Without a key only
+	 * raw bytes leave. */
 	struct fal_seal tx;
-	/* To be read: */
+	/* For readers: */
 	size_t queued;              /* bytes of queued messages, without publications */
 	struct fal_zip_stat zipped; /* all that was compressed here */
-	bool trial;                 /* a measurement of FAL_COMPRESS_AUTO goes on, */
-	bool pays;                  /* and has found that compression pays */
+	bool trial;                 /* a measurement of FAL_COMPRESS_AUTO runs; */
+	bool pays;                  /* it has found that compression pays */
 	/* private */
 	struct fal_fifo control, bulk;
 	size_t cap;
@@ -66,8 +68,8 @@ struct fal_writer {
 	bool unsealed;
 };
 
-/* For at most `cap` queued bytes.  Freeing wipes; fal_writer_free drops the queue, and
- * does nothing with NULL. */
+/* Makes a writer for at most `cap` queued bytes.  fal_writer_free drops the queue, and
+ * wipes and frees the writer; does nothing with NULL. */
 struct fal_writer *fal_writer_new(size_t cap);
 void fal_writer_free(struct fal_writer *w);
 
@@ -75,8 +77,8 @@ void fal_writer_free(struct fal_writer *w);
  * would be queued; FAL_ENOMEM. */
 int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how);
 
-/* Queues an unseal record of n bytes as control; after an empty one all records of
- * messages are unsealed. */
+/* Queues an unseal record of n bytes as control.  After an empty unseal record all
+ * records of messages are unsealed. */
 void fal_writer_put_unseal(struct fal_writer *w, const void *p, size_t n);
 
 /* Queues bytes that leave as they are, before all else in the queue: handshakes. */
@@ -95,13 +97,14 @@ void fal_writer_drop_outdated(struct fal_writer *w, fal_is_outdated_fn *is_old,
 bool fal_writer_is_idle(const struct fal_writer *w);
 
 /* See fal_chan_compress.  During a measurement fal_writer_next needs `rate`, the link's
- * bytes a second (0: not known yet); a link whose rate is not known by the end is too
- * fast for compression. */
+ * bytes a second (0: not known yet); if the rate is not known at the end of the
+ * measurement, the link is too fast for compression. */
 void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
 bool fal_writer_is_compressing(const struct fal_writer *w);
 
-/* The next bytes for the wire: 1 and `out`, for fal_piece_free; 0: nothing to send yet;
- * FAL_ELIMIT: the nonces are used up; FAL_ENOMEM. */
+/* Gets the next bytes for the wire.  Returns 1 with `out`, which the caller frees with
+ * fal_piece_free; 0: nothing to send yet; FAL_ELIMIT: the nonces are used up;
+ * FAL_ENOMEM. */
 int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 
 /* Frees a piece, before its writer is freed. */
@@ -113,10 +116,10 @@ void fal_piece_free(struct fal_piece *piece);
 #define FAL_OUTBOX_SMALL ((size_t)64 << 10) /* the least limit in bytes */
 #define FAL_OUTBOX_S 0.002                  /* seconds of a batch, between these limits */
 
-/* {0} is empty and valid; to be read, but for `offered`. */
+/* {0} is empty and valid.  Callers only read, and set `offered`. */
 struct fal_outbox {
 	size_t bytes;     /* 0: empty */
-	size_t own;       /* this channel's alone: all but publications */
+	size_t own;       /* bytes of all records except publications */
 	size_t taken;     /* by the socket */
 	uint64_t offered; /* uv_hrtime when the socket was offered the whole batch */
 	uint64_t tx;      /* bytes that were taken, ever */
@@ -132,18 +135,18 @@ struct fal_outbox {
 int fal_outbox_fill(struct fal_outbox *b, struct fal_writer *w, size_t limit,
 		    double rate);
 
-/* The bytes that the socket has not taken: as buffers, whose number the first function
- * returns; or copied into one. */
+/* Give the bytes that the socket has not taken.  The first function sets `out` to buffers
+ * and returns their number; the second copies the bytes to `out`. */
 unsigned fal_outbox_bufs(const struct fal_outbox *b, uv_buf_t out[FAL_OUTBOX_PIECES]);
 void fal_outbox_copy(const struct fal_outbox *b, char *out);
 
-/* The socket has taken n more bytes; the socket has taken all, which drops the batch;
- * drops the batch. */
+/* fal_outbox_advance: the socket has taken n more bytes.  fal_outbox_complete: the socket
+ * has taken all bytes; drops the batch.  fal_outbox_drop drops the batch. */
 void fal_outbox_advance(struct fal_outbox *b, size_t n);
 void fal_outbox_complete(struct fal_outbox *b);
 void fal_outbox_drop(struct fal_outbox *b);
 
-/* The bytes of a batch for FAL_OUTBOX_S. */
+/* Returns the bytes that the socket takes in FAL_OUTBOX_S, as the limit of a batch. */
 size_t fal_outbox_limit(const struct fal_outbox *b);
 
 #endif

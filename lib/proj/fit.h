@@ -2,8 +2,8 @@
  * so that a prediction can be compared with it.
  *
  * Pure, one pass, bounded memory: keeps the paces of each worker's last FAL_FIT_CLOCKS
- * clock lines.  Lines under the last policy count; if that policy held for fewer than
- * FAL_FIT_ENOUGH clocks, all lines count.
+ * clock lines.  Only lines under the last policy count; if the last policy held for fewer
+ * than FAL_FIT_ENOUGH clocks, all lines count.
  */
 #ifndef FAL_PROJ_FIT_H
 #define FAL_PROJ_FIT_H
@@ -23,8 +23,8 @@ enum {
 	FAL_FIT_ENOUGH = 20
 };
 
-/* The coordinator's seconds of one core for a message with its answer, and for a byte:
- * CPU seconds of falcon-ps on a 2.x GHz virtual core (LeNet-5 in tasks of 8 and of 2
+/* The coordinator's CPU seconds for a message with its answer, and for a byte, as
+ * measured for falcon-ps on a 2.x GHz virtual core (LeNet-5 in tasks of 8 and of 2
  * samples; a perceptron of 0.67 M parameters; 8 workers, epsp). */
 #define FAL_FIT_MESSAGE_S 25e-6
 #define FAL_FIT_BYTE_S 0.75e-9
@@ -40,19 +40,20 @@ void fal_fit_free(struct fal_fit *f);
  * than possible), FAL_EINVAL (also: a worker that never joined). */
 int fal_fit_line(void *fit, struct fal_trace_line *l);
 
-/* The run. */
+/* The measured run. */
 struct fal_fit_run {
-	struct fal_optim optim;   /* of the job; {0}: the trace does not say */
-	char scheme[128];         /* the last one, as in the trace */
-	struct fal_policy policy; /* the last one; owned by the fit, until its next policy
-				     line */
-	/* Seconds per epoch over the clocks under that policy, by the samples that became
-	 * a part of a version.  Leaves out the first FAL_FIT_WARM clocks, and updates
-	 * with a hold, a join or a leave between them.  0: too few. */
+	struct fal_optim optim;   /* of the job; {0}: not in the trace */
+	char scheme[128];         /* the last scheme, as in the trace */
+	struct fal_policy policy; /* the last policy; owned by the fit, until the next
+				   * policy line */
+	/* Seconds per epoch over the clocks under `policy`, by the samples that became a
+	 * part of a version.  Does not count the first FAL_FIT_WARM clocks, nor the time
+	 * between two updates with a hold, a join or a leave between them.  0: too few
+	 * clocks. */
 	double epoch_s;
-	double compute;  /* share of the workers' time in these, as fal_simulate's */
-	uint64_t clocks; /* their number, by samples */
-	uint64_t from;   /* the first of them, by number */
+	double compute;  /* share of the workers' time, as fal_simulation.compute */
+	uint64_t clocks; /* number of these clocks, by samples */
+	uint64_t from;   /* number of the first of these clocks */
 };
 
 /* Reads the optimiser of a job line. */
@@ -61,16 +62,17 @@ void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
 /* Computes the model and the run from the lines so far; more lines may follow (a live
  * stream).
  *
- * Machines: the workers by name that have not left, or were there when the job was
- * stopped or made its last version, in the order in which they joined. Paces: one or more
- * for each clock line, without the first FAL_FIT_WARM clocks of the job. Hangs: the time
- * in which a worker was a suspect is a pace in which the worker hangs, if that happened
- * more than once or lasts; else the model and the run's sums leave it out. Fixed part of
- * tasks: by the worker's probe and its lines with short tasks. A machine that ran no
- * task, or whose fixed part is not known, gets the median of the others.
+ * Machines: the workers, by name, that have not left, or that were there when the job
+ * stopped or made the last version; in the order of their joins. Paces: one or more for
+ * each clock line, without the first FAL_FIT_WARM clocks of the job. Hangs: a time in
+ * which a worker was a suspect becomes a pace in which the worker hangs, if there was
+ * more than one such time or the time has not ended; else the model and the run's sums
+ * leave the time out.  Fixed part of tasks: by the worker's probe and by the worker's
+ * lines with short tasks.  A machine that ran no task, or whose fixed part is not known,
+ * gets the median of the other machines.
  *
- * `cost` is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: the trace of a group
- * server, which makes no versions.  FAL_ETRUNC with `diag`: too few lines. */
+ * The caller frees `cost` with fal_cost_free.  FAL_EINVAL with `diag`: the trace of a
+ * group server, which makes no versions.  FAL_ETRUNC with `diag`: too few lines. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

@@ -1,10 +1,10 @@
-/* The last clocks of a trace as a Gantt chart: a row of each worker, with the uses of its
- * time.
+/* The last clocks of a trace as a Gantt chart: a row for each worker, with the uses of
+ * the worker's time.
  *
  * Pure, one pass, bounded memory: lines in, a chart out; keeps the last FAL_GANTT_LINES
- * clock lines of each worker.  A clock line tells the use of all its worker's time since
- * the line before, so the parts of a row follow each other without a gap, both with
- * shared rounds and with rounds of the worker's own.
+ * clock lines of each worker.  A clock line states the use of all of the worker's time
+ * since the worker's line before.  So the parts of a row follow each other without a gap,
+ * with shared rounds and with rounds of the worker's own.
  */
 #ifndef FAL_PROJ_PICTURE_H
 #define FAL_PROJ_PICTURE_H
@@ -14,11 +14,10 @@
 #include <stdbool.h>
 
 enum {
-	FAL_GANTT_CLOCKS = 12,   /* drawn */
-	FAL_GANTT_LINES = 48,    /* kept of a worker, at least */
-	FAL_GANTT_UPDATES = 512, /* kept, at least */
-	FAL_GANTT_PERSISTENT =
-		3, /* so many clocks in a row make a straggler persistent */
+	FAL_GANTT_CLOCKS = 12,    /* drawn */
+	FAL_GANTT_LINES = 48,     /* kept for each worker, at least */
+	FAL_GANTT_UPDATES = 512,  /* kept, at least */
+	FAL_GANTT_PERSISTENT = 3, /* clocks in a row that make a straggler persistent */
 	FAL_GANTT_WORKERS_MAX = 1 << 16
 };
 
@@ -26,9 +25,9 @@ enum {
 struct fal_gantt_part {
 	double begin, end;                /* seconds of the job */
 	double pull, compute, push, wait; /* seconds, in the order of drawing */
-	uint64_t in, out, cloned;         /* tasks moved to it, away from it; clones */
-	struct fal_trace_load load;       /* of this clock */
-	bool own;                         /* a round of the worker's own */
+	uint64_t in, out, cloned;   /* tasks moved to the worker, and away; clones */
+	struct fal_trace_load load; /* of this clock */
+	bool own;                   /* a round of the worker's own */
 };
 
 struct fal_gantt_row {
@@ -59,24 +58,25 @@ struct fal_gantt {
 	size_t updates, cap_updates;
 
 	/* Set by fal_gantt_end: */
-	size_t *shown; /* the drawn rows, by name; numbers in names sort by value */
+	size_t *shown; /* drawn rows, by name; numbers in names sort by value */
 	size_t n_shown;
 	double begin, end; /* drawn seconds of the job */
 	size_t first_update, shown_updates;
-	bool own; /* some of the drawn parts are rounds of workers' own */
+	bool own; /* some drawn parts are rounds of workers' own */
 
 	/* Private. */
 	struct fal_ids ids; /* of sessions: their rows */
 };
 
-/* Takes the next line; `band` is a struct fal_gantt: an on_line of fal_trace_reader_new.
- * Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
+/* Takes the next line, as an on_line of fal_trace_reader_new; `band` is a struct
+ * fal_gantt.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
 int fal_gantt_line(void *band, struct fal_trace_line *l);
 
 /* Chooses the time to draw: the last FAL_GANTT_CLOCKS clocks of the median worker.  Finds
- * the stragglers by fal_trace_classify over the last clock of each worker, the last but
- * one of each, and so on, as far as they are drawn, but at least FAL_GANTT_PERSISTENT of
- * each. More lines may follow, and another end.  FAL_ETRUNC: no clock has ended. */
+ * the stragglers with fal_trace_classify: first over the last clock of each worker, then
+ * over the last clock but one of each worker, and so on; over all drawn clocks, but at
+ * least FAL_GANTT_PERSISTENT clocks of each worker. More lines and further calls may
+ * follow.  FAL_ETRUNC: no clock has ended. */
 int fal_gantt_end(struct fal_gantt *b, struct fal_diag *diag);
 
 void fal_gantt_free(struct fal_gantt *b);
@@ -102,7 +102,7 @@ struct fal_curve_line {
 	uint64_t each, in_last;
 };
 
-/* {0} is empty and valid, and large: not for the stack. */
+/* {0} is empty and valid.  The struct is too large for the stack. */
 struct fal_curve {
 	struct fal_curve_line loss;     /* of training, by updates */
 	struct fal_curve_line accuracy; /* of the test set, a ratio */
@@ -112,12 +112,13 @@ struct fal_curve {
 	struct fal_curve_version {
 		uint64_t version;
 		double samples;
-	} version[FAL_CURVE_VERSIONS]; /* the last ones, by number */
+	} version[FAL_CURVE_VERSIONS]; /* the last versions; the place follows from the
+					* number */
 };
 
-/* Takes the next line; `curve` is a struct fal_curve: an on_line of fal_trace_reader_new.
- * An accuracy has the time of its line and the samples of the evaluated version.  Leaves
- * out a loss that is not finite.  Errors: FAL_EFORMAT, FAL_ELIMIT. */
+/* Takes the next line, as an on_line of fal_trace_reader_new; `curve` is a struct
+ * fal_curve.  An accuracy has the time of its line and the samples of the evaluated
+ * version.  Leaves out a loss that is not finite.  Errors: FAL_EFORMAT, FAL_ELIMIT. */
 int fal_curve_line(void *curve, struct fal_trace_line *l);
 
 #endif

@@ -21,35 +21,36 @@
  * in a part of either. */
 struct fal_cost_pace {
 	double task_s;             /* seconds of a full task on one lane */
-	double tasks;              /* computed, in full ones; not below 0 */
-	double seconds;            /* that passed; above 0 */
-	bool hung;                 /* nothing was computed, at whatever task_s */
+	double tasks;              /* computed, in full tasks; not below 0 */
+	double seconds;            /* wall seconds; above 0 */
+	bool hung;                 /* nothing was computed; task_s does not count */
 	double at_task, at_second; /* sums over the paces before (fal_cost_update_sums) */
 };
 
 /* A worker.
  *
- * Slowness that outlasts its clocks (another job, a hot machine) goes by the time: second
- * t of a simulation is second t of the trace.  Slowness that differs from clock to clock
- * goes by the work: task n of the worker takes as long as its task n in the trace, at any
- * time.  After the end the paces begin again. */
+ * The paces are replayed in one of two ways.  By time, for slowness that outlasts a clock
+ * (another job, a hot machine): second t of a simulation is second t of the trace.  By
+ * work, for slowness that differs from clock to clock: task n of the worker takes as long
+ * as the worker's task n in the trace, at any time.  After the last pace the first pace
+ * follows. */
 struct fal_cost_machine {
 	char *name;                    /* owned */
 	uint32_t lanes_min, lanes_max; /* that it may run */
-	uint32_t lanes, cores;         /* lanes: in the paces */
+	uint32_t lanes, cores;         /* lanes: as in the paces */
 	struct fal_cost_pace *pace;    /* owned */
 	size_t paces;                  /* at least 1 */
 	bool by_time;
-	/* Sums over the paces; work: tasks that one lane does in these seconds. */
+	/* Sums over the paces.  work: tasks that one lane does in `seconds`. */
 	double tasks, seconds, work;
 	/* The share of a full task's seconds that a task of any size takes; NAN: not
 	 * known, and counts as 0. */
 	double fixed;
-	double turn_s; /* that a lane spends around each task, to get it and to return it
+	double turn_s; /* for each task, to fetch it and to return the result
 			*/
 	double pull_s; /* from the sending of a version to the start of computing */
 	double push_s; /* from the last task of a round to the counted contribution */
-	double rtt_s;  /* a round trip on its link, which pull_s and push_s leave out */
+	double rtt_s;  /* a round trip on its link; not part of pull_s, push_s */
 };
 
 struct fal_cost {
@@ -74,33 +75,34 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
 /* Sets the machine's sums.  Needed after each change of its paces.  A machine without
- * tasks goes by the time; a machine that hung in all paces counts as one that never hung.
+ * tasks is replayed by time.  A machine that hung in all paces counts as a machine that
+ * never hung.
  */
 void fal_cost_update_sums(struct fal_cost_machine *m);
-/* Sets these sums and by_time: true if the machine hung in any pace, or if neighbouring
- * runs of `share` tasks, those of a clock, are alike (their correlation is over 0.7, or
- * they differ by less than 1 %). */
+/* Sets the machine's sums, and by_time: true if the machine hung in any pace, or if
+ * neighbouring runs of `share` tasks (the tasks of a clock) are alike: their correlation
+ * is over 0.7, or they differ by less than 1 %. */
 void fal_cost_choose_pacing(struct fal_cost_machine *m, double share);
 
 /* Returns the seconds of the machine's task number `n` on a lane, begun at second `at` of
- * the simulation while `lanes` lanes run; lanes in excess of its cores share the cores.
- * `part`: its share of a full task's samples. */
+ * the simulation while `lanes` lanes run; lanes in excess of the cores share the cores.
+ * `part`: the task's samples / the samples of a full task. */
 double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		       uint32_t lanes);
 /* Returns the seconds that the machine still hangs at second `at` of the simulation; 0:
- * it does not hang. */
+ * the machine does not hang. */
 double fal_cost_hang_s(const struct fal_cost_machine *m, double at);
 /* Returns the machine's mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean_task_s(const struct fal_cost_machine *m);
 /* Returns the sum of the machines' speeds at their mean paces: samples a second that
  * their lanes, at most one a core, compute in full tasks without a pause. */
 double fal_cost_speed(const struct fal_cost *c);
-/* fal_bound_sizes at the machines' mean paces. */
+/* Computes fal_bound_sizes at the machines' mean paces. */
 void fal_cost_task_sizes(const struct fal_cost *c, double *whole, double *small);
 
-/* Simulates a policy on a cost model: runs the scheduler itself (lib/sched) in virtual
- * time with workers that need the model's times.  The scheduler gets the same calls as in
- * a live job.
+/* Simulates a policy on a cost model: runs the real scheduler (lib/sched) in virtual
+ * time, with simulated workers that take the model's times.  The scheduler gets the same
+ * calls as in a live job.
  *
  * Cost: O(log W) for an event, in addition to the scheduler's own.
  */
@@ -108,10 +110,10 @@ void fal_cost_task_sizes(const struct fal_cost *c, double *whole, double *small)
 struct fal_simulation_conf {
 	const struct fal_cost *cost;     /* borrowed */
 	const struct fal_policy *policy; /* borrowed */
-	uint64_t
-		warm; /* the first clocks do not count: the scheduler learns the speeds */
-	/* The simulation ends when so many further clocks and seconds have passed, or
-	 * `most` further clocks; most 0: `seconds` does not count. */
+	uint64_t warm; /* first clocks, which do not count: the scheduler learns speeds */
+	/* After the warm clocks the simulation ends when `clocks` clocks and `seconds`
+	 * seconds have passed, or when `most` clocks have passed; most 0: `seconds` does
+	 * not count. */
 	uint64_t clocks;
 	double seconds;
 	uint64_t most;
@@ -120,9 +122,9 @@ struct fal_simulation_conf {
 /* The results, over the clocks that count. */
 struct fal_simulation {
 	double seconds, clocks; /* clocks: ended samples / samples of a clock */
-	double samples; /* that become a part of a version; tasks under way count by their
-			   computed part */
-	double dropped, duplicates; /* samples; duplicates: of lost races */
+	double samples; /* samples of versions; tasks under way count by their computed
+			 * part */
+	double dropped, duplicates; /* samples; duplicates: samples of lost races */
 	double updates;
 	double moved, cloned; /* tasks */
 	double stale_updates; /* mean over samples */
@@ -147,16 +149,16 @@ enum { FAL_MACHINES_MAX = 1000000 }; /* limit of drawn machines */
  * lanes (at most), cores.  FAL_EINVAL with `diag`: the fault and the value. */
 int fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag);
 
-/* Replaces the machines by N[,NAME=VALUE...][;...]: N machines, each drawn, by `seed`,
- * from the existing ones, or `like` a given one, starting at a random one of its paces;
- * speed as above or, as LOW:HIGH, drawn uniformly; lanes and cores as above.  The batch
- * grows in proportion, so that a worker keeps its number of tasks.  FAL_EINVAL with
- * `diag`. */
+/* Replaces the machines by N[,NAME=VALUE...][;...].  Each of the N machines is a copy of
+ * an existing machine, drawn by `seed`, or of the machine `like`; each copy begins at a
+ * random pace.  speed is as in fal_machines_add, or LOW:HIGH, drawn uniformly; lanes and
+ * cores are as in fal_machines_add.  The batch grows in proportion, so that a worker
+ * keeps its number of tasks.  FAL_EINVAL with `diag`. */
 int fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 		      struct fal_diag *diag);
 
-/* Cuts the batch into tasks of `task` samples; their time is in proportion, except for
- * the fixed part. */
+/* Cuts the batch into tasks of `task` samples.  A task's time is in proportion to its
+ * samples, except for the fixed part. */
 void fal_machines_task(struct fal_cost *cost, uint32_t task);
 /* Sets another batch for the same machines. */
 void fal_machines_batch(struct fal_cost *cost, uint32_t batch);
@@ -174,10 +176,11 @@ struct fal_advice {
 	bool model;               /* the change alters the model under the law */
 };
 
-/* Finds the best of: another scheme with the same model (any of `rules`, if `model`);
- * shares by speed; at most one lane a core; without the workers that slow the job down. A
- * policy with fewer changes wins unless another one is 1 % faster.  out->policy is a copy
- * of `now` if nothing is better.  FAL_ESTATE: `now` comes to a halt. */
+/* Finds the best policy of these: another scheme that makes the same model (with `model`:
+ * any of `rules`); shares by speed; at most one lane a core; the job without the workers
+ * that slow it down.  A policy with fewer changes wins unless another policy is 1 %
+ * faster.  out->policy is a copy of `now` if nothing is better.  FAL_ESTATE: `now` comes
+ * to a halt. */
 int fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 	       const struct fal_rule *rules, size_t n_rules, bool model,
 	       struct fal_advice *out);

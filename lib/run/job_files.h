@@ -98,7 +98,7 @@ struct fal_places fal_setup_test_places(const struct fal_setup *s, uint32_t task
 #define FAL_FILES_SIZES 128
 
 struct fal_files {
-	struct fal_job_assignments set; /* of fal_files_load */
+	struct fal_job_assignments set; /* the assignments of fal_files_load */
 	struct fal_job job;
 	struct fal_model *model;
 	float *init; /* model->params floats; NULL: the parameters are drawn */
@@ -164,7 +164,7 @@ struct fal_shard_set *fal_files_new_shard_set(const struct fal_files *j,
 
 /* Maps the blocks to `places` places (at most FAL_SHARDS_MAX), each with one range, in
  * order: as many blocks as the placement file says, or else equal parts.  The places with
- * blocks are the job's shards; before[i] becomes the number of shards among the first i
+ * blocks are the job's shards; Sets before[i] to the number of shards among the first i
  * places. */
 void fal_files_make_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 			uint32_t before[FAL_SHARDS_MAX + 1]);

@@ -48,7 +48,7 @@ fal_replay_new(const struct fal_replay_conf *conf, struct fal_replay **out,
 	struct fal_replay *a = fal_xcalloc(1, sizeof(*a));
 	a->conf = *conf;
 	a->set_conf = fal_files_shard_set_conf(conf->files, 1);
-	a->set_conf.each.checksums = false; /* the replay's own sums need no proof */
+	a->set_conf.each.checksums = false; /* the replay trusts its own sums */
 	int err = fal_files_make_setup(conf->files, &a->setup, diag);
 	if (err == FAL_OK)
 		err = fal_task_runner_net(&a->setup, &a->net, diag);
@@ -69,7 +69,8 @@ fal_replay_memory(const struct fal_replay *a, uint64_t *space)
 	const struct fal_store_limits own = { .versions = versions, .rounds = 1 },
 				      snapshot = { .versions = versions };
 	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
-	/* Shard_sets and images count as if each held a version. */
+	/* The byte functions count each of the two shard_sets and two images as if it
+	 * held a copy of a version. */
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
 	*space = lanes * FAL_KERN_SPACE;
 	return fal_setup_bytes(&a->setup) +

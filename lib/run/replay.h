@@ -14,16 +14,16 @@ struct fal_replay; /* opaque */
 struct fal_replay_conf {
 	const struct fal_files *files; /* kept until fal_replay_free */
 	unsigned lanes;                /* computing threads */
-	uint32_t versions;             /* that open rounds use at a time */
-	uint32_t held; /* copies of versions that snapshots hold at a time, at most 4 */
+	uint32_t versions;             /* versions that open rounds use at a time */
+	uint32_t held;                 /* held copies of versions in all, at most 4 */
 };
 
 /* Reads the job; fal_replay_start takes most of the memory and time.  FAL_EINVAL (this
  * program cannot compute the job's gradients), FAL_ENOMEM; with `diag`. */
 int fal_replay_new(const struct fal_replay_conf *conf, struct fal_replay **out,
 		   struct fal_diag *diag);
-/* Returns the most bytes that the replay will need; `*space` gets further bytes of
- * address space that the replay hardly uses. */
+/* Returns the most bytes that the replay will need; sets `*space` to the bytes of address
+ * space that the replay reserves besides, and hardly uses. */
 uint64_t fal_replay_memory(const struct fal_replay *a, uint64_t *space);
 /* Takes memory and loads samples; to be called once, before the functions below.
  * FAL_ENOMEM, with `diag`. */

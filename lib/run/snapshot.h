@@ -54,10 +54,12 @@ int fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag);
 
 /* A snapshot's manifest: numbers and hash of the image beside the manifest, the
  * coordinator's checkpoint, the policy in force, and the lengths of trace and journal; in
- * its file followed by a chain link (trace/chain.h), which shows damage.  No I/O. */
+ * the manifest's file a chain link (trace/chain.h), which shows damage, follows.  No
+ * I/O. */
 struct fal_snap_manifest {
 	char job[2 * FAL_HASH_BYTES + 1]; /* fal_files.lasting_hex */
-	/* fal_files' model_hex and data_hex; `from`, or else init_hex. */
+	/* net and data: fal_files.model_hex and data_hex.  init: fal_files.from, or, if
+	 * that is "", init_hex. */
 	char net[2 * FAL_HASH_BYTES + 1], data[2 * FAL_HASH_BYTES + 1],
 		init[2 * FAL_HASH_BYTES + 1];
 	char sizes[FAL_FILES_SIZES]; /* fal_files.sizes */
@@ -86,10 +88,11 @@ void fal_snap_manifest_free(struct fal_snap_manifest *m);
 /* A snapshot to be written; owns all its members except `folder`. */
 struct fal_snapshot {
 	int folder;    /* the state folder, borrowed */
-	int synced[2]; /* trace and journal, synced before the commit; -1: none */
+	int synced[2]; /* files of trace and journal, synced before the commit; -1: none
+			*/
 	uint32_t keep; /* number of newest snapshots to keep */
 	struct fal_snap_manifest is; /* without bytes and blake2b */
-	struct fal_image *image;     /* of each shard; NULL at version 0 */
+	struct fal_image *image;     /* array by shard; NULL at version 0 */
 	uint32_t shards;
 	int err; /* of writing */
 	struct fal_diag diag;

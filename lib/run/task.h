@@ -18,21 +18,21 @@ struct fal_lane_task {
 	bool hashed; /* the result needs its hash */
 	bool flip;   /* the result gets one wrong bit, for falcon-emulate(5) */
 	const struct fal_net_wait
-		*wait; /* for missing parameters; NULL: none are missing */
+		*wait; /* waits for missing parameters; NULL: none missing */
 };
 
 /* The computed gradient and loss of a task. */
 struct fal_task_output {
 	const float *grad; /* NULL for eval; borrowed */
-	/* The model, if the gradient's tensors lie one after another; another process may
-	 * still write there.  NULL: the gradient is a flat vector. */
+	/* The model, if the gradient's tensors lie one after another, in memory where
+	 * another process may still write.  NULL: the gradient is a flat vector. */
 	const struct fal_model *packed;
 	double loss;
 	uint32_t right;
 };
 
-/* Ends a task: quantises the gradient into run.sum (nothing for eval) and sets hash (0:
- * not needed), loss, right, samples, nonfinite, most and room of `ran`.  Errors of
+/* Ends a task: quantises the gradient into run.sum (except for eval), and sets hash (all
+ * 0 if not needed), loss, right, samples, nonfinite, most and room of `ran`.  Errors of
  * fal_sum_quantise_block except FAL_ENONFINITE. */
 int fal_lane_task_finish(const struct fal_lane_task *job,
 			 const struct fal_task_output *made, struct fal_task_result *ran);

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Work comes in bursts: a waiting thread yields its core for this time before the thread
- * sleeps, as a wake-up takes half as long. */
+/* Work comes in bursts: a waiting thread yields its core for AWAKE_NS before the thread
+ * sleeps, as a wake-up takes half of AWAKE_NS. */
 #define AWAKE_NS 100000
 
 struct helper {
@@ -94,7 +94,8 @@ helper_main(void *arg)
 
 /* Bars helpers from the caller's core.  With few and busy cores Linux does not look for
  * an idle core: a woken helper would wait behind the caller, and the caller would do all
- * parts.  An affinity that the user has set meanwhile stays otherwise. */
+ * parts.  If the user has set another affinity meanwhile, the rest of that affinity
+ * stays. */
 static void
 avoid_caller_core(struct fal_threads *t)
 {

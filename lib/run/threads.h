@@ -7,8 +7,8 @@
 struct fal_threads; /* opaque */
 
 /* Starts `threads` threads, the caller's included, or fewer if the system has no more.
- * Helpers sleep until work comes for which the caller alone would need `worth_ns`, judged
- * by the first parts.  Helpers block all signals. */
+ * Helpers sleep until there is work that would take the caller alone `worth_ns` or
+ * longer, as estimated from the first parts.  Helpers block all signals. */
 struct fal_threads *fal_threads_new(uint32_t threads, uint64_t worth_ns);
 void fal_threads_free(struct fal_threads *t); /* may be NULL */
 

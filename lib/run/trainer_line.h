@@ -24,8 +24,8 @@ enum {
 /* `lane` is the trainer's number, from 0. */
 void fal_grad_put_hello(struct fal_buf *b, const char *worker, uint32_t lane);
 
-/* A memfd with a safetensors file of `bytes` bytes, whose tensors' data begin at `data`.
- * All 0: no memfd. */
+/* A memfd with a safetensors file of `bytes` bytes; the tensors' data begin at offset
+ * `data`.  Both 0: no memfd. */
 struct fal_grad_area {
 	uint64_t bytes, data;
 };

@@ -11,7 +11,7 @@
 #include "trace/chain.h"
 #include "trace/reader.h"
 
-/* Most rounds that wait for their version. */
+/* The most rounds that may wait for their version. */
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
 /* Sums over ledger lines, in tasks. */
@@ -23,24 +23,24 @@ struct fal_audit_sums {
 	uint64_t dropped; /* claims that lost */
 };
 
-/* Evaluations.  Sums of test tasks; repeated: two keys have run them; unanswered: another
- * key should have repeated them, but none answered. */
+/* Evaluations.  tasks: all test tasks.  repeated: tasks that two keys have run.
+ * unanswered: tasks that another key should have repeated, but no key answered. */
 struct fal_evals {
 	uint64_t tasks, repeated, unanswered;
-	uint64_t lines, version; /* evaluations; the version of the last one */
+	uint64_t lines, version; /* number of evaluations; version of the last one */
 	double accuracy, loss;   /* of the last one */
 	struct fal_evaluation {
 		uint64_t version;
 		double accuracy;
 	} *all;     /* `lines` of them */
-	bool plain; /* version v is that after v clocks */
+	bool plain; /* version v is the version after v clocks */
 };
 
 struct fal_audit_verdict {
 	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
-	bool cut;           /* an end is demanded, but the trace has none */
-	uint64_t clocks;    /* ended, and all before them ended, too */
+	bool cut;           /* the trace lacks the end that was demanded */
+	uint64_t clocks;    /* number of first clocks that have all ended */
 	uint64_t of_clocks; /* clocks of the whole job */
 	struct fal_audit_sums sums;
 	uint64_t samples_dropped;   /* of dropped rounds */
@@ -54,15 +54,16 @@ struct fal_audit_verdict {
 	uint64_t nonfinite; /* nonfinite lines */
 	/* The address of the coordinator above; "": the trace is not a group server's. */
 	const char *above;
-	/* The number of times that the job went on with other files; of the last time:
-	 * the clock, and the kinds of files. */
+	/* The number of times that the job went on with changed files; for the last time,
+	 * the clock and the kinds of changed files. */
 	uint64_t parts, part_clock;
 	char part[32];
-	/* By gap lines.  If any, the verdict is over the lines before the first gap. */
+	/* Missing lines and bytes, by gap lines.  If there are any, the verdict is about
+	 * the lines before the first gap. */
 	uint64_t missing_lines, missing_bytes;
-	const char *link;        /* the last one of the chain; "": none; borrowed */
+	const char *link;        /* last link of the chain; "": none; borrowed */
 	uint64_t findings;       /* all of them */
-	const char *const *text; /* n_text of them, each one line without newline, as
+	const char *const *text; /* n_text findings, each a line without newline, as
 				  * "clock 7: task 3: never added"; borrowed */
 	size_t n_text;
 };
@@ -70,23 +71,23 @@ struct fal_audit_verdict {
 struct fal_audit;
 
 struct fal_audit *fal_audit_new(void);
-/* Demands on the lines beside their agreement with each other. */
+/* Demands on the lines, besides their agreement with each other. */
 enum fal_audit_demand {
 	FAL_AUDIT_CHAIN = 1,  /* each line chains the line before it, as in a kept file */
 	FAL_AUDIT_CLOCKS = 2, /* no `clock` line is missing */
 	FAL_AUDIT_END = 4,    /* the last line says how the job ended */
 	FAL_AUDIT_PARTS = 8   /* each round says its divisor or the base of its weight */
 };
-/* Sets the demands, a sum; without a call: none. */
+/* Sets the demands, a sum of these values; without a call there are no demands. */
 void fal_audit_demand(struct fal_audit *a, unsigned demands);
 void fal_audit_free(struct fal_audit *a);
 
-/* Takes the next line; `audit` is a struct fal_audit: an on_line of fal_trace_reader_new.
- * Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL (also: an unknown
- * scheme), FAL_ENOMEM (by a number that the line has). */
+/* Takes the next line, as an on_line of fal_trace_reader_new; `audit` is a struct
+ * fal_audit.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL
+ * (also: an unknown scheme), FAL_ENOMEM (for a number in the line). */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
-/* Facts of the lines so far that also stand in other files of the run.  A text is "" if
- * no line has it. */
+/* Facts of the lines so far that other files of the run state as well.  A text is "" if
+ * no line has the text. */
 struct fal_audit_facts {
 	const struct fal_trace_job *job;
 	char hash[65], model[65], data[65], from[65], name[256], seed[24], optimizer[16];
@@ -104,11 +105,11 @@ struct fal_audit_facts {
 };
 const struct fal_audit_facts *fal_audit_facts(const struct fal_audit *a);
 
-/* Adds a finding: another file contradicts the lines. */
+/* Adds a finding that another file contradicts the lines. */
 void fal_audit_add_finding(struct fal_audit *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The verdict over all lines.  FAL_ETRUNC: there was no job line.  Call it once. */
+/* Judges all lines.  FAL_ETRUNC: there was no job line.  To be called once. */
 int fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out,
 		  struct fal_diag *diag);
 

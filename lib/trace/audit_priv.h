@@ -16,8 +16,8 @@
 /* ---- findings.c ----------------------------------------------------------------------
  */
 
-/* Findings of one kind, that is with one format, that are kept as text.  Further ones are
- * only counted. */
+/* The most findings of one kind that are kept as text; further findings are only counted.
+ * Findings of one kind have the same format. */
 #define FAL_FINDINGS_KIND_MAX 20
 
 /* {0} is empty and valid. */
@@ -33,15 +33,16 @@ struct fal_findings {
 	size_t kinds, kind_cap;
 };
 
-/* Adds "clock 7: tasks 3-4: …", or, for a round that is not just a clock, "round 9 of
- * clock 7: …".  `r` NULL: without a round; count 0: without tasks. */
+/* Adds "clock 7: tasks 3-4: …", or "round 9 of clock 7: …" if the round's number is not
+ * its clock's.  `r` NULL: the text has no round; count 0: the text has no tasks. */
 void fal_finding(struct fal_findings *f, const struct fal_trace_round *r, uint64_t first,
 		 uint64_t count, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 /* Adds "line 12: …". */
 void fal_finding_of_line(struct fal_findings *f, const struct fal_trace_line *l,
 			 const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Makes the last text of each kind tell how many more there are.  Call it once. */
+/* Adds the number of further findings to the last text of each kind.  To be called
+ * once. */
 void fal_findings_end(struct fal_findings *f);
 
 /* The figures of a worker's work, by its clock lines and by the ledger. */
@@ -62,9 +63,10 @@ struct audit_worker {
 	bool is_here, is_suspect;
 	double joined_at, suspect_since;
 	char *name;
-	uint64_t joined_version, left_version; /* the newest version then */
-	/* Sums of each figure: in clock lines; in ledger lines those that clock lines
-	 * must have by now, and those that they may have. */
+	uint64_t joined_version, left_version; /* the newest version at that time */
+	/* Sums of each figure.  reported: in clock lines.  certain: in ledger lines, work
+	 * that clock lines must have reported by now.  possible: in ledger lines, work
+	 * that clock lines may have reported. */
 	uint64_t reported[FAL_FIGURES], certain[FAL_FIGURES], possible[FAL_FIGURES];
 	bool has_reported;         /* it has a clock line */
 	double spent;              /* seconds, in its clock lines but the first */
@@ -75,38 +77,40 @@ struct audit_worker {
 /* Returns the worker that joined with this id; NULL: none did. */
 struct audit_worker *fal_audit_worker(const struct fal_audit *a, uint64_t id);
 
-/* Counts so many tasks of the round as the worker's work; `possible`: as work that it may
- * have done, and need not report.  The worker must have been here when the tasks could be
- * granted. */
+/* Counts so many tasks of the round as the worker's work; `possible`: as work that the
+ * worker may have done and need not report.  It is a finding if the worker was not here
+ * when the tasks could be granted. */
 void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
 		     enum fal_figure figure, uint64_t tasks, bool possible);
 
-/* Adds a range to the set.  Returns whether the set had some of it, *twice being the
- * first.  Too many runs: false, and the line fails. */
+/* Adds a range to the set.  Returns whether the set had a part of the range before;
+ * *twice is then the first number of that part.  If the set has too many runs, returns
+ * false, and the line fails. */
 bool fal_audit_add_range(struct fal_trace_line *l, struct fal_intervals *s,
 			 uint64_t begin, uint64_t end, uint64_t *twice);
 
 /* ---- audit.c ------------------------------------------------------------------------
  */
 
-/* The scheme in force, and the rounds under it.  {0} is valid before the first one. */
+/* The scheme in force, and the rounds under this scheme.  {0} is valid before the first
+ * scheme. */
 struct fal_rules {
 	struct fal_rule rule;
 	struct fal_traits traits; /* of the rule */
 	bool wants_divisors;      /* FAL_AUDIT_PARTS is demanded */
 	uint64_t base_version;    /* the newest version when the scheme began */
-	uint64_t applied;         /* rounds since */
+	uint64_t applied;         /* rounds applied since then */
 	/* dynsgd by version: the ranks given so far in its open slots. */
 	struct fal_slot {
 		uint64_t slot, rank;
 	} *slot;
 	size_t slots, cap;
 	uint64_t newest_slot;
-	/* If the scheme has a quorum: the pushes of groups in the version that is read.
+	/* If the scheme has a quorum: the groups' pushes in the version being read.
 	 */
 	struct fal_pushed {
 		uint64_t group, samples, rounds;
-		double weight; /* of its branch; 0: it has none */
+		double weight; /* of its branch; 0: not given */
 	} *push;
 	size_t pushes, push_cap;
 };
@@ -119,7 +123,7 @@ struct fal_audit {
 	struct fal_trace_job job;
 	struct {
 		struct fal_ids ids; /* of all that joined: places in `v` */
-		json_t *names;      /* of each name the last that joined */
+		json_t *names;      /* by name: the last worker that joined */
 		struct audit_worker *v;
 		size_t n, cap;
 		struct audit_key {
@@ -127,8 +131,8 @@ struct fal_audit {
 			uint32_t charges; /* of its workers */
 		} *key;
 		size_t keys, key_cap;
-		uint32_t must_leave; /* id of a worker with two charges, which must be
-					the next to leave; 0: none */
+		uint32_t must_leave; /* id of a worker with two charges: the next worker
+				      * to leave; 0: none */
 	} workers;
 	struct {
 		uint64_t last_base;    /* the version that the last round ran on */
@@ -140,20 +144,21 @@ struct fal_audit {
 	} accounts;
 	struct fal_trace_place place;
 	struct {                 /* shard lines; {0}: none yet in this incarnation */
-		uint64_t next;   /* shards so far of a set; 0: a set begins */
-		uint64_t over;   /* behind the clock of the last set */
+		uint64_t next;   /* shards so far in a set; 0: a set begins */
+		uint64_t over;   /* the clock of the last set, and 1 */
 		uint64_t blocks; /* of this set, so far */
 	} shards;
 	bool has_policy; /* there was a policy line */
-	/* The tasks that have ended, of each of job.parts.  The scheduler hands clocks
-	 * out in order within a part of the data, so the tasks form few runs. */
+	/* The tasks that have ended, for each part of the data (job.parts).  The
+	 * scheduler hands clocks out in order within a part of the data, so the tasks
+	 * form few runs. */
 	struct fal_intervals *ended_tasks;
 	struct fal_intervals round_numbers; /* so far */
 	uint64_t last_round;
 	char scheme[256];
 	struct fal_rules rules;
-	/* All rounds so far were shared and none was abandoned: each is its clock, and
-	 * next_clock comes next. */
+	/* All rounds so far were shared, and no round was abandoned.  So each round's
+	 * number is its clock's, and next_clock comes next. */
 	bool rounds_are_clocks;
 	bool has_delay; /* several clocks may have ended together */
 	uint64_t next_clock;
@@ -161,11 +166,11 @@ struct fal_audit {
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
 	uint64_t version;      /* the newest */
-	char version_hash[65]; /* its hash; "": its line has none */
-	/* Versions: of the first evaluation; of an evaluation that is not a multiple of
-	 * the first, or 0. */
+	char version_hash[65]; /* hash; "": its line has none */
+	/* first_eval: the version of the first evaluation.  stray_eval: an evaluated
+	 * version that is no multiple of first_eval, or 0. */
 	uint64_t first_eval, stray_eval;
-	bool done, ended;                 /* ended: or failed */
+	bool done, ended;                 /* ended: done, or failed */
 	struct fal_audit_verdict verdict; /* sums so far */
 	size_t evals_cap;
 	/* Results that were not finite, of tasks that have not ended. */
@@ -181,15 +186,15 @@ struct fal_audit {
 /* ---- ledger.c ------------------------------------------------------------------------
  */
 
-/* Limits of one ledger line, so that judging it stays cheap. */
+/* Limits of one ledger line, so that judging a line stays cheap. */
 #define FAL_JUDGE_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
 #define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
 #define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 12) /* that name one task */
 
-/* Judges a ledger line, and adds to the sums of the audit: all rules for a round that was
- * applied; a round that was dropped or abandoned may be incomplete.  Needs tasks that the
- * clock of round r has.  Findings are not errors: l->err is FAL_EFORMAT, FAL_ELIMIT or
- * FAL_ENOMEM. */
+/* Judges a ledger line, and adds to the sums of the audit.  All rules hold for a round
+ * that was applied; a round that was dropped or abandoned may be incomplete.  The tasks
+ * must be tasks of the clock of round `r`.  Findings are not errors: l->err is
+ * FAL_EFORMAT, FAL_ELIMIT or FAL_ENOMEM. */
 void fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		      const struct fal_trace_round *r);
 
@@ -200,15 +205,16 @@ void fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 void fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 			   struct fal_findings *f);
 
-/* An update, and its rounds so far. */
+/* An update line, and the update's rounds so far. */
 struct fal_rules_update {
 	const struct fal_ev_update *line;
 	uint64_t version;            /* the next one */
 	uint64_t tasks;              /* of all rounds but `last` */
 	size_t at;                   /* the place of `last`, from 0 */
 	struct fal_trace_round last; /* the newest round; tasks 0: none yet */
-	/* The group and the version of the first round; with a quorum, of the first round
-	 * of the same group.  The place of `last` from that round on, from 1. */
+	/* group, base_version: of the first round; with a quorum, of the first round of
+	 * the group of `last`.  local: the place of `last` counted from that round, from
+	 * 1. */
 	uint64_t group, base_version, local;
 	/* Samples of the clock of `last`, without those that `last` skipped. */
 	uint64_t clock_samples;
@@ -216,7 +222,8 @@ struct fal_rules_update {
 	double share;            /* of clocks */
 };
 
-/* Begins an update; judges `last`, its newest round; judges the whole update. */
+/* fal_rules_begin_update begins an update; fal_rules_judge_update_round judges the
+ * update's newest round, u->last; fal_rules_end_update judges the whole update. */
 void fal_rules_begin_update(struct fal_rules *s, const struct fal_ev_update *line);
 void fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 				  struct fal_findings *f);

@@ -1,9 +1,9 @@
 /* The hashes in a trace.
  *
- * The chain of a trace or a journal: each line ends with a hash of itself and of the line
- * before it, so that the last hash stands for all lines.  falcon-trace(5), section CHAIN.
- * The hash has no key: a person who changes a line can compute the later hashes anew, but
- * the trace then ends with another hash.
+ * The chain of a trace or a journal: each line ends with a hash of that line and of the
+ * hash before it, so that the last hash stands for all lines.  falcon-trace(5), section
+ * CHAIN.  The hash has no key: a person who changes a line can compute the later hashes
+ * anew, but the trace then ends with another hash.
  *
  * The hash of a version: a hash of its leaves.  The leaves are the hashes of its blocks,
  * in the model's order.  So each shard hashes its own blocks, and the hash is the same
@@ -39,15 +39,15 @@ void fal_chain_put(struct fal_chain *c, const char *line, size_t n, struct fal_b
  * link, and `link` is unchanged. */
 bool fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGITS + 1]);
 
-/* Moves the position behind a line, without its newline, by the link that the line has.
- * Returns whether the link is the right one. */
+/* Moves the position behind a line (without its newline), to the line's own link. Returns
+ * whether this link is right. */
 bool fal_chain_take(struct fal_chain *c, const char *line, size_t n);
 
 /* ---- versions ---------------------------------------------------------------------- */
 
 /* Returns the default interval, in versions, between hashed versions of a model with n
- * parameters.  With this interval hashing takes a small part of all clocks, whatever n is
- * (bench_leaf). */
+ * parameters.  With this interval hashing takes a small part of a run's time, whatever n
+ * is (bench_leaf). */
 uint32_t fal_leaf_interval(size_t n);
 
 /* Blocks that are hashed side by side; more at a time gain nothing. */

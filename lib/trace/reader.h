@@ -38,10 +38,10 @@ struct fal_trace_line {
 	/* The worker of the line; NULL: the line names none. */
 	const char *worker;
 	uint32_t id;
-	bool cut; /* a later line `restart` takes the line back: the line does not count
+	bool cut; /* a later line `restart` cancels this line, which then does not count
 		   */
 	const json_t *o;  /* the whole line */
-	const char *text; /* its n bytes, without newline; NULL of a kept line */
+	const char *text; /* its n bytes, without newline; NULL in a kept line */
 	size_t n;
 	int err;                        /* 0, or the first error */
 	struct fal_diag diag;           /* its text: "12: ledger.clock: missing" */
@@ -78,18 +78,18 @@ struct fal_trace_reader;
  * on_line ends the reading. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
-/* Delivers lines that do not count as well, with `cut` set. */
+/* Makes the reader also deliver the lines that do not count, with `cut` set. */
 void fal_trace_reader_deliver_cut(struct fal_trace_reader *r);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
-/* The first of two passes: finds the restart lines, which say what lines do not count.
- * Needs the whole trace, before fal_trace_feed gets it again.  Finds no faults: the
- * second pass does.  `reader` is a struct fal_trace_reader.  0 or FAL_ENOMEM. */
+/* The first of two passes: finds the restart lines, which say which lines do not count.
+ * Gets the whole trace, before fal_trace_feed gets the same trace.  Reports no faults;
+ * the second pass does.  `reader` is a struct fal_trace_reader.  0 or FAL_ENOMEM. */
 int fal_trace_find_restarts(void *reader, const void *p, size_t n);
 
-/* Feeds n bytes and delivers their lines.  A trace that begins with a zstd frame is one
- * or more frames, to its end.  Errors: FAL_EFORMAT (no JSON object; a member is missing
- * or of another kind; no zstd frame where a frame must be), FAL_EINVAL (the first line is
+/* Feeds n bytes and delivers their lines.  A trace that begins with a zstd frame consists
+ * of zstd frames to its end.  Errors: FAL_EFORMAT (no JSON object; a member is missing or
+ * of another kind; no zstd frame where a frame must be), FAL_EINVAL (the first line is
  * not job; another line is; t decreases; a restart that the first pass did not find cuts
  * off delivered lines), FAL_ELIMIT (a line is too long, a number too large, a frame's
  * window too large: zip.h), FAL_ENOMEM, or the return of on_line.  After an error every
@@ -97,8 +97,8 @@ int fal_trace_find_restarts(void *reader, const void *p, size_t n);
 int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 		   struct fal_diag *diag);
 
-/* Ends the trace.  FAL_ETRUNC: it ends in the middle of a line or a frame, after lines
- * that were delivered; FAL_EFORMAT: it does so before its first line ends. */
+/* Ends the trace.  The trace may end in the middle of a line or a frame: FAL_ETRUNC after
+ * delivered lines, FAL_EFORMAT before the end of the first line. */
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 /* Checks that member `name`, the number n, is at most `max`: FAL_ELIMIT. */
@@ -113,7 +113,7 @@ struct fal_trace_job {
 	uint64_t blocks, clocks_per_epoch, clocks;
 	bool sums;       /* audit = sums */
 	bool skips;      /* nonfinite = skip */
-	uint64_t hashes; /* every so many versions one has a hash; 0: none has */
+	uint64_t hashes; /* interval of hashed versions; 0: no version has a hash */
 	uint64_t test;   /* test samples */
 	uint64_t shards;
 	uint64_t params;
@@ -121,12 +121,12 @@ struct fal_trace_job {
 
 /* Reads the job line.  FAL_ELIMIT, FAL_EINVAL. */
 int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
-/* Takes over the epochs of a `restart` line.  FAL_EINVAL: fewer than before;
+/* Sets the number of epochs from a `restart` line.  FAL_EINVAL: fewer than before;
  * FAL_ELIMIT. */
 int fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job);
 
-/* Returns the samples of tasks first … first+count-1 of clock c < clocks; tasks that the
- * clock does not have count 0. */
+/* Returns the samples of tasks first … first+count-1 of clock c < clocks; tasks beyond
+ * the clock's last task count 0. */
 uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 				 uint64_t first, uint64_t count);
 
@@ -138,7 +138,7 @@ int fal_trace_scheme_read(struct fal_trace_line *l, const char *text,
 /* ---- join, clock ------------------------------------------------------------------- */
 
 /* Returns the share of a full task's seconds that a task of any size takes, by the
- * worker's probe; NAN: the line does not say. */
+ * worker's probe; NAN: the line has no such probe. */
 double fal_trace_join_fixed(const struct fal_ev_join *j, const struct fal_trace_job *job);
 
 /* Consecutive tasks of a worker. */
@@ -156,8 +156,8 @@ double fal_trace_full_tasks(const struct fal_trace_job *job, double fixed,
 /* The tasks of a clock line, done and lost. */
 struct fal_trace_paces {
 	struct fal_trace_pace all;
-	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; `all`, where the line has
-						       none */
+	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; one, `all`, if the line
+						     * has none */
 	size_t paces;
 };
 
@@ -168,8 +168,9 @@ int fal_trace_clock_paces(struct fal_trace_line *l, const struct fal_trace_job *
 			  struct fal_trace_paces *out);
 
 /* Returns the seconds of the line's wait that the worker waited for its own link: at most
- * one round trip.  If tasks may move, at most two: then contributions leave after their
- * claims were answered.  0: the line does not say how long a round trip takes. */
+ * one round trip.  If tasks may move, at most two round trips, since contributions then
+ * leave only after the answers to their claims.  0: the line has no time of a round
+ * trip. */
 double fal_trace_clock_latency(const struct fal_ev_clock *c, bool moves);
 
 /* ---- ledger ------------------------------------------------------------------------ */
@@ -184,11 +185,11 @@ struct fal_trace_round {
 	bool moved;                /* some tasks were moved */
 	uint32_t owner;            /* 0: none */
 	uint64_t group;            /* 0: none */
-	uint64_t local;            /* its place on its group's branch; 0: none */
-	double weight;             /* 1 if it is not there */
-	uint64_t among, steps;     /* 0 if they are not there */
-	double divisor;            /* 0 if it is not there */
-	struct fal_ev_stale stale; /* rank 0: it has none */
+	uint64_t local;            /* place on the branch of its group; 0: none */
+	double weight;             /* 1 if absent */
+	uint64_t among, steps;     /* 0 if absent */
+	double divisor;            /* 0 if absent */
+	struct fal_ev_stale stale; /* rank 0: no rank */
 	uint64_t slot;             /* FAL_TRACE_ABSENT: none */
 };
 
@@ -198,11 +199,12 @@ struct fal_trace_round fal_trace_round_of(const struct fal_ev_ledger *e);
  * of a version, here or at the coordinator above. */
 bool fal_trace_round_is_complete(const struct fal_trace_round *r);
 
-/* Returns the samples of rows that end in [first, count], tasks of this clock. */
+/* Returns the samples of the tasks in rows of this clock.  Each row ends with [first,
+ * count]. */
 uint64_t fal_trace_rows_samples(const struct fal_trace_job *job, uint64_t clock,
 				struct fal_numbers rows, size_t width);
 
-/* Returns the tasks of rows that end in [.., count]. */
+/* Returns the number of tasks in rows.  Each row ends with a count. */
 uint64_t fal_trace_rows_tasks(struct fal_numbers rows, size_t width);
 
 /* Returns the samples that were computed in excess of the round: those of lost claims and
@@ -227,7 +229,7 @@ int fal_trace_check_verified(struct fal_trace_line *l);
 
 /* ---- place, shard ------------------------------------------------------------------ */
 
-/* Limit of the blocks of a map that is read. */
+/* The most blocks of a map that the reader accepts. */
 #define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20)
 
 /* The rules that make maps: equally many blocks for each shard, a file, a move. */
@@ -240,7 +242,7 @@ struct fal_trace_place {
 	uint64_t map;  /* its number */
 	char rule[32]; /* "": there was no line */
 	uint32_t shards;
-	uint32_t places; /* that the rule knew; `shards` of them have blocks */
+	uint32_t places; /* places of the rule; `shards` of these have blocks */
 	uint32_t blocks;
 	uint32_t *shard; /* of each block, from 0; owned */
 };
@@ -259,13 +261,13 @@ int fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *
 
 enum fal_stale_kind {
 	FAL_STALE_CLOCKS,  /* clocks before the slowest worker */
-	FAL_STALE_UPDATES, /* updates between the version a round ran on and the version
-			      it changed */
-	FAL_STALE_RANK,    /* rank of arrival in its version, from 1 */
+	FAL_STALE_UPDATES, /* updates from the version that a round ran on to the version
+			    * that it changed */
+	FAL_STALE_RANK,    /* order of arrival in its version, from 1 */
 	FAL_STALE_KINDS
 };
 
-/* Larger values are counted here. */
+/* The largest value counted by itself; larger values count as this one. */
 #define FAL_STALE_MAX 256
 
 /* {0} is empty and valid. */

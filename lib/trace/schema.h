@@ -1,7 +1,7 @@
 /* The schema of falcon-trace(5): the lines, the members of each, the values of a member,
  * and the condition for its presence.
  *
- * One table makes the structs, the writer, the reader with its checks of syntax and
+ * This one table yields the structs, the writer, the reader with its checks of syntax and
  * range, and the check of the man page.  Rules between members or lines are elsewhere:
  * reader.h, audit.h.
  */
@@ -30,7 +30,7 @@
 /* Rows of whole numbers, one after the other: row i of width w begins at v[w * i]. */
 struct fal_numbers {
 	const uint64_t *v;
-	size_t n; /* rows; v NULL and n 0: absent, or none */
+	size_t n; /* rows; v NULL and n 0: absent, or empty */
 };
 
 /* Rows of numbers. */
@@ -424,7 +424,7 @@ struct fal_json_text {
 		const struct fal_ev_##arg *v; \
 		size_t n;                     \
 	}
-/* The common form of TUPLE, ROWS, REALS, HEXES and LIST. */
+/* The common layout of TUPLE, ROWS, REALS, HEXES and LIST. */
 struct fal_trace_list {
 	const void *v;
 	size_t n;
@@ -443,7 +443,7 @@ FAL_TRACE_EVENTS(FAL_STRUCT)
 #undef FAL_MEMBER
 
 enum fal_event {
-	FAL_EV_OTHER, /* not in the table: readers skip it */
+	FAL_EV_OTHER, /* an event not in the table: readers skip it */
 #define FAL_EVENT(constant, event) FAL_EV_##constant,
 	FAL_TRACE_EVENTS(FAL_EVENT)
 #undef FAL_EVENT

@@ -13,7 +13,7 @@
 
 /* ---- classes ----------------------------------------------------------------------- */
 
-/* A worker is a straggler or a pioneer if it is farther than this from the median. */
+/* A worker farther from the median than this share is a straggler or a pioneer. */
 #define FAL_CLASS_TOLERANCE 0.20
 
 enum fal_class {
@@ -36,9 +36,10 @@ enum fal_cause {
 struct fal_trace_load {
 	uint64_t clocks; /* in which the worker took part */
 	uint64_t tasks;  /* run, with the dropped ones */
-	double size;   /* of these tasks: full tasks, or samples; one unit for all workers
-			*/
-	double lane_s; /* sum over these tasks of seconds on their lane / lanes */
+	double size;     /* of these tasks, in full tasks or in samples; the same unit for
+			  * all workers
+			  */
+	double lane_s;   /* Σ over these tasks: seconds on the lane / lanes */
 	/* Seconds that compute does not overlap, summed over the clocks; latency: waiting
 	 * for round trips of its own link. */
 	double push, pull, latency;
@@ -52,19 +53,19 @@ struct fal_trace_class {
 
 /* Classifies n workers; writes out[i] for loads[i].
  *
- * Under EPSP all workers finish together, so their finish says nothing.  The measure is
- * the time that each worker needs for an equal share.  With
+ * Under EPSP all workers finish together, so their finish times say nothing.  The measure
+ * is the time that each worker needs for an equal share.  With
  *	S = size / clocks, both summed over the workers that ran tasks,
  * the projected time of a worker is
  *	S · lane_s / size  +  (push + pull + latency) / clocks:
  * compute grows with the share, and the others come once a clock.  More than 20 % above
  * the median of these times: straggler; more than 20 % below: pioneer; else steady (θ of
- * the straggler projection).  The cause is the part of the four that is farthest above
- * (straggler) or below (pioneer) its own median.  Other waiting is never a cause: another
- * worker holds the waiting worker up.
+ * the straggler projection).  The cause is that one of the four parts (compute, push,
+ * pull, latency) that is farthest above (straggler) or below (pioneer) its own median.
+ * Other waiting is never a cause: another worker holds the waiting worker up.
  *
- * A worker that was there and ran no task gets the median's compute.  It is a straggler
- *if its link alone makes it one; else its class is NONE. */
+ * A worker that was there and ran no task gets the median compute.  This worker is a
+ * straggler if its link alone makes it a straggler; else its class is NONE. */
 void fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 			struct fal_trace_class *out);
 
@@ -83,14 +84,14 @@ struct fal_shard_row {
 	double service, queue, blame;
 	double took;          /* mean seconds of its part of a version; NAN: not known */
 	enum fal_class class; /* by these seconds */
-	const char *cause;    /* static; "blocks": it has more blocks; "pace": it takes
-				 longer for each; or "-" */
+	const char *cause;    /* static; "blocks": more blocks; "pace": more time for each
+			       * block; or "-" */
 	double slower;        /* took / the median of the shards; NAN: not known */
 	uint32_t lines;       /* private: lines with `took` */
 };
 
-/* Shard lines, summed up: a row for each shard of the newest incarnation, and the shards
- * that workers wait for.  {0} with the times is empty and valid. */
+/* Sums over shard lines: a row for each shard of the newest incarnation.  {0} with `from`
+ * and `to` set is empty and valid. */
 struct fal_shard_rows {
 	struct fal_shard_row v[FAL_TRACE_SHARDS_MAX];
 	uint32_t n;
@@ -98,15 +99,16 @@ struct fal_shard_rows {
 };
 
 /* Classifies the shards; more lines may follow.  A straggler is more than
- * FAL_CLASS_TOLERANCE above the median, and workers wait for it. */
+ * FAL_CLASS_TOLERANCE above the median, and workers wait for this shard longer than
+ * FAL_SHARD_BLAME. */
 void fal_shard_rows_end(struct fal_shard_rows *r);
 
 /* The last move of blocks, by place lines. */
 struct fal_trace_moves {
-	uint64_t moves;  /* of the newest incarnation; the rest is of the last move: */
+	uint64_t moves;  /* in the newest incarnation; below: the last move */
 	char by[256];    /* the key that ordered it */
 	double t, took;  /* its end, its seconds; NAN: not known */
-	uint64_t blocks; /* that went to another shard */
+	uint64_t blocks; /* blocks that went to another shard */
 	/* The growth of each shard, in blocks. */
 	int64_t more[FAL_TRACE_SHARDS_MAX];
 	struct fal_trace_place map; /* private: the present map */
@@ -114,45 +116,45 @@ struct fal_trace_moves {
 
 /* ---- workers, epochs, the job ------------------------------------------------------ */
 
-/* The parts of wall time, in seconds; `late` is none of them. */
+/* The parts of wall time, in seconds; `late` is not a part. */
 struct fal_summary_spent {
 	double compute, push, pull, wait, late;
 };
 
-/* A worker by name.  A session that joins after an earlier one of its name has left
- * continues the row. */
+/* A worker by name.  A session that joins after the end of an earlier session of the same
+ * name continues the row. */
 struct fal_summary_worker {
 	char *name, *fingerprint;
 	char *key, *key_fingerprint; /* of its session; NULL: the trace does not say */
 	char *build;                 /* its program's version; NULL: as above */
-	char *kernels;               /* that compute its tasks; NULL: as above */
+	char *kernels;               /* kernels of its tasks; NULL: as above */
 	struct {
 		bool nondeterministic; /* by its fingerprint: bits differ from run to run
 					*/
-		bool differs; /* nondeterministic, or not the fingerprint of most */
+		bool differs; /* nondeterministic, or not most workers' fingerprint */
 		bool skewed;  /* differs, and so does its build */
 		bool standby; /* its numerics keep it from work */
 	} numerics;
 	bool left; /* its last session has ended */
 	struct {
-		uint64_t n;     /* times that its connection was lost */
-		double seconds; /* between these and its last work before */
+		uint64_t n;     /* number of lost connections */
+		double seconds; /* from its last work to the loss, summed */
 	} falls;
 	struct {
 		bool holds;   /* it has missed a deadline */
 		double since; /* time of the last `suspect` or `back` line */
 		char *why;    /* the reason in that line */
 	} suspicion;
-	bool silent;         /* it is here, but no work of it has come for long */
+	bool silent;         /* here, but has reported no work for long */
 	double last_work;    /* time of its last clock line with tasks */
-	double longest;      /* seconds between two such lines, at most */
-	uint64_t lanes_max;  /* that it may run */
+	double longest;      /* most seconds between two such lines */
+	uint64_t lanes_max;  /* most lanes */
 	uint64_t cores;      /* that it has */
 	double fixed;        /* fal_trace_join_fixed */
 	uint64_t lanes;      /* in its last clock line */
-	uint64_t share;      /* that it was granted last */
+	uint64_t share;      /* tasks granted last */
 	uint64_t last_clock; /* of its clock lines */
-	uint64_t last_round; /* of its own, if own_rounds */
+	uint64_t last_round; /* its own last round, if own_rounds */
 	bool own_rounds;     /* its last clock line has a round of its own */
 	double last_report;  /* time of its last clock line */
 	struct {
@@ -169,12 +171,12 @@ struct fal_summary_worker {
 	double core_s; /* sum over its tasks of core seconds */
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
-	struct { /* the times in which it could be given work */
+	struct { /* the times in which work could be granted to it */
 		struct fal_summary_stay {
 			double from, to;
 		} *v;
 		size_t n, cap;
-		bool is_open; /* the last one has not ended */
+		bool is_open; /* the last stay has not ended */
 	} stays;
 	uint64_t members; /* of a group server; 0: it is none */
 	struct {
@@ -194,7 +196,7 @@ struct fal_summary_epoch {
 	double accuracy; /* if evaluated */
 };
 
-/* The job's rates are taken over so many updates, the last ones. */
+/* The job's rates are means over the last so many updates. */
 #define FAL_SUMMARY_RATE_UPDATES 100
 
 /* {0} is empty and valid. */
@@ -216,21 +218,21 @@ struct fal_summary {
 	 * in excess; tasks that were moved, cloned, skipped. */
 	uint64_t samples, dropped, duplicates, moved, cloned, skipped;
 	struct fal_stale stale; /* of the samples of rounds that were applied */
-	double loss;            /* of the last update that has any samples */
+	double loss;            /* of the last update with samples */
 	struct {
 		bool exists;
 		uint64_t epoch;
 		double accuracy;
 	} eval;                        /* the last one */
-	struct fal_summary_resumed {   /* the coordinator was started again */
-		uint64_t incarnation;  /* times; 0: never */
+	struct fal_summary_resumed {   /* restarts of the coordinator */
+		uint64_t incarnation;  /* number of restarts; 0: never */
 		double t;              /* of the last time */
 		uint64_t clock, until; /* began at `clock`; `until` was done before */
 	} resumed;
 
-	struct fal_shard_rows shards; /* of a job with several, by shard lines */
+	struct fal_shard_rows shards; /* of a job with several shards, by shard lines */
 	struct fal_trace_moves moves; /* of their blocks */
-	struct fal_summary_verify {   /* claims that another key has repeated */
+	struct fal_summary_verify {   /* claims repeated by another key */
 		uint64_t asked, equal, unlike;
 		char *who; /* the workers of the last unlike results, or NULL */
 		uint64_t clock, task; /* of these */
@@ -239,24 +241,24 @@ struct fal_summary {
 	char *trainer; /* the last failure of a trainer; NULL: none */
 
 	/* Set by fal_summary_end. */
-	uint64_t clocks; /* that have ended, by their tasks; of a group: all before the
-			    clock that it contributed to last */
+	uint64_t clocks; /* that have ended, by their tasks; in a group's trace: clocks
+			  * before the last one that it contributed to */
 	double stalled;  /* seconds since the last update, if unusually many; else 0 */
-	/* Per second, over the last updates, or over the rounds that a group has given;
-	 * 0: too few, or stalled. */
+	/* Rates per second over the last updates, or, in a group's trace, over the rounds
+	 * that the group has given; 0: too few, or stalled. */
 	struct {
 		double clocks, samples, updates;
 		double capacity; /* samples; 0: not known */
 	} rate;
 	bool strict;                    /* numerics = require */
-	size_t last_done;               /* row of the last done task, and 1; 0: none */
+	size_t last_done;               /* 1 + the row of the last done task; 0: none */
 	bool identical;                 /* all fingerprints are equal */
 	struct fal_summary_spent spent; /* of all workers */
 
 	/* Private. */
 	struct fal_ids ids;   /* session → index of worker */
 	uint64_t last_clock;  /* of clock lines */
-	uint64_t next_clock;  /* behind the newest one of an update */
+	uint64_t next_clock;  /* 1 + the newest clock of an update */
 	uint64_t ended_tasks; /* of rounds that were applied or dropped */
 	bool is_partial;      /* the trace begins in mid-job, or lines are missing */
 	bool has_gap;         /* lines are missing: ids may be unknown */
@@ -267,15 +269,15 @@ struct fal_summary {
 	uint64_t ticks;
 };
 
-/* Takes the next line; `summary` is a struct fal_summary: an on_line of
- * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
+/* Takes the next line, as an on_line of fal_trace_reader_new; `summary` is a struct
+ * fal_summary.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
 int fal_summary_line(void *summary, struct fal_trace_line *l);
 
 /* Computes clocks, classes, rates, numerics, and the capacity
  *	Σ min(lanes_max, cores) · samples a core-second,
- * over the workers.  Each worker counts for the part of the rates' time in which it was
- * here and no suspect; an excluded worker, which reports no clocks, was here until its
- *last report.  FAL_ETRUNC: there was no line. */
+ * over the workers.  Each worker counts for that part of the rates' time in which the
+ * worker was here and no suspect.  An excluded worker, which reports no clocks, counts as
+ * here until its last report.  FAL_ETRUNC: there was no line. */
 int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
 
 void fal_summary_free(struct fal_summary *s);

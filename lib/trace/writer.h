@@ -1,5 +1,5 @@
-/* Writes the lines of falcon-trace(5) that are made from structs of other rooms.  Any
- * other line is a struct of schema.h, written by fal_trace_put.
+/* Writes the lines of falcon-trace(5) that come from structs of other rooms of lib/.  For
+ * all other lines fal_trace_put writes a struct of schema.h.
  *
  * Pure: no state, no descriptors.
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
@@ -29,13 +29,13 @@ struct fal_line_place {
 	uint32_t blocks;
 };
 
-/* Tasks of a round that a worker was granted on this version. */
+/* Tasks of a round that were granted to a worker, and the version that they run on. */
 struct fal_granted_on {
 	uint64_t round, version;
 	uint32_t worker, first, count;
 };
 
-/* Facts of a round that has ended, beside its head and its ledger. */
+/* Facts of a round that has ended, besides the line's head and the ledger. */
 struct fal_line_ledger {
 	bool hashed; /* the hash of each task's result is known */
 	/* The versions that tasks of any round were granted on, if a round may have
@@ -54,10 +54,10 @@ struct fal_line_ledger {
 struct fal_line_push {
 	uint32_t group;
 	double weight;  /* factor of the branch's changes */
-	uint32_t among; /* the weight is a share of so many workers; 0: of samples */
+	uint32_t among; /* so many workers share the weight; 0: a share of samples */
 };
 
-/* The pushes and hashes of a new version, beside the members of its line. */
+/* The pushes and hashes of a new version, besides the members in struct fal_ev_update. */
 struct fal_line_update {
 	const struct fal_line_push *push;
 	size_t pushes;

@@ -92,7 +92,8 @@ fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH])
 
 /* ---- time -------------------------------------------------------------------------- */
 
-/* What the worker does at present: the first activity that applies (design.md, I19). */
+/* Returns the worker's present activity: the first one of enum activity that applies
+ * (design.md, I19). */
 static enum activity
 present_activity(const struct fal_agent *a)
 {
@@ -141,8 +142,8 @@ min_ns(uint64_t a, uint64_t b)
 }
 
 /* Settles the time in which lanes were busy only with coming versions.  The first early
- * task that ends says how long it waited for blocks, for all early lanes: that part is
- * pull, not compute.  Nothing waited for the rest of the pull. */
+ * task that ends says how long the task waited for blocks.  This wait counts for all
+ * early lanes: as pull, not compute.  No lane waited for the rest of the pull. */
 static void
 settle_early_time(struct fal_agent *a, uint64_t waited)
 {
@@ -185,8 +186,9 @@ take_task(struct fal_agent *a, struct lane *l)
 	return false;
 }
 
-/* May another task begin?  Open claims are limited.  A cancelled task counts as one,
- * because its version is kept for it alone.  One task may always begin. */
+/* May another task begin?  Open claims are limited.  A cancelled task counts as an open
+ * claim, because the agent keeps a version only for that task.  One task may always
+ * begin. */
 static bool
 claims_allow_task(const struct fal_agent *a)
 {
@@ -299,7 +301,7 @@ send_checked(struct fal_agent *a, const struct task *task,
 	agent_send(a, &m, false);
 }
 
-/* Claims a finished task; its sum is taken.  As fal_sum_add. */
+/* Claims a finished task, whose sum is taken.  Fails as fal_sum_add does. */
 static int
 lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_task_result *ran)
 {

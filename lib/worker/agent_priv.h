@@ -30,23 +30,26 @@ struct snapshot {
 	uint32_t map_epoch;    /* … under this map, counted from 1; 0: none yet */
 	uint32_t prefix;       /* blocks that are here from the first on */
 	uint32_t refs;
-	/* While it comes; sets of shards are bits. */
-	uint64_t began;                /* ns, when a shard began with it; 0: none has */
-	uint64_t shards;               /* have blocks of it */
-	uint64_t shards_published;     /* publish it, their first block is not here */
-	uint64_t shards_begun;         /* their first block is here */
-	uint64_t shards_unfinished;    /* their blocks are not all here */
+	/* While the version comes; sets of shards are bits. */
+	uint64_t began;                /* ns when the first shard began with the version;
+					* 0: none has */
+	uint64_t shards;               /* shards that have blocks of the version */
+	uint64_t shards_published;     /* shards that publish it, whose first block is not
+					* here */
+	uint64_t shards_begun;         /* shards whose first block is here */
+	uint64_t shards_unfinished;    /* shards whose blocks are not all here */
 	uint32_t head[FAL_SHARDS_MAX]; /* first block, by shard */
 	uint32_t lacking[FAL_SHARDS_MAX]; /* published blocks not here, by shard */
 };
 
 struct task {
 	uint64_t round, clock;       /* round first: the sort key */
-	uint64_t version, exponents; /* computed on; the version with its exponents */
+	uint64_t version, exponents; /* that the task computes on; that has the
+				      * exponents */
 	uint32_t task;
-	uint32_t seq;       /* of the contribution that it is claimed for; 0: none yet */
-	enum fal_kind kind; /* a check may be granted as a gradient, too */
-	bool is_alone;      /* in its contribution, as there is no room for more */
+	uint32_t seq;       /* of the contribution that gets its claim; 0: none yet */
+	enum fal_kind kind; /* a task may be granted as a check and as a gradient */
+	bool is_alone;      /* the contribution has no room for a second task */
 	struct fal_cid fills;
 };
 
@@ -74,10 +77,10 @@ struct contribution {
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool is_closed; /* by its last claim, or by SEAL: TICKET or FENCE will come */
-	bool is_alone;  /* has one task, ever */
+	bool is_alone;  /* never gets a second task */
 	/* Claimed when granted (preclaimed): the tasks of at most FAL_SPANS GRANTs, and
-	 * the number of results still due.  Such a contribution is closed, and lacks
-	 * `exp_base` and `sum`, from the start. */
+	 * the number of results still due.  Such a contribution is closed from the start;
+	 * `exp_base` and `sum` are NULL at first. */
 	struct span {
 		uint32_t first, count;
 	} span[FAL_SPANS];
@@ -114,8 +117,7 @@ struct local_round {
 };
 
 enum {
-	/* bytes of results with open claims that are always allowed, however few lanes
-	 * there are */
+	/* bytes of results with open claims that are allowed even with few lanes */
 	CLAIM_BYTES = 8 << 20,
 	/* in a queue; falcon-job(5) allows no more samples in a clock */
 	TASKS_MAX = 1 << 20
@@ -137,15 +139,15 @@ struct fal_agent {
 
 	struct fal_map map;              /* for pushes; no shards: not known */
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
-	uint64_t oldest;                 /* nothing older will be computed on */
+	uint64_t oldest;                 /* no task will compute on an older version */
 	uint32_t announcements;          /* VERSION messages so far */
-	struct fal_agent_part placing;   /* with a place for it; no blocks: none */
+	struct fal_agent_part placing;   /* the part that has a place; no blocks: none */
 	struct snapshot *eval_base;      /* the version under evaluation */
 	uint64_t serial;
 
 	uint32_t lanes; /* in use */
 	struct lane *lane;
-	size_t claims_max;      /* lanes go on beside so many open claims */
+	size_t claims_max;      /* tasks begin with at most so many open claims */
 	VEC(struct task) queue; /* by round */
 	VEC(uint32_t) evals;
 	uint64_t eval_version; /* of `evals` */
@@ -153,15 +155,15 @@ struct fal_agent {
 	VEC(struct claim) claims;
 	VEC(struct contribution) contributions; /* oldest first */
 	VEC(struct push) pushes;                /* oldest first */
-	/* FAL_MSG_HEAD bytes of room, and records of the first push that are not sent
-	 * yet; or nothing. */
+	/* Empty; or FAL_MSG_HEAD bytes of room, and records of the first push that are
+	 * not sent yet. */
 	struct fal_buf records;
 	uint32_t seq;
 
 	struct {
 		VEC(struct fal_sum *) pool; /* unused sums */
 		size_t halves;              /* of all sums, in the pool or not */
-		uint32_t snapshots;         /* that have memory, `spare` included */
+		uint32_t snapshots;         /* snapshots that have memory, with `spare` */
 		struct snapshot *spare;     /* memory for the next one, or NULL */
 		/* What the driver has denied: more sums, more versions. */
 		bool sums_denied, versions_denied;
@@ -177,15 +179,14 @@ struct fal_agent {
 			float *delta;
 		} change[2];
 		float *state;   /* of the optimiser */
-		uint64_t steps; /* that `state` has had */
+		uint64_t steps; /* steps that `state` has made */
 	} local;
 
 	struct {
 		uint64_t now; /* of the last event */
 		uint64_t spent[ACTIVITIES], push_all, pull_all;
-		uint64_t
-			early; /* ns in which lanes were busy only with coming versions */
-		int64_t late;  /* fal_agent_add_lateness */
+		uint64_t early; /* ns in which lanes had only coming versions */
+		int64_t late;   /* fal_agent_add_lateness */
 	} time;
 	uint64_t model_msgs; /* MODEL messages so far */
 	bool is_pushing;     /* something is not sent yet */
@@ -201,16 +202,16 @@ struct fal_agent {
 void agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 /* Makes the lane's result unwanted. */
 void tasks_cancel_lane(struct fal_agent *a, uint32_t lane);
-/* Sets held[k] for each k below `count` whose task, the k-th from that of `task` on, is
- * queued or running. */
+/* Sets held[k], for each k below `count`, if the k-th task after `task` (k 0: `task`
+ * itself) is queued or running. */
 void tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,
 		     bool *held);
-/* Queues the tasks that are not held: behind the tasks of their round, but checks before
- * them, as nobody waits for a check when the round is over. */
+/* Queues the tasks that are not held: behind the queued tasks of their round; but checks
+ * before those tasks, as nobody waits for a check when the round is over. */
 void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
 		   const bool *held);
-/* Drops tasks first … first+count-1 of a round, of kind check or of the others, from the
- * queue and the lanes. */
+/* Drops tasks first … first+count-1 of a round from the queue and the lanes: only checks,
+ * or, with `checks` false, all tasks except checks. */
 void tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
 		bool checks);
 /* Is a task queued or running that would go into the contribution? */
@@ -228,12 +229,12 @@ struct fal_sum *memory_take_sum(struct fal_agent *a);
 struct fal_sum *memory_take_grown_sum(struct fal_agent *a);
 /* Returns a sum to the pool; may be NULL. */
 void memory_return_sum(struct fal_agent *a, struct fal_sum *sum);
-/* Adds `sum`, which is taken, to `to`, which may grow.  As fal_sum_add. */
+/* Adds `sum`, which is taken, to `to`, which may grow.  Fails as fal_sum_add does. */
 int memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
 /* May memory be taken for one more version? */
 bool memory_allows_version(struct fal_agent *a);
-/* May a queued task begin, as far as sums go?  *alone: with no other task in its
- * contribution. */
+/* Do the limits for sums allow a queued task to begin?  *alone: yes, but only with no
+ * other task in the contribution. */
 bool memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alone);
 /* Makes a snapshot with memory and one reference. */
 struct snapshot *snapshot_new(struct fal_agent *a);
@@ -250,9 +251,11 @@ uint32_t agent_route(const struct fal_agent *a, uint32_t block);
 bool versions_are_coming(const struct fal_agent *a);
 /* A version that is here as a whole, or NULL. */
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
-/* The same, or a version that is sure to come, if tasks may begin on such. */
+/* The same; or a coming version that no shard can hold up any more, if tasks may begin
+ * early. */
 struct snapshot *agent_to_begin(const struct fal_agent *a, uint64_t version);
-/* Messages.  They return 1 if queued tasks may be able to begin now. */
+/* Handle messages.  Each returns 1 if queued tasks may be able to begin now, 0, or an
+ * error. */
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
@@ -265,7 +268,7 @@ void agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
 /* Queues a push behind the others; sum and exps are taken. */
 void push_enqueue(struct fal_agent *a, const struct push *p);
-/* Has any push its ticket? */
+/* Does any push have its ticket? */
 bool push_is_due(const struct fal_agent *a);
 /* Sends the next message of the first push that has its ticket.  Returns false if there
  * is none. */
@@ -278,10 +281,11 @@ int preclaim_add(struct fal_agent *a, const struct fal_msg *m);
 void preclaim_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count);
 /* Drops the preclaimed contributions that lack results. */
 void preclaim_drop_unfinished(struct fal_agent *a);
-/* Claims the result of a preclaimed task; its sum is taken.  As fal_sum_add. */
+/* Claims the result of a preclaimed task, whose sum is taken.  Fails as fal_sum_add
+ * does. */
 int preclaim_report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim);
-/* Finds or makes the open contribution that a task goes into, and fills in the claim,
- * which closes the contribution if no other task will go there. */
+/* Finds or makes the open contribution that gets a task, and fills in the claim.  The
+ * claim closes the contribution if the contribution will get no other task. */
 void contribution_claim(struct fal_agent *a, const struct lane *was,
 			struct fal_msg *claim);
 /* Adds the sum of a won claim, which is taken, to its contribution, if that still exists.
@@ -300,7 +304,8 @@ int local_grant(struct fal_agent *a, const struct fal_msg *m);
 struct local_round *local_find(struct fal_agent *a, uint64_t round);
 /* Begins the first round if its base is here. */
 void local_begin(struct fal_agent *a);
-/* The snapshot for a task of a delta round; NULL: its piece is not at work. */
+/* Returns the snapshot for a task of a delta round; NULL: the task does not belong to the
+ * present piece. */
 struct snapshot *local_base(const struct fal_agent *a, const struct task *task);
 /* Fills in the claim of a task of the round, and closes the round with the last one. */
 void local_claim(struct fal_agent *a, struct local_round *l, struct fal_msg *claim);

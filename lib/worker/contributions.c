@@ -104,8 +104,8 @@ push_send_next(struct fal_agent *a)
 	struct push *p = &a->pushes.v[0];
 	size_t fit = packed_bytes(a);
 	uint32_t blocks = fit > 0; /* packed: in the message, or one too many */
-	/* One message holds blocks of one shard: as many records as fit.  A packed record
-	 * that does not fit waits for the next message. */
+	/* One message holds as many records of one shard as fit.  A packed record that
+	 * does not fit waits for the next message. */
 	const uint32_t shard = agent_route(a, p->blocks_packed - blocks);
 	while (p->blocks_packed < a->blocks &&
 	       agent_route(a, p->blocks_packed) == shard &&
@@ -186,8 +186,8 @@ contribution_close_idle(struct fal_agent *a)
 	}
 }
 
-/* Adds a task's sum, which is taken.  The first sum of a contribution becomes its sum,
- * unless the pool has one that has grown already. */
+/* Adds a task's sum, which is taken.  The first sum becomes the contribution's own,
+ * unless the pool has a sum that has grown already. */
 static int
 contribution_add_sum(struct fal_agent *a, struct contribution *c, struct fal_sum *sum)
 {

@@ -1,8 +1,7 @@
 /* Local steps: delta rounds, one after the other, on the worker's own weights.
  *
- * Lanes read the weights, and a lane whose task was cancelled may still do so for a
- * while.  Lanes hold references, and weights with other references are copied before they
- * change. */
+ * Lanes read the weights; a lane whose task was cancelled may read on for a while.  So
+ * lanes hold references, and weights with other references are copied before a change. */
 #include "worker/agent_priv.h"
 
 #include "base/mem.h"

@@ -5,7 +5,7 @@
  * two halves are charged for it from its first task on; one half is charged for a
  * contribution of a single task.  A task begins only if its sum, and the contribution
  * that it begins, are within the limit, and one half is left for later tasks of the begun
- * contributions.  So each begun contribution can end, and waiting tasks can begin then.
+ * contributions.  So each begun contribution can end, and then waiting tasks can begin.
  */
 #include "worker/agent_priv.h"
 
@@ -44,9 +44,9 @@ fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_limits 
 	 * verdicts; if not, claims wait for nobody (design.md, D25). */
 	const size_t waiting = most->moves ? (small > few ? small : few) : 0;
 	/* Each open round has a contribution of at least two tasks.  If tasks move, a
-	 * round has one sum, beside the one where two results meet; with a delay, a
-	 * result of the last open round may wait for either.  If the worker has rounds of
-	 * its own, one more is on its way. */
+	 * round has one sum, beside the sum where two results meet; with a delay, a
+	 * result of the last open round may wait for either sum.  If the worker has
+	 * rounds of its own, one more sum is on its way. */
 	const size_t shared =
 		most->moves ? 2 + most->delay - (most->delay > 0) : 2 * (1 + most->delay);
 	const size_t contributions = most->own ? 2 * (2 + most->delay) : shared;
@@ -81,7 +81,8 @@ fal_agent_memory_halves(const struct fal_agent *a)
 	return a->memory.halves + a->memory.snapshots;
 }
 
-/* The versions above the limit, if there were `more`.  Each takes the place of a half. */
+/* Returns the number of versions above the limit, if there were `more` versions.  Each
+ * such version takes the place of a half. */
 static size_t
 excess_versions(const struct fal_agent *a, uint32_t more)
 {
@@ -160,7 +161,7 @@ memory_return_sum(struct fal_agent *a, struct fal_sum *sum)
 {
 	if (sum == NULL)
 		return;
-	/* If others bring the sums, the agent's own sum serves only to add theirs to. */
+	/* A group server's agent needs a sum only to add the group's sums. */
 	if (a->conf.outer && (a->memory.pool.n > 0 || !fal_sum_grown(sum))) {
 		free_sum(a, sum);
 		return;
@@ -253,7 +254,7 @@ halves_in_use(const struct fal_agent *a)
 bool
 memory_allows_version(struct fal_agent *a)
 {
-	enum { LEAST = 3 }; /* halves with which all ends: a contribution and a task */
+	enum { LEAST = 3 }; /* halves that suffice: a contribution and a task */
 	struct fal_agent_limits to = a->conf.most;
 	const size_t more = excess_versions(a, 1);
 	if (more == 0 || a->memory.spare != NULL)

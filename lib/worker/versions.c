@@ -130,7 +130,7 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 /* ---- versions ---- */
 
 /* Is some shard sending the missing blocks?  If other blocks came before a shard's first
- * block, that shard still makes its part, and waits for contributions, as before
+ * block, the shard is still making its part, and waits for contributions, as before
  * PUBLISHED. */
 static bool
 is_being_sent(const struct snapshot *s, uint32_t blocks)
@@ -191,8 +191,8 @@ fal_agent_has_version(const struct fal_agent *a, uint64_t version)
 	return kept || agent_version(a, version) != NULL;
 }
 
-/* Is the version of no more use: older than the oldest, or of another branch?  A version
- * that a shard publishes before its VERSION is judged by that VERSION. */
+/* Is the version useless: older than a->oldest, or of another branch?  A version that a
+ * shard publishes before its VERSION is judged by that VERSION. */
 static bool
 is_obsolete(const struct fal_agent *a, const struct snapshot *s)
 {
@@ -327,7 +327,8 @@ block_bytes(const struct fal_agent *a, uint32_t first, uint32_t blocks)
 }
 
 /* The first message of a version has no place: it takes the memory.  A message with a
- * block that is here has none either, because its content is not authenticated yet. */
+ * block that is already here has no place either, because the message is not
+ * authenticated yet and would overwrite the block. */
 uint8_t *
 fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 		size_t *head)
