@@ -2,15 +2,16 @@
  * files below it in this list:
  *
  *	external_rounds.c  work and versions of another coordinator
- *	coordinator.c      all other events: the job's beginning and end, sessions'
- *	                   messages, controllers' requests, time
+ *	coordinator.c      all other events: the job's beginning and end, messages
+ *	                   of sessions, requests of controllers, time
  *	policy.c           policies, and the boundaries at which they change
  *	commit.c           the scheduler's actions and the shards' reports: rounds,
- *updates, versions, and the trace lines of rounds and updates checkpoint.c       the
- *state that a snapshot keeps, and the restart from a snapshot eval.c evaluations; whether
- *the model learns; verified claims sessions.c         keys, workers, their numerics and
- *data; trainers that fail placement.c        the map from blocks to shards: waits,
- *balance, moves coord_base.c       tables, trace lines, messages, commands to shards
+ *	                   updates, versions, and their trace lines
+ *	checkpoint.c       the state that a snapshot keeps, and the restart from it
+ *	eval.c             evaluations; whether the model learns; verified claims
+ *	sessions.c         keys, workers, their numerics and data; trainers that fail
+ *	placement.c        the map from blocks to shards: waits, balance, moves
+ *	coord_base.c       tables, trace lines, messages, commands to shards
  *
  * A call that fails only because a shard is broken or this program has a mistake is not
  * handled where it fails: c->err, the first such error, ends the job
