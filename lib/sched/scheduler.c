@@ -42,8 +42,8 @@ pending_flush(struct fal_sched *s, double now)
 					     : s->pending.step_samples);
 }
 
-/* Begins all rounds that may begin.  If a pending update must be applied first, applies
- * the update and begins rounds again. */
+/* Begins all rounds that may begin.  While a pending update has to be applied first,
+ * applies the update and begins rounds again. */
 static void
 begin_rounds(struct fal_sched *s, double now)
 {
@@ -559,7 +559,8 @@ fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clo
 	/* Clocks with tasks of another policy may end in another order. */
 	if (!s->traits.shared || clock > front || clock < s->whole)
 		return false;
-	/* Each round is a clock, so the next round has the number of the clock. */
+	/* Each round is a clock: of the rounds so far, `front - clock` come after that
+	 * clock. */
 	*out = (struct fal_sched_from){ .clock = clock,
 					.version = version,
 					.first = s->first,

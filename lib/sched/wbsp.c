@@ -1,7 +1,7 @@
-/* wbsp: bulk synchronous versions, for which workers do not wait (Yang, Hu, Liu, Jin,
- * Yeung, You, Parallel Computing 2024; schemes.md, wbsp).  A worker pushes the change of
- * each local step and goes on with its own weights; the changes are collected.  A version
- * is published when every worker has pushed since the last version (publish=slowest: when
+/* wbsp: versions are made together, but workers never wait (Yang, Hu, Liu, Jin, Yeung,
+ * You, Parallel Computing 2024; schemes.md, wbsp).  A worker pushes the change of each
+ * local step and goes on with its own weights; the changes are collected.  A version is
+ * published when every worker has pushed since the last version (publish=slowest: when
  * the slowest worker has), so that all workers pull the same model.
  *
  * overlap=yes: the next local step begins while the worker pushes the last one, and a
