@@ -1028,8 +1028,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		const double samples = (double)line.samples;
 		o.clipped = c->conf.optim.clip > 0;
 		o.slot = find_pusher(c, &line);
-		if (samples !=
-		    a->divisor) /* the gradients cover only a part of a clock */
+		if (samples != a->divisor) /* gradients of a part of a clock */
 			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
 		o.divisor = samples;
 	}

@@ -274,7 +274,8 @@ process_tasks(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
 		/* The member that pushed the sum has left without a claim.  The task runs
-		 * once more, if its version is still kept. */
+		 * once more if its version is still kept; else the task counts as
+		 * non-finite. */
 		const bool lacks_claim =
 			t.is_done && !t.run.eval && !t.is_claimed && !t.is_unwanted;
 		t.ran.nonfinite |= lacks_claim;

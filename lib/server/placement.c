@@ -331,7 +331,7 @@ coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	}
 	m->ready |= UINT64_C(1) << shard;
-	/* A shard without blocks in both maps reports nothing. */
+	/* A shard that has blocks in neither map reports nothing. */
 	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->next_map);
 	if ((m->ready & all) != all)
 		return;

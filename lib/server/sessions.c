@@ -129,7 +129,7 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 			continue;
 		snprintf(p->name, sizeof(p->name), "%s", older->name);
 		/* The HELLO that arrives last may have been sent first.  If this session
-		 * is the dead one, the process connects again with the other session. */
+		 * is the dead one, the process connects once more. */
 		coord_end_session(c, now, older->id, FAL_MSG_LATER,
 				  "its process has opened another session");
 		return;
