@@ -36,12 +36,12 @@ fal_bound_tail_of(const struct fal_grid *g, uint64_t clock)
 	};
 }
 
-/* The capacity bound: the seconds of `tasks` tasks on these lanes, if tasks could be
- * split at any point; 0: there are no lanes. */
+/* The capacity bound: the seconds that these lanes need for `tasks` tasks, if tasks could
+ * be split at any point; 0: there are no lanes. */
 double fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks);
 
-/* The whole-task bound: the fewest seconds of whole tasks on these lanes, however the
- * lanes share the tasks.  The tasks of `tail` are small (NULL: no task is).  O(n), by
+/* The whole-task bound: the fewest seconds that these lanes need for whole tasks, however
+ * the lanes share the tasks.  The tasks of `tail` are small (NULL: no task is).  O(n), by
  * halvings and without sorting; exact to a billionth of a task. */
 double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
 		       const struct fal_bound_tail *tail);

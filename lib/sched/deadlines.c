@@ -27,8 +27,7 @@ static const double ping_part = 0.85;
 /* Deadlines without a history: so many medians of the other workers, or so many pulls;
  * … */
 static const double unknown_times = 4;
-static const double probe_times =
-	10; /* … or, if no turn is known, so many least probes */
+static const double probe_times = 10; /* … or, with no known turn, in least probes */
 
 void
 fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,

@@ -6,7 +6,7 @@
  * samples, so that the workers of a clock can end together.  The last task may have fewer
  * samples.  The last clock of an epoch may have fewer samples.
  *
- * A task's number names the same samples under every scheme.
+ * A task of a given clock and number has the same samples under every scheme.
  */
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H

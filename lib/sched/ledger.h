@@ -97,8 +97,8 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 }
 
 struct fal_ledger {
-	uint32_t first,
-		tasks; /* the round has tasks first … first+tasks-1 of its clock */
+	/* the round has tasks first … first+tasks-1 of its clock */
+	uint32_t first, tasks;
 	/* claimed: tasks that a contribution that is not fenced has claimed, and skipped
 	 * tasks; skipped: skipped tasks only. */
 	uint32_t claimed, skipped;

@@ -171,9 +171,10 @@ enum { FAL_SITE = 64 }; /* bytes of a site's name, with the NUL */
 /* The settings of all live sessions of a worker's name. */
 struct fal_policy_worker {
 	char *name;
-	uint32_t lanes_min,
-		lanes_max;   /* bounds of its lanes; 0: the worker's own bounds */
-	double share;        /* its share, in equal shares; < 0: as projected */
+	/* bounds of the number of lanes; 0: the worker's own bounds */
+	uint32_t lanes_min, lanes_max;
+	/* its share of a clock, as a multiple of an equal share; < 0: as projected */
+	double share;
 	bool excluded;       /* gets no tasks */
 	bool admitted;       /* in a patch of a policy: ends an exclusion */
 	char site[FAL_SITE]; /* its location; "": unknown */

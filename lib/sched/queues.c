@@ -415,8 +415,7 @@ fal_node_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, do
 	fal_node_detach(s, n);
 	from->relieved.at = now;
 	from->relieved.round = r->id;
-	if (fal_task_newest_holder(r, task) !=
-	    NULL) { /* the task was a clone that never began */
+	if (fal_task_newest_holder(r, task) != NULL) { /* a clone that never began */
 		fal_worker_refresh(s, from, now);
 		fal_task_revoke(s, from, r, task);
 		return;

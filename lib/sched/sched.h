@@ -237,10 +237,10 @@ struct fal_worker_info {
 	uint32_t lanes, lanes_min, lanes_max;
 	/* Seconds a full task takes at these lanes, projected; 0: unknown. */
 	double task_s;
-	double finish; /* projected finish of what it holds */
-	double rtt;    /* seconds of a round trip to it; 0: unknown */
+	double finish; /* projected finish of the tasks that the worker holds */
+	double rtt;    /* seconds of a round trip to the worker; 0: unknown */
 	bool suspected;
-	bool able; /* may get work: no suspect, not excluded, not on standby */
+	bool able; /* may get work: is no suspect, not excluded and not on standby */
 };
 
 /* Makes a scheduler; no round begins before fal_sched_set_clock_limit. */
@@ -293,20 +293,23 @@ bool fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_histor
 
 struct fal_join {
 	uint32_t id;
-	const char *name;  /* NULL: none */
-	uint32_t key;      /* workers of one key are one witness; 0: a key of its own */
-	uint32_t numerics; /* workers with equal ones compute equal bits; 0: its own */
-	bool stands_by;    /* fal_sched_set_standby */
-	bool group;        /* a group server, which claims the results of its members */
+	const char *name; /* NULL: none */
+	/* workers of one key count as one witness; 0: a key of its own */
+	uint32_t key;
+	/* workers with equal numerics compute equal bits; 0: like no other worker */
+	uint32_t numerics;
+	bool stands_by; /* as in fal_sched_set_standby */
+	bool group;     /* a group server, which claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
-	struct fal_history was; /* of an earlier session; lanes 0: none */
+	struct fal_history
+		was; /* measurements in an earlier session; was.lanes 0: none */
 };
 /* Adds a worker that is ready to work.  `id`, from 1 to UINT32_MAX - 1, is larger than
  * every id before.  task_s: its own probe of a full task at one lane, 0 if unknown;
  * fixed: the part of task_s that a task of any size takes, NAN if unknown; rtt: seconds,
- * 0 if unknown. `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  The worker is sent
- * a version before its first grant. */
+ * 0 if unknown. `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  Each worker gets a
+ * version before its first grant. */
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* Sets the number of the worker's lanes, all in use.  task_s: the seconds of a full task
@@ -396,7 +399,7 @@ uint64_t fal_sched_oldest_read_version(const struct fal_sched *s, uint64_t versi
 void fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 			 uint64_t steps);
 
-/* Charges the worker, which may have left; at the second charge it is evicted. */
+/* Charges the worker, which may have left; the second charge evicts the worker. */
 void fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why);
 
 /* A claim that a worker of another key computes once more (verify.c). */

@@ -88,11 +88,12 @@ struct fal_worker {
 	bool is_on_standby; /* gets no work, because its numerics do not lead */
 	/* retry.c: this worker has had no finite result of a task, and other workers must
 	 * retry the task.  is_barred: the worker begins no round.  is_waiting: the worker
-	 * is barred and has no open round, so no other worker waits for it. */
+	 * is barred and has no open round, so other workers do not wait for this one. */
 	bool is_barred, is_waiting;
 	/* the numbers of active workers of job and team include this worker */
 	bool is_counted;
-	/* of its share, in equal shares, by policy; < 0: as projected */
+	/* by policy: its share of a clock, as a multiple of an equal share; < 0: as
+	 * projected */
 	double weight;
 	char site[FAL_SITE];   /* by policy; "": none */
 	struct fal_team *team; /* NULL: the worker has left */
@@ -201,7 +202,7 @@ struct fal_node {
 	struct fal_node *prev, *next; /* in the queue */
 	struct fal_node *other;       /* the next older holder of the task */
 	struct fal_round *round;
-	uint32_t task;    /* of the round's clock */
+	uint32_t task;    /* its number in the round's clock */
 	uint32_t slot;    /* of the worker */
 	double pulled_at; /* when its worker has pulled the version */
 	double began;     /* when a lane began the task; negative: not yet */
@@ -255,7 +256,7 @@ struct fal_sched {
 	const struct fal_scheme *scheme;
 	void *scheme_state; /* fal_scheme.state_bytes */
 	struct fal_grid grid;
-	uint32_t full; /* number of samples of a full task */
+	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
 	struct fal_rng rng;
 
@@ -274,7 +275,8 @@ struct fal_sched {
 	struct {
 		uint32_t rounds;
 		uint64_t samples, clock; /* clock: the newest clock of the rounds */
-		double share;            /* Σ of the rounds' shares of their clocks */
+		/* Σ of the parts of their clocks that the rounds are */
+		double share;
 		/* samples of a whole step, of which `samples` are a share */
 		double step_samples;
 	} pending;
@@ -285,18 +287,18 @@ struct fal_sched {
 	size_t worker_cap;
 	uint32_t active; /* workers that may work: fal_worker_active */
 	uint32_t left;   /* slots of workers that have left */
-	uint32_t barred; /* workers (retry.c) */
+	uint32_t barred; /* workers with is_barred */
 
 	/* Typical values over the job's workers. */
 	struct {
 		double task_s;  /* EWMA of a full task's seconds; 0: unknown */
-		double fixed;   /* EWMA of the fixed share; NAN: unknown, taken as 0 */
+		double fixed;   /* EWMA of the fixed share; NAN: unknown, counts as 0 */
 		double probe_s; /* the least probe of all; 0: none */
 		uint32_t unmeasured;          /* workers without a measured task */
 		uint32_t measured[FAL_TURNS]; /* workers with a measured turn, ever */
 		double turn_s[FAL_TURNS];     /* lower median over workers; 0: unknown */
-		/* What clocks over, least probe and measured workers were when turn_s was
-		 * computed. */
+		/* turn_s was computed with these numbers of over clocks and of measured
+		 * workers, and with this least probe. */
 		uint64_t at_over;
 		double at_probe_s;
 		uint32_t at_measured[FAL_TURNS];
@@ -368,13 +370,13 @@ struct fal_sched {
 			/* Active workers that may take or give tasks. */
 			struct fal_heap takers; /* have no unstarted task; keyed by the
 						   finish after one task more */
-			struct fal_heap
-				donors; /* have an unstarted task; latest finish first */
+			/* have an unstarted task; latest finish first */
+			struct fal_heap donors;
 			struct fal_heap runners; /* run a task without a newer holder;
 						    latest finish first */
 			struct fal_heap idle;    /* hold no task; fastest first */
-			struct fal_heap
-				due; /* workers with a debt, keyed by its next review */
+			/* have a debt; keyed by the time of its next review */
+			struct fal_heap due;
 			struct fal_heap suspects; /* suspects that have sent a message
 						     since, keyed by suspicion.next_at */
 			struct fal_heap awaits;   /* wait for a version to be published,

@@ -25,9 +25,8 @@ static const double move_part_max = 0.2; /* part of the blocks that may move at 
 static const double gain_min = 0.02;     /* the least gain, as a part of a clock */
 /* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
 static const double noise_factor = 6;
-static const double seconds_max = 1e9,
-		    seconds_min =
-			    1e-12; /* stand for infinite seconds and for 0 seconds */
+/* Stand for infinite seconds, and for 0 seconds. */
+static const double seconds_max = 1e9, seconds_min = 1e-12;
 static const double rounding_slack =
 	1e-9; /* relative error of a product after division by one factor */
 
