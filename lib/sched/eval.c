@@ -195,8 +195,8 @@ fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_
 			fal_probation_note_work(s, w, now);
 	}
 	fal_worker_refresh(s, w, now);
-	/* If `w` has no other work: more tasks, so that they arrive before `w` is
-	 * idle. */
+	/* If `w` has no other work, grants more tasks now, so that these arrive before
+	 * `w` is idle. */
 	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
 		uint32_t n = (s->eval.free_n + 2 * s->active - 1) / (2 * s->active);
 		eval_grant(s, w, n, now);

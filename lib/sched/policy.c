@@ -416,8 +416,8 @@ diag_no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag
 	return err;
 }
 
-/* Refuses keys without the other key that they need; sets the values of absent ones to 0.
- */
+/* Refuses keys without the other key that they need; sets the values of absent keys to
+ * 0. */
 static int
 rule_check_needs(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 {
@@ -581,7 +581,7 @@ fal_policy_copy(const struct fal_policy *p)
 	return copy;
 }
 
-/* The place of the entry of this name, or the place where it belongs. */
+/* The index of the entry of this name, or the index at which to insert such an entry. */
 static size_t
 policy_place(const struct fal_policy *p, const char *name)
 {

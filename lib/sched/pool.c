@@ -18,7 +18,7 @@ part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 }
 
 /* Updates the hindmost part after part i has moved on from `clock`.  If part i was the
- * hindmost, no part before it was at that clock. */
+ * hindmost, no part with a smaller number was at that clock. */
 static void
 hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
 {
@@ -129,14 +129,14 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	return left;
 }
 
-/* The place of the clock in `unended`, or the place where it belongs. */
+/* The index of the clock in `unended`, or the index at which to insert the clock. */
 static size_t
 unended_place(const struct fal_pool *p, uint64_t clock)
 {
 	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
-/* Adds the clock to `unended`, unless it has begun before. */
+/* Adds the clock to `unended`, unless the clock has begun before. */
 static void
 unended_add(struct fal_pool *p, uint64_t clock)
 {
@@ -199,7 +199,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	}
 }
 
-/* Joins run `i` and the next one that came back, if they touch. */
+/* Joins run `i` of the runs that came back and the next such run, if the two touch. */
 static void
 back_join(struct fal_pool *p, size_t i)
 {

@@ -43,7 +43,7 @@ member_announce(struct fal_sched *s, struct fal_worker *w, const char *why, doub
 	fal_act_emit(s, act);
 }
 
-/* Pings, once, the suspects that have not spoken since they became suspects. */
+/* Pings each suspect once that has sent no message since it became a suspect. */
 static void
 suspects_ping(struct fal_sched *s, double now)
 {

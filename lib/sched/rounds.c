@@ -872,7 +872,7 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
-		/* The worker has to pull first, unless it has the version. */
+		/* The worker has to pull the version first, unless the worker has it. */
 		if (w->queued == 0 &&
 		    (s->traits.shared || w->pull.n == 0 || w->pulled_at > now)) {
 			w->pull_timer.is_running = true;

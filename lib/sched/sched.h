@@ -284,9 +284,9 @@ bool fal_sched_is_done(const struct fal_sched *s);
  * for `fixed`. */
 struct fal_history {
 	uint32_t lanes; /* of these measurements */
-	double task_s, fixed, eval_s,
-		push_s; /* task_s: of a full task; fixed: the part of task_s that a task
-			   of any size takes */
+	/* task_s: of a full task; fixed: the part of task_s that a task of any size takes
+	 */
+	double task_s, fixed, eval_s, push_s;
 };
 /* Sets the measurements of the worker.  False: there are none. */
 bool fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out);
@@ -302,8 +302,8 @@ struct fal_join {
 	bool group;     /* a group server, which claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
-	struct fal_history
-		was; /* measurements in an earlier session; was.lanes 0: none */
+	/* measurements in an earlier session; was.lanes 0: none */
+	struct fal_history was;
 };
 /* Adds a worker that is ready to work.  `id`, from 1 to UINT32_MAX - 1, is larger than
  * every id before.  task_s: its own probe of a full task at one lane, 0 if unknown;

@@ -654,9 +654,10 @@ void fal_task_release(struct fal_sched *s, struct fal_round *r, uint32_t task);
 /* Removes the task from all queues and from the free tasks; tells its holders. */
 void fal_task_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 		       double now);
-/* Removes the task from the queue of `w`, which has claimed it; other holders keep it.  A
- * worker that was granted the task twice may have claimed the task before the second
- * grant arrived.  Such a worker is told, because it would else run the task again. */
+/* Removes the task from the queue of `w`, which has claimed the task; other holders keep
+ * the task.  A worker that was granted the task twice may have claimed the task before
+ * the second grant arrived.  Such a worker is told, because it would else run the task
+ * again. */
 void fal_task_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 			   const struct fal_worker *w);
 /* The same, but never tells the worker, which knows. */
@@ -766,7 +767,7 @@ void fal_rounds_commit_early(struct fal_sched *s, double now);
 #define FAL_COST_FREE_TURNS 16
 #define FAL_COST_PART 0.02
 
-/* Looks at the debts of `w`: pings the worker, or makes it a suspect. */
+/* Reviews the debts of `w`: pings `w`, or makes `w` a suspect, if a debt is due. */
 void fal_deadline_review(struct fal_sched *s, struct fal_worker *w, double now);
 /* `w` answers the ping that was sent at `asked`; `steps` is the progress of its lanes.
  * True: `w` is a suspect now. */

@@ -19,7 +19,7 @@ struct fal_window_min {
 	double v[3]; /* the k-th value ever, from 0, at k modulo 3 */
 	uint32_t n;  /* values ever; set this to 0, and the next value replaces all */
 	double s;    /* the least of the last three; 0: unknown */
-	double most; /* the largest of them */
+	double most; /* the largest of the last three */
 };
 
 /* Adds `s`, finite. */

@@ -782,7 +782,8 @@ on_shard_report(struct fal_coord *c, double now, uint32_t shard,
 		const struct fal_shard_say *say)
 {
 	struct coord_round_acks *acks = NULL;
-	/* The coordinator asks a shard without blocks only whether it can have some. */
+	/* A shard without blocks has only one thing to report: whether it can have
+	 * blocks. */
 	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
 	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
 		return;

@@ -471,7 +471,8 @@ int fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t ro
  * continues: the version is older than the newest, or than its `oldest`. */
 int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
 			      uint64_t oldest);
-/* Pins the version, which must be retained, for evaluation.  FAL_EINVAL: it is not. */
+/* Pins the version, which the shards must retain, for evaluation.  FAL_EINVAL: the shards
+ * do not retain the version. */
 int fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version);
 /* Evaluates a test task of that version.  FAL_EINVAL: the version is another one. */
 int fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version,
@@ -549,7 +550,7 @@ struct fal_coord_result {
 	 * version (trace/chain.h).  NULL: the coordinator above has these */
 	const char *sha256, *hash;
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
-	double seconds;      /* of training, as the result has them */
+	double seconds;      /* seconds of training, as in the result file */
 };
 /* Ends the job: writes the `done` line and tells all workers; or, if the job has failed
  * or `why` is not NULL, writes the `failed` line and refuses all workers.  `why` says

@@ -69,7 +69,7 @@ struct coord_peer {
 	uint32_t worker; /* number in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
 	char build[FAL_MSG_NAME];       /* version of the worker's program, by HELLO */
-	uint8_t instance[FAL_INSTANCE]; /* of the worker's process */
+	uint8_t instance[FAL_INSTANCE]; /* identifies the worker's process */
 	enum coord_peer_state {
 		PEER_OPENED,
 		PEER_GREETED, /* has sent HELLO */
@@ -78,7 +78,7 @@ struct coord_peer {
 	} state;
 	bool is_group_server;
 	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
-	bool has_other_numerics; /* than the leading numerics */
+	bool has_other_numerics; /* its numerics are not the leading numerics */
 	uint32_t lanes_min, lanes_max, cores;
 	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
@@ -97,21 +97,24 @@ struct coord_peer {
 		uint32_t n_pending;
 		/* the worker has reported on all rounds before this round */
 		uint64_t next_round;
-		uint64_t rx, tx;              /* bytes in the lines so far */
+		uint64_t rx, tx;              /* sums of rx and tx in the lines so far */
 		double greeted_at, joined_at; /* times of HELLO and READY */
 		/* sum of the seconds in all lines after the first line */
 		double reported_s;
 		bool has_first; /* the first line is written */
 	} lines;
-	struct {                   /* versions announced to the worker */
-		uint32_t n;        /* VERSION messages */
-		uint64_t next;     /* the first version that was not announced */
-		uint64_t oldest;   /* the worker was told to forget older versions, */
-		uint64_t repeated; /* but for these: bit i is version oldest - 1 - i */
+	struct {               /* versions announced to the worker */
+		uint32_t n;    /* number of VERSION messages */
+		uint64_t next; /* the first version that was not announced */
+		/* the worker was told to forget older versions, except those in
+		 * `repeated` */
+		uint64_t oldest;
+		uint64_t repeated; /* bit i is version oldest - 1 - i */
 		/* the last version was of a branch; the worker may have forgotten all
 		 * other versions */
 		bool is_on_branch;
-		uint64_t pinned_version; /* to keep for evaluation; UINT64_MAX: none */
+		/* version that the worker keeps for evaluation; UINT64_MAX: none */
+		uint64_t pinned_version;
 	} announced;
 };
 

@@ -4,8 +4,8 @@
  * exploits measurements and explores where there are none.  The paper's rules are not
  * public; these rules are ours.
  *
- * Input: times of clocks.  Output: numbers of blocks.  A shard is as fast as workers
- * measured it, whatever it says of itself.  A shard without a block is on standby.
+ * Input: times of clocks.  Output: numbers of blocks.  Only workers' measurements of a
+ * shard count, not what the shard says of itself.  A shard without a block is on standby.
  *
  * Exploit: place blocks so that the slowest shard finishes soonest, at the measured time
  * of a block on each shard.  At most a fifth of the blocks moves at a time, and no shard
