@@ -43,7 +43,8 @@ member_announce(struct fal_sched *s, struct fal_worker *w, const char *why, doub
 	fal_act_emit(s, act);
 }
 
-/* Pings each suspect once that has sent no message since it became a suspect. */
+/* Pings, once each, those suspects that have sent no message since they became
+ * suspects. */
 static void
 suspects_ping(struct fal_sched *s, double now)
 {

@@ -119,7 +119,7 @@ struct fal_coord_checkpoint {
 	double start_loss, sum_loss;
 	uint64_t samples; /* in the epoch under way */
 	struct fal_coord_tasks tasks;
-	uint64_t epoch_skipped;           /* tasks in the epoch under way */
+	uint64_t epoch_skipped;           /* skipped tasks in the epoch under way */
 	char data[2 * FAL_DATA_HASH + 1]; /* hash of the trainers' data; "": none */
 	/* Keys, by number - 1; and workers that are here. */
 	struct fal_checkpoint_key {
@@ -213,9 +213,9 @@ struct fal_coord_ops {
 	 * version.  With an error the change is given up. */
 	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
-	/* + A snapshot, as fal_coord_request_snapshot asks for, is complete: the shards
-	 * have the version's image, the trace all lines of the version; `past` (borrowed
-	 * for the call) is the rest. */
+	/* + A snapshot, as fal_coord_request_snapshot asks for, is complete.  The shards
+	 * have the image of the version, the trace has all lines of the version, and
+	 * `past` (borrowed for the call) is the rest of the snapshot. */
 	void (*marked)(void *arg, const struct fal_coord_checkpoint *past);
 	/* + A move is over, and `map` is in force.  err 0: the shards were told to use
 	 * `map`; an error: the blocks did not move. */
@@ -271,8 +271,8 @@ struct fal_coord_conf {
 	/* Mean loss of guessing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
-	/* The trace has the hash of each version whose number is a multiple of this, and
-	 * of some others; 0: 1. */
+	/* The trace has the hash of each version whose number is a multiple of this
+	 * number, and of some other versions; 0 counts as 1. */
 	uint32_t hashes;
 	bool task_hashes; /* claims carry the hash of their task's result */
 	/* With task_hashes: the part of claims that another key computes once more, 0 to
@@ -298,17 +298,20 @@ struct fal_coord_conf {
 	const struct fal_coord_checkpoint *past;
 	/* The earlier trace, for the `restart` line; lines 0: there is none. */
 	struct fal_coord_trace {
-		double t;             /* time of the last line */
-		uint64_t lines;       /* up to the snapshot */
-		uint64_t until;       /* clocks that are over in the trace */
-		uint64_t torn;        /* bytes cut off at its end */
-		const char *accepted; /* kinds of files that differ; NULL, "": none */
+		double t;       /* time of the last line */
+		uint64_t lines; /* number of lines up to the snapshot */
+		/* number of clocks that are over according to the trace */
+		uint64_t until;
+		uint64_t torn; /* bytes that were cut off at the end of the trace */
+		/* kinds of files that differ from the job's, but are accepted; NULL or
+		 * "": none */
+		const char *accepted;
 	} before;
 };
 
 /* Makes a coordinator; `conf` and `ops` are copied.  Writes the `job` and `policy` lines
  * and, of a job that continues, `restart` and the `leave` lines of workers that the
- * restart has cut off.  FAL_EFORMAT: the data hash of conf.past is none. */
+ * restart has cut off.  FAL_EFORMAT: the data hash in conf.past is no hash. */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);

@@ -390,8 +390,8 @@ median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 	return v[(n - 1) / 2];
 }
 
-/* Are all tasks of the epoch skipped?  A task that was dropped before it was done may
- * have had a finite result. */
+/* Are all tasks of the epoch skipped?  Not so if a task was dropped before it was done:
+ * its result may have been finite. */
 static bool
 epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 {
