@@ -41,8 +41,8 @@ struct fal_scheme {
 	void (*flush)(struct fal_sched *s, double now);
 	/* The time at which flush must be called even without an event.  NULL: never. */
 	double (*next_flush)(const struct fal_sched *s);
-	/* A round of the team was dropped or abandoned, so the model lacks steps that its
-	 * workers' own weights have.  NULL: nothing to do. */
+	/* A round of the team was dropped or abandoned, so the team must not continue
+	 * from weights of its own.  NULL: nothing to do. */
 	void (*round_lost)(struct fal_team *t);
 	/* A worker gets work after idle_s seconds without work.  NULL: nothing to do. */
 	void (*idle_ended)(struct fal_sched *s, double idle_s);
