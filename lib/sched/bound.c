@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Halvings of a task's time: to a billionth of it. */
+/* Number of halvings; the result is exact to a billionth of a task's time. */
 enum { HALVINGS = 30 };
 
 double
@@ -35,7 +35,7 @@ bound_fits_tail(const struct fal_bound_lanes *v, size_t n, double t, double task
 	return full + fmin(small, tail->tasks) >= tasks * (1 - near);
 }
 
-/* Can the tasks end within t seconds?  A short one is the last of its lane. */
+/* Can the tasks end within t seconds?  A short task is the last task of its lane. */
 static bool
 bound_fits_full(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 {
@@ -84,7 +84,7 @@ fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
 		const struct fal_bound_tail *tail)
 {
 	const double t = fal_bound_capacity(v, n, tasks);
-	/* Tasks for each full one. */
+	/* Tasks for each full task. */
 	const double more =
 		tail != NULL ? 1 + tail->tasks / tasks * (1 / tail->unit - 1) : 1;
 	double rate = 0, saved = 0;

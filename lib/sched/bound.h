@@ -1,8 +1,8 @@
-/* Bounds of a clock: the least time of its tasks on some lanes, without any other work,
- * and the cost of the sizes of its tasks.
+/* Bounds of a clock: the least time that some lanes need for its tasks and nothing else;
+ * and the part of this time that the sizes of the tasks cost.
  *
- * A clock of n tasks is n full ones; of 12.25, 12 and a short one of a quarter of the
- * samples (fal_grid_size). */
+ * The number of tasks of a clock may be a fraction (fal_grid_size): a clock of 12.25
+ * tasks has 12 full tasks and a short task with a quarter of the samples. */
 #ifndef FAL_SCHED_BOUND_H
 #define FAL_SCHED_BOUND_H
 
@@ -11,15 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Some lanes; each does a full task in task_s seconds, above 0.  fixed: the share of
- * task_s that a task of any size takes, from 0 to 1; NAN: unknown. */
+/* Lanes of one speed: each runs a full task in task_s seconds, above 0.  fixed: the share
+ * of task_s that a task of any size takes, from 0 to 1; NAN: unknown. */
 struct fal_bound_lanes {
 	double task_s;
 	uint32_t lanes;
 	double fixed;
 };
 
-/* The tail of a clock, in full tasks: the whole tail, and one of its tasks, at most 1. */
+/* The tail of a clock, in full tasks: `tasks` is the size of the whole tail, `unit` the
+ * size of one of its tasks, at most 1. */
 struct fal_bound_tail {
 	double tasks, unit;
 };
@@ -35,33 +36,34 @@ fal_bound_tail_of(const struct fal_grid *g, uint64_t clock)
 	};
 }
 
-/* The capacity bound: the seconds of `tasks` tasks on these lanes, if tasks could be
- * split at will; 0: there are no lanes. */
+/* The capacity bound: the seconds that these lanes need for `tasks` tasks, if tasks could
+ * be split at any point; 0: there are no lanes. */
 double fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks);
 
-/* The whole-task bound: the fewest seconds of whole tasks on these lanes, however the
- * tasks are shared, `tail` of them being small (NULL: none is).  O(n), without sorting:
- * by halvings, to a billionth of a task. */
+/* The whole-task bound: the fewest seconds that these lanes need for whole tasks, however
+ * the lanes share the tasks.  The tasks of `tail` are small (NULL: no task is).  O(n), by
+ * halvings and without sorting; exact to a billionth of a task. */
 double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
 		       const struct fal_bound_tail *tail);
 
-/* The part of the capacity bound that would be saved if each lane did its part of `tasks`
- * in one batch, over the lanes with a known fixed share; NAN: no lane has one. */
+/* The part of the capacity bound that the clock would save if each lane ran its part of
+ * `tasks` as one batch.  Only lanes with a known fixed share count; NAN: there are
+ * none. */
 double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
 		       const struct fal_bound_tail *tail);
 
 /* The fixed share of a machine that takes task_s seconds for `task` samples and large_s
- * for `large` samples at once, on the line through both; NAN if these values tell
- * nothing: not above 0, or large no more than task. */
+ * seconds for `large` samples at once; time is linear in samples.  NAN: the values tell
+ * nothing, because one is not above 0, or `large` is no more than `task`. */
 double fal_bound_fixed(double task, double task_s, double large, double large_s);
 
-/* The seconds of `ratio` tasks as one task, in those of a task; `fixed` NAN is taken as
- * 0.
- */
+/* The time of one task that is as large as `ratio` tasks, in units of the time of a task.
+ * `fixed` NAN counts as 0. */
 double fal_bound_task_size(double fixed, double ratio);
 
-/* The costs of sizes, as parts of the whole-task bound: of whole tasks instead of split
- * ones, and of small tasks instead of batches (NAN: unknown). */
+/* Sets two costs of the sizes of tasks, as parts of the whole-task bound.  *whole: the
+ * cost of whole tasks instead of split ones.  *small: the cost of small tasks instead of
+ * batches; NAN: unknown. */
 void fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks,
 		     const struct fal_bound_tail *tail, double *whole, double *small);
 

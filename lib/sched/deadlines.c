@@ -1,14 +1,15 @@
 /* Deadlines: the debts of a worker, and until when each may stay open.
  *
- * All times are measured here: from the grant to the claim, and from the last claim to
- * the last block.  A worker's word about itself counts for nothing.
+ * The coordinator measures all times by its own clock: from the grant to the claim, and
+ * from the last claim to the last block.  What a worker says of itself does not count.
  *
- * A nearly late worker is pinged, and again when its debt is due: the answer comes behind
- * all earlier messages of the worker, and tells how far its lanes are.  Lanes that go on
- * have longer, up to FAL_DEADLINE_TIMES_MAX the deadline, but not on probation; all other
- * workers have missed the deadline.  So has a worker that sends block by block, if all
- * blocks take much more time than before.  No worker is late while no other worker waits
- * for its work (probation.c). */
+ * A worker that is nearly late is pinged, and pinged again when its debt is due.  The
+ * answer arrives after all earlier messages of the worker, and has the progress of its
+ * lanes.  A worker whose lanes progress has more time, up to FAL_DEADLINE_TIMES_MAX times
+ * the deadline, but not on probation.  All other workers have missed the deadline.  A
+ * worker that sends block by block has missed its deadline if all blocks together take
+ * much more time than before.  No worker is late while no other worker waits for its work
+ * (probation.c). */
 #include "sched/state.h"
 
 #include "base/minmax.h"
@@ -18,14 +19,15 @@
 #include <math.h>
 
 static const double floor_s = 0.2;  /* the least deadline (design.md, D7) */
-static const double floor_rtts = 4; /* the same, */
-static const double rtt_max = 1;    /* … of a second at most */
-/* A worker is pinged after this part of its deadline.  With an unknown deadline the ping
- * goes out at once, so that all steps of its lanes until then count. */
+static const double floor_rtts = 4; /* and so many round trips, … */
+static const double rtt_max = 1;    /* … each of at most so many seconds */
+/* A worker is pinged after this part of its deadline.  If the deadline is unknown, the
+ * ping goes out at once, so that all later steps of the lanes count as progress. */
 static const double ping_part = 0.85;
-/* Deadlines without a history: in medians of the other workers, or in pulls; */
+/* Deadlines without a history: so many medians of the other workers, or so many pulls;
+ * … */
 static const double unknown_times = 4;
-static const double probe_times = 10; /* in least probes, where no turn is known */
+static const double probe_times = 10; /* … or, with no known turn, in least probes */
 
 void
 fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
@@ -35,12 +37,13 @@ fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	s->typical.measured[kind] += t->n == 0;
 	s->typical.unmeasured -= t->n == 0 && kind == FAL_TURN_TASK;
 	fal_window_add(t, fal_max(seconds, 1e-6));
-	/* A single value more changes little among many. */
+	/* Among many values, one more changes little. */
 	if (t->n <= FAL_WINDOW || t->n % 4 == 0)
 		fal_window_judge(t);
 }
 
-/* How many times longer a turn takes at the worker's lanes than with a core for each. */
+/* How many times longer a turn takes at the worker's lanes than if each lane had a
+ * core. */
 static double
 turn_slowness(const struct fal_worker *w, int kind)
 {
@@ -102,7 +105,7 @@ fal_turns_unknown(const struct fal_sched *s)
 	return s->typical.measured[FAL_TURN_TASK] == 0 && s->typical.probe_s == 0;
 }
 
-/* The least deadline of a worker at this distance. */
+/* The floor of a deadline by the round trip to the worker. */
 static double
 distance_floor_s(const struct fal_worker *w)
 {
@@ -127,8 +130,8 @@ fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 	       turn_deadline_s(s, w, FAL_TURN_TASK, distance_floor_s(w));
 }
 
-/* The deadline of a worker whose lanes go on.  Distance does not make lanes slower, so
- * that round trips are not multiplied. */
+/* The deadline of a worker whose lanes go on.  The floor of round trips is not
+ * multiplied, because distance does not make lanes slower. */
 static double
 turn_limit_s(const struct fal_sched *s, const struct fal_worker *w,
 	     enum fal_turn_kind kind)
@@ -142,8 +145,8 @@ turn_limit_s(const struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- debts ---------------------------------------------------------------- */
 
-/* Lets contribution `c`, closed since `first`, take the place of the debt `d`, if the
- * contribution is due before. */
+/* Replaces the debt `d` by contribution `c`, closed since `first`, if the contribution is
+ * due before. */
 static void
 debt_add_push(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_contrib *c, double first, struct fal_debt *d)
@@ -160,7 +163,7 @@ debt_add_push(const struct fal_sched *s, const struct fal_worker *w,
 		d->kind = FAL_TURN_PUSH;
 		d->what = "push";
 	}
-	/* The last claim may have closed several. */
+	/* The last claim may have closed several contributions. */
 	const double push_first =
 		w->head == NULL ? fal_max(first, w->progress_at) : first;
 	if (push_first + whole_s < d->push_until) {
@@ -176,8 +179,8 @@ debt_first_round(const struct fal_sched *s, const struct fal_worker *w)
 	return s->traits.own ? w->team->rounds : s->oldest;
 }
 
-/* Does the worker owe blocks of a closed contribution?  Contributions to rounds before
- * the first round of its queue are closed. */
+/* Does the worker owe blocks of a closed contribution?  A contribution is closed if its
+ * round is before the first round of the queue. */
 static bool
 owes_push(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -208,7 +211,7 @@ debt_add_pushes(const struct fal_sched *s, const struct fal_worker *w, struct fa
 			left--;
 		}
 	}
-	/* The others belong to rounds of other workers (flexrr). */
+	/* The other contributions belong to rounds of other workers (flexrr). */
 	const struct fal_contrib any = { .came = w->block_at };
 	if (left > 0 && w->head == NULL)
 		debt_add_push(s, w, &any, fal_max(w->progress_at, w->relieved.at), d);
@@ -276,7 +279,7 @@ fal_debt_next_look(const struct fal_sched *s, const struct fal_worker *w,
 double
 fal_deadline_next_look(const struct fal_sched *s, const struct fal_worker *w, double late)
 {
-	/* Tasks are due no sooner, whatever the deadline. */
+	/* A task is never due sooner, whatever its deadline is. */
 	const double least = ping_part * s->patience * floor_s;
 	if (late < w->running_since + least && w->head != NULL && !fal_turns_unknown(s) &&
 	    !owes_push(s, w))

@@ -1,10 +1,11 @@
 /* dynsgd: a learning rate by the delay of each update (Jiang, Cui, Zhang, Yu, SIGMOD
- * 2017; schemes.md, dynsgd).  SSP whose workers push the change of weights of their local
- * steps.
+ * 2017; schemes.md, dynsgd).  As ssp, but workers push the change of weights of their
+ * local steps.
  *
- * staleness=version: the d-th change of a worker clock counts 1/d, and earlier changes of
- * the clock are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
- * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
+ * staleness=version: the d-th change that arrives for a clock has weight 1/d, and the
+ * weights of earlier changes of that clock fall from 1/(d-1) to 1/d.  When all M changes
+ * have come, their effect is their mean.  staleness=updates: a change that comes τ
+ * updates after its pull has weight 1/(τ+1).
  */
 #include "sched/scheme.h"
 

@@ -1,21 +1,23 @@
-/* epsp: elastic-parallelism synchronous parallel (schemes.md, epsp).
- * Shares minimise the latest projected finish; unstarted tasks move from the straggler's
- * tail; the last running tasks are cloned; lanes follow the projection.
+/* epsp: elastic-parallelism synchronous parallel (schemes.md, epsp).  Shares minimise the
+ * latest projected finish; unstarted tasks move away from the tail of a straggler's
+ * queue; the last running tasks are cloned; the numbers of lanes follow the projection.
  *
- * Slack s: the clock's round may begin while s older ones are open, and is computed on
- * exactly the version of s clocks before; updates are applied in the order of clocks.
- * So the model depends on s alone.  A worker that is done with all open rounds is blocked
- * by the slack: it takes tasks from the oldest round first.  s = 0: enforced.
+ * Slack s: a clock's round may begin while s older rounds are open.  The round is
+ * computed on exactly the version of s clocks before, and updates are applied in the
+ * order of clocks, so the model depends on s alone.  A worker that is done with all open
+ * rounds must wait because of the slack, so such a worker takes tasks of the oldest round
+ * first.  s = 0 is the enforced mode: every clock waits for the one before.
  *
- * Slack p/q: the rounds of slack 1, but their late tasks are computed on the version
- * before the clock, as with slack 0.  Late tasks are handed out with the early ones, and
- * wait at their workers for the version.
+ * Slack p/q: rounds begin as with slack 1, and the early tasks of a clock are computed as
+ * with slack 1.  The late tasks are computed on the version just before the clock, as
+ * with slack 0.  Late tasks are granted together with early tasks, and wait at their
+ * workers for the version.
  */
 #include "sched/scheme.h"
 
 #include <math.h>
 
-/* The projected finish; among equals the worker with less work is first. */
+/* The projected finish; of equal ones, the worker with less work is first. */
 static double
 epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held,
 	  struct fal_load more, double now)
@@ -26,9 +28,9 @@ epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load
 
 /* ---- moves and clones ------------------------------------------------------- */
 
-/* Do claims of `w` wait much longer than tasks take?  Then the coordinator is the
- * bottleneck: more tasks of `w` would be claimed no sooner, but cost two messages.  The
- * last claim tells so for as long as some like it would wait. */
+/* Do claims of `w` wait much longer than its tasks take?  Then the coordinator is the
+ * bottleneck: a move of a task of `w` costs two messages, and the claim comes no sooner.
+ * What the last claim tells holds for as long as a few such claims would wait. */
 static bool
 worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker *w,
 			     double now)
@@ -37,8 +39,9 @@ worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker 
 	       now < w->progress_at + 4 * w->claim_wait_s;
 }
 
-/* The worker of `h` with the latest finish as projected now; keys may be older.  *fresh:
- * a worker whose projection is of now; set to the returned one. */
+/* The worker of `h` with the latest finish as projected now; the keys of the heap may be
+ * older.  *fresh: the slot of a worker whose projection is up to date; set to the
+ * returned worker. */
 static uint32_t
 latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, double now)
 {
@@ -50,9 +53,9 @@ latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, do
 	return slot;
 }
 
-/* Moves one task to the worker that finishes it first, if that is before the holder
- * would. The move must gain a round trip and, as projections are uncertain, 5 % of the
- * task. False: no task is moved. */
+/* Moves one task to the worker that would finish the task first, if that worker would
+ * finish before the holder.  The move must gain a round trip and also 5 % of the task,
+ * because projections are uncertain. False: no task is moved. */
 static bool
 move_task(struct fal_sched *s, double now, uint32_t *fresh)
 {
@@ -78,9 +81,9 @@ move_task(struct fal_sched *s, double now, uint32_t *fresh)
 	return true;
 }
 
-/* Clones a last running task on the fastest idle worker, if all of it is done there
- * clearly sooner than its rest here: by a round trip and 10 % of the task.  False: no
- * task is cloned. */
+/* Clones the running task with the latest finish at the fastest idle worker, if that
+ * worker would finish the whole task clearly sooner than the holder finishes the rest: by
+ * a round trip and 10 % of the task.  False: no task is cloned. */
 static bool
 clone_task(struct fal_sched *s, double now, uint32_t *fresh)
 {
@@ -118,8 +121,10 @@ epsp_rebalance(struct fal_sched *s, double now)
 
 /* ---- lanes ---------------------------------------------------------------- */
 
-/* A lane is given back while the projected clock stays within 1 % of the best one, and
- * taken again when it would be 1.5 % longer; no worker's lanes change within 3 clocks. */
+/* Some worker gives a lane back if the projected speed of all workers stays at 99 % of
+ * the best speed or above.  Some worker takes a lane again if the projected speed is
+ * below 98.5 % of the best speed.  After a change the lanes of a worker stay for 3
+ * clocks. */
 static const double keep = 0.99, regain = 0.985;
 static const uint32_t settle_clocks = 3;
 
@@ -175,7 +180,7 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	}
 }
 
-/* Applies updates in the order of rounds, whichever is complete first. */
+/* Applies updates in the order of rounds, in whatever order rounds are complete. */
 static void
 epsp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {

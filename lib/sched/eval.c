@@ -1,4 +1,4 @@
-/* Evaluation of the test set: optional work for workers that would wait. */
+/* Evaluation of the test set: optional work for workers that would else wait. */
 #include "sched/state.h"
 
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The most eval tasks of one grant: the worker is back when training needs it. */
+/* The most eval tasks of one grant, so that the worker is soon back for training. */
 static const uint32_t grant_max = 64;
 
 static void
@@ -67,8 +67,8 @@ fal_sched_is_eval_done(const struct fal_sched *s)
 	return s->eval.left == 0;
 }
 
-/* The weight of an answer of `w` to the task: 0 it has answered before, 1 an answer of
- * another session of a key that has, 2 of another key. */
+/* The weight of an answer of `w` to the task.  0: `w` has answered before.  1: another
+ * session of the key of `w` has answered.  2: the key of `w` has not answered. */
 static int
 answer_weight(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 {
@@ -82,8 +82,8 @@ answer_weight(const struct fal_sched *s, const struct fal_worker *w, uint32_t ta
 	return best;
 }
 
-/* The largest weight of an answer of any active worker.  *has_one_key: all of them have
- * the key of the first answer. */
+/* The largest weight of an answer of any active worker.  *has_one_key: all active workers
+ * have the key of the first answer. */
 static int
 answer_weight_max(const struct fal_sched *s, uint32_t task, bool *has_one_key)
 {
@@ -105,12 +105,13 @@ fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task)
 {
 	bool has_one_key;
 	if (s->eval.task[task].holder != FAL_EVALUATED)
-		return false; /* it is under way */
+		return false; /* the evaluation of the task is under way */
 	int most = answer_weight_max(s, task, &has_one_key);
 	return most == 2 || (most == 1 && has_one_key);
 }
 
-/* May the worker have the task?  Nobody's answer must have a larger weight. */
+/* May the worker have the task?  Not if the answer of another worker would have a larger
+ * weight. */
 static bool
 eval_allows(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
 {
@@ -161,7 +162,7 @@ eval_finish(struct fal_sched *s, uint32_t task, double now)
 	if (holder != NULL) {
 		holder->evals--;
 		fal_worker_refresh(s, holder, now);
-	} else { /* the task was taken from its worker, and is free */
+	} else { /* the task was taken from this worker, and is free */
 		uint32_t i = 0;
 		while (i < s->eval.free_n && s->eval.free[i] != task)
 			i++;
@@ -194,7 +195,8 @@ fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_
 			fal_probation_note_work(s, w, now);
 	}
 	fal_worker_refresh(s, w, now);
-	/* Without other work the next tasks arrive before the worker is idle. */
+	/* If `w` has no other work, grants more tasks now, so that these arrive before
+	 * `w` is idle. */
 	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
 		uint32_t n = (s->eval.free_n + 2 * s->active - 1) / (2 * s->active);
 		eval_grant(s, w, n, now);
@@ -202,8 +204,8 @@ fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_
 	return counts;
 }
 
-/* The number of eval tasks for `w`: while a round is open, as many as fit into the time
- * for which `w` would wait; else half of its fair part of the rest (guided
+/* The number of eval tasks for `w`: while a round is open, as many tasks as `w` can do in
+ * the time that `w` would wait; else half of its fair part of the remaining tasks (guided
  * self-scheduling). */
 static uint32_t
 eval_grant_size(const struct fal_sched *s, const struct fal_worker *w, double now)
@@ -239,7 +241,7 @@ fal_eval_grant_idle(struct fal_sched *s, double now)
 			break;
 		w->progress_at = now;
 	}
-	/* The fastest idle worker may not have the rest, but others may. */
+	/* The fastest idle worker may not have the free tasks, but others may. */
 	for (slot = 0; slot < s->workers && s->eval.free_n > 0; slot++) {
 		struct fal_worker *w = &s->worker[slot];
 		if (!fal_heap_has(&s->idle, slot))

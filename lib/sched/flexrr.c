@@ -1,37 +1,39 @@
-/* flexrr: SSP with rapid reassignment (Harlap et al., SoCC 2016; schemes.md, flexrr).  A
- * worker without work of its own helps the workers before it in a ring.  A worker that is
- * more than 20 % of a round behind lends its helper 2.5 % of a round, then 5 % each time
- * the helper begins with a loan; a fraction of a task is left to the next loan, in
- * whatever round.  Tasks that a helper has not begun go back when their owner has no work
- * left.  Messages go through the coordinator.
+/* flexrr: SSP with rapid reassignment (Harlap et al., SoCC 2016; schemes.md, flexrr).
+ * Workers form a ring.  A worker without work of its own helps the workers before it in
+ * the ring.  A worker that is more than 20 % of a round behind its helper lends tasks to
+ * the helper: first 2.5 % of a round, and then 5 % each time the helper begins a loan.
+ * Only whole tasks are lent; the rest of a loan is added to the next loan, in whatever
+ * round.  Tasks that a helper has not begun go back when their owner has no work left.
+ * Messages go through the coordinator.
  *
- * steal=half: a worker without work takes half of the rest of the worker of its group
- * with the largest rest, unless 90 % of that round is done; no task goes back (FlexPS's
- * variant).
+ * steal=half: a worker without work looks at the `helpers` workers before it in the ring,
+ * finds the worker with the most samples left in a round, and takes half of these
+ * samples, unless 90 % of that round is done.  No task goes back (the variant of FlexPS).
  */
 #include "base/branch.h"
 #include "sched/scheme.h"
 
 #include <math.h>
 
-/* Workers to look at: scheme_heap[0] holds the slots from `looked` on, for now,
- * scheme_heap[1] the others, for the next event. */
+/* The workers that may seek work.  scheme_heap[0] holds the slots from `looked` on, which
+ * have their turn in this event; scheme_heap[1] holds the others, which have their turn
+ * in the next event. */
 struct flexrr {
 	uint32_t looked;
 };
 
 /* The state of a team. */
 struct flexrr_team {
-	double samples; /* less than a task has; the last loan left them to the next one
+	double samples; /* the rest of the last loan, less than a task, for the next loan
 			 */
 };
 
 static const double behind_at = 0.20;                     /* of a round */
 static const double first_loan = 0.025, next_loan = 0.05; /* of a round */
-static const double steal_until = 0.9; /* steal=half: done of a round */
+static const double steal_until = 0.9; /* steal=half: part of a round that is done */
 static const double rounding = 1e-6;   /* samples */
 
-/* Rounds done, and the done part of the team's first open one. */
+/* The number of rounds done, plus the done part of the team's first open round. */
 static double
 worker_progress(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -62,9 +64,9 @@ samples_left(const struct fal_worker *w, const struct fal_round *r)
 	return n;
 }
 
-/* Lends whole tasks of up to n samples; returns the rest of n.  A helper computes on its
- * last pull, but on no older version than the round's owner: the bound of the owner's
- * clock holds for the helper, too. */
+/* Lends whole tasks of up to n samples; returns the rest of n.  A helper computes on the
+ * version of its last pull, which must be no older than the version of the round's owner.
+ * So SSP's bound holds for the helper, too. */
 static double
 lend_tasks(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	   const struct fal_round *r, double n, double now)
@@ -81,7 +83,8 @@ lend_tasks(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	return n;
 }
 
-/* The active worker `step` places on in the ring; NULL: there is no other. */
+/* The active worker `step` places further in the ring; NULL: there is no other active
+ * worker. */
 static struct fal_worker *
 ring_neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t step)
 {
@@ -94,7 +97,7 @@ ring_neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t s
 	return NULL;
 }
 
-/* `w` has no work: it takes back a task of its round that a helper has not begun. */
+/* `w` has no work, and takes back a task of its round that a helper has not begun. */
 static void
 reclaim_task(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -108,7 +111,7 @@ reclaim_task(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 }
 
-/* Does `w` work for round `r`, or did it? */
+/* Does `w` work for round `r`, or has `w` worked for `r` before? */
 static bool
 works_for_round(const struct fal_worker *w, const struct fal_round *r)
 {
@@ -118,8 +121,8 @@ works_for_round(const struct fal_worker *w, const struct fal_round *r)
 	return n != NULL || fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
 }
 
-/* `w` is done, or waits: it helps the worker before it in the ring that is furthest
- * behind. */
+/* `w` is done or waits, and helps one of the workers before it in the ring: the worker
+ * that is furthest behind. */
 static void
 help_slowest(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -138,8 +141,8 @@ help_slowest(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 	if (helpee == NULL)
 		return;
-	/* Only whole tasks are lent, and every helper gets one: a loan of less than one
-	 * task is the first of several. */
+	/* Only whole tasks are lent.  Every helper gets at least one: a smaller loan
+	 * grows by further loans until the loan is a task. */
 	const struct fal_round *r = helpee->team->rounds;
 	const double one = fal_task_samples(r, last_unstarted_of(helpee, r)->task);
 	const double round = fal_round_samples(s, r);
@@ -151,8 +154,9 @@ help_slowest(struct fal_sched *s, struct fal_worker *w, double now)
 	own->samples = fmod(lend_tasks(s, helpee, w, r, n, now), one);
 }
 
-/* `w` is done: it takes half of the rest of the worker of its group with the largest rest
- * of a round before the next one of `w`, its own round or a stolen one. */
+/* `w` is done.  Of the `helpers` workers before it in the ring, `w` chooses the worker
+ * with the most samples left in a round (its own or a stolen one) that comes before the
+ * next round of `w`; and takes half of these samples. */
 static void
 steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -174,12 +178,12 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 		(void)lend_tasks(s, victim, w, victim->head->round, most / 2.0, now);
 }
 
-/* Gets work for the worker, if it has no task, or few, left to begin. */
+/* Gets work for `w` if `w` has no task, or only a few tasks, left to begin. */
 static void
 worker_seek_work(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	uint32_t slot = fal_worker_slot(s, w);
-	if (!fal_heap_has(&s->takers, slot)) /* holds active workers only */
+	if (!fal_heap_has(&s->takers, slot)) /* this heap holds active workers only */
 		return;
 	if (s->policy.rule.half) {
 		if (w->queued == 0)
@@ -208,8 +212,8 @@ flexrr_rebalance(struct fal_sched *s, double now)
 	state->looked = 0;
 }
 
-/* The worker itself and its helpers may seek work: at once, or, if they had their turn,
- * after the next event. */
+/* `w` and its helpers may now seek work: in this event, or, if they have had their turn,
+ * in the next event. */
 static void
 flexrr_worker_changed(struct fal_sched *s, const struct fal_worker *w)
 {

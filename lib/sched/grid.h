@@ -1,11 +1,12 @@
-/* The grid of a job's samples: epochs are cut into clocks of a batch, clocks into tasks.
+/* The grid of a job's samples: each epoch is cut into clocks of one batch each, and each
+ * clock into tasks.
  *
- * Clocks count over the whole job, tasks within their clock.  The first tasks of a clock,
- * its head, have `task` samples each; those of its tail have `tail_task`, so that the
- * workers of a clock can end together; its last one may have fewer.  The last clock of
- * an epoch may have fewer samples.
+ * Clocks are numbered through the whole job, tasks within their clock.  The first tasks
+ * of a clock, its head, have `task` samples each; those of its tail have `tail_task`
+ * samples, so that the workers of a clock can end together.  The last task may have fewer
+ * samples.  The last clock of an epoch may have fewer samples.
  *
- * A task's number names the same samples under every scheme.
+ * A task of a given clock and number has the same samples under every scheme.
  */
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H
@@ -16,10 +17,10 @@
 struct fal_grid {
 	uint32_t samples; /* of an epoch */
 	uint32_t batch, task, epochs;
-	uint32_t parts; /* of the data; each owns an equal run of a clock's tasks; 0 is 1
-			 */
+	/* of the data; each part has an equal run of a clock's tasks; 0 counts as 1 */
+	uint32_t parts;
 	uint32_t tail_task; /* 0: as `task` */
-	double tail;        /* part of a clock's samples: 0 to 1 */
+	double tail;        /* the tail's part of a clock's samples: 0 to 1 */
 };
 
 static inline uint64_t
@@ -41,8 +42,8 @@ fal_grid_samples(const struct fal_grid *g, uint64_t clock)
 	return left < g->batch ? (uint32_t)left : g->batch;
 }
 
-/* The most runs of a worker's share of a clock: early and late tasks, if the rule has
- * both, large and small ones of each. */
+/* The most runs of tasks in a worker's share of a clock: early large, early small, late
+ * large and late small tasks. */
 enum { FAL_SPANS = 4 };
 
 /* Samples of a task in the tail. */
@@ -59,7 +60,7 @@ fal_grid_head_tasks(const struct fal_grid *g, uint64_t clock)
 	return (uint32_t)((1 - g->tail) * fal_grid_samples(g, clock) / g->task);
 }
 
-/* Samples of a full task: the largest of the job. */
+/* Samples of a full task, which is the largest task of the job. */
 static inline uint32_t
 fal_grid_full_samples(const struct fal_grid *g)
 {
@@ -88,14 +89,14 @@ fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 	return fal_grid_tasks_within(g, clock, UINT32_MAX);
 }
 
-/* Tasks of a clock outside of its tail; all tasks, if it has none. */
+/* Tasks of a clock outside of its tail; all tasks, if the clock has no tail. */
 static inline uint32_t
 fal_grid_large_tasks(const struct fal_grid *g, uint64_t clock)
 {
 	return g->tail > 0 ? fal_grid_head_tasks(g, clock) : fal_grid_tasks(g, clock);
 }
 
-/* The samples of a clock before task `task` <= K. */
+/* The samples of a clock that come before task `task`, from 0 to K. */
 static inline uint32_t
 fal_grid_samples_before(const struct fal_grid *g, uint64_t clock, uint32_t task)
 {
@@ -124,7 +125,7 @@ fal_grid_size(const struct fal_grid *g, uint64_t clock)
 	return (double)fal_grid_samples(g, clock) / fal_grid_full_samples(g);
 }
 
-/* Have clocks the same samples in both grids, in the same tasks?  Then sums are equal,
+/* Do clocks of both grids have the same samples, in the same tasks?  Then sums are equal,
  * bit by bit. */
 static inline bool
 fal_grid_equal(const struct fal_grid *a, const struct fal_grid *b)
@@ -144,7 +145,8 @@ fal_grid_part_first_task(const struct fal_grid *g, uint64_t clock, uint32_t i)
 	return fal_grid_tasks_within(g, clock, samples);
 }
 
-/* The part of the task: the first one that does not end before the task. */
+/* The part of the data that has the task: the first part that does not end before the end
+ * of the task. */
 static inline uint32_t
 fal_grid_task_part(const struct fal_grid *g, uint64_t clock, uint32_t task)
 {

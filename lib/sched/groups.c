@@ -1,25 +1,27 @@
 /* groups: groups of workers, each synchronous, update one model asynchronously (Basu,
- * Saxena, Panja, Verma, HiPC 2018; schemes.md, groups).  A group's round is its workers'
- * part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for each worker
- * is asp.
+ * Saxena, Panja, Verma, HiPC 2018; schemes.md, groups).  The round of a group is its
+ * workers' part of a clock.  The mean gradient of a group of |g| workers has weight
+ * |g|/M, where M is the number of all workers.  A single group is bsp; a group for each
+ * worker is asp.
  *
- * mode=delta: a group steps a model of its own, its branch (code: line), in each round.
- * After `rounds` of them the branch is pushed: its change since it last took over the
- * newest version counts |g|/M, and the branch takes over the next version.  A group
- * without members, and every group when no round is open any more, pushes what it has.
+ * mode=delta: each round of a group steps a model of its own, the branch (in names:
+ * line).  After `rounds` rounds the group pushes the branch: the change since the branch
+ * last copied the newest version has weight |g|/M, and the branch then copies the next
+ * version.  A group that loses all members pushes its branch at once; all groups push
+ * their branches when no round is open any more.
  *
  * With a quorum a group that has pushed waits for the next version.  The version is made
- * when all groups have pushed, or when so many have and `grace` seconds have passed;
- * later pushes are in the next one.  Gradients are over the samples that came.  A
- * branch's change counts by its samples, its steps are over the samples of their rounds,
- * and the sum of all changes becomes an outer step, with less momentum the fewer groups
- * are in it.
+ * when all groups have pushed; or when `quorum` groups have pushed and `grace` seconds
+ * have passed.  Later pushes join the next version.  The sum of gradients is divided by
+ * the number of samples that came.  The change of a branch has a weight in proportion to
+ * its samples, and each step of a branch is divided by the samples of its round.  The sum
+ * of all changes becomes an outer step, with less momentum if fewer groups have pushed.
  *
- * Groups are formed by site, as far as there are so many groups, and then by speed, slow
- * workers together: the sorted speeds are cut where they differ most.  groups:G keeps G
- * of them.  groups:progressive begins with one; every `window` updates it makes one more
- * while workers idle, and one less when gradients are stale or the training loss is far
- * from its best.
+ * Groups are formed by site first, as far as the number of groups allows; and then by
+ * speed: the sorted speeds are cut where neighbours differ most, so slow workers are
+ * together.  groups:G keeps G groups.  groups:progressive begins with one group.  Every
+ * `window` updates the scheme adds a group if workers idle, and removes a group if
+ * gradients are stale or the training loss is far above its best value.
  */
 #include "base/branch.h"
 #include "base/mem.h"
@@ -29,20 +31,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double too_idle = 0.15;    /* share of the workers' time */
-static const double loss_guard = 0.025; /* part of the best loss, whatever its sign */
-static const double distinct = 1.1;     /* speeds that differ so much are two */
+static const double too_idle = 0.15;    /* the part of the workers' time that is idle */
+static const double loss_guard = 0.025; /* part of the best loss's magnitude */
+/* speeds that differ by this factor are two speeds */
+static const double distinct = 1.1;
 
 /* The state of the scheme: the number of groups, and measurements that control it. */
 struct groups {
-	uint32_t n;    /* groups wanted */
+	uint32_t n;    /* number of groups wanted */
 	uint64_t at;   /* version of the next decision */
-	bool is_stale; /* workers came or went since the last one */
-	double since;  /* time of the last one; 0: none */
+	bool is_stale; /* workers came or went since the last decision */
+	double since;  /* time of the last decision; 0: none */
 	double idle_s; /* Σ seconds of workers without work since then */
-	/* Rounds since then, Σ of their staleness in updates; of the rounds with known
-	 * losses: their number, their samples, the mean training loss by samples, and Σ
-	 * of squared differences from the mean. */
+	/* Of the rounds since then: their number; Σ of their staleness in updates.  Of
+	 * those with known losses: their number; their samples; the mean training loss,
+	 * weighted by samples; Σ of squared differences from the mean. */
 	double rounds, stale, known, samples, loss, squares;
 	bool has_best;
 	double best, best_noise; /* the least mean loss, and its standard error */
@@ -51,15 +54,15 @@ struct groups {
 
 /* The state of a group. */
 struct group {
-	uint64_t taken;    /* version that its branch took over */
+	uint64_t taken;    /* the version that its branch has copied */
 	uint32_t unpushed; /* rounds on its branch since then */
-	uint64_t newest;   /* the newest clock of these */
-	double weight;    /* its share of the workers at the first round on its branch, */
-	uint32_t among;   /* … and their number */
-	bool has_pushed;  /* quorum: waits for the next version, */
-	uint64_t samples; /* … which has so many of its samples */
-	double least;     /* scratch of places_diversity, */
-	const char *site; /* … too */
+	uint64_t newest;   /* the newest clock of these rounds */
+	double weight;     /* |g|/M at the first round on its branch */
+	uint32_t among;    /* M at that time */
+	bool has_pushed;   /* quorum: has pushed, and waits for the next version */
+	uint64_t samples;  /* samples of its own that the next version has */
+	double least;      /* scratch of places_diversity */
+	const char *site;  /* scratch of places_diversity */
 };
 
 /* A worker and its place in the new groups. */
@@ -82,9 +85,9 @@ compare_places(const void *a, const void *b)
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* The place before which to cut next: at a border between sites; else at the widest gap
- * between the speeds of neighbours; or, when speeds are alike, in the middle of the
- * largest group.  0: nothing to cut. */
+/* The index before which to cut next: at a border between sites; else at the widest gap
+ * between the speeds of neighbours; or, if speeds are alike, in the middle of the largest
+ * group.  0: there is nothing to cut. */
 static uint32_t
 places_next_cut(const struct place *p, const bool *cut, uint32_t n)
 {
@@ -111,8 +114,8 @@ places_next_cut(const struct place *p, const bool *cut, uint32_t n)
 	return best;
 }
 
-/* Sets the active workers by site and speed, each with its new group; returns their
- * number. */
+/* Sets `p` to the active workers, sorted by site and speed, each with its new group;
+ * returns their number. */
 static uint32_t
 places_arrange(struct fal_sched *s, struct place *p, bool *cut)
 {
@@ -136,13 +139,13 @@ places_arrange(struct fal_sched *s, struct place *p, bool *cut)
 }
 
 /* The diversity of groups: the largest ratio of speeds in a group, and the number of
- * sites of groups beside their first ones. */
+ * sites in groups, not counting the first site of each group. */
 struct diversity {
 	double spread;
 	uint32_t sites;
 };
 
-/* The group that the worker has, or its new one. */
+/* The present group of the worker, or its new one. */
 static struct group *
 place_group(const struct fal_sched *s, const struct place *p, bool is_new)
 {
@@ -173,7 +176,8 @@ places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 }
 
 /* Puts the workers into new groups by their sites and speeds, unless the present groups
- * are about as good: a worker that changes its group waits for a round. */
+ * are about as good.  A change has a cost: a worker that changes its group waits for a
+ * round. */
 static void
 groups_form(struct fal_sched *s)
 {
@@ -199,8 +203,8 @@ groups_form(struct fal_sched *s)
 	free(cut);
 }
 
-/* Is the loss further above its best than batches make it by chance: by two standard
- * errors of the difference of both means? */
+/* Is the loss further above its best value than the choice of batches explains: by two
+ * standard errors of the difference of both means? */
 static bool
 loss_has_grown(struct groups *state)
 {
@@ -216,8 +220,8 @@ loss_has_grown(struct groups *state)
 				     2 * hypot(noise, state->best_noise);
 }
 
-/* Every `window` updates: one group more, one less, or as many.  A fixed number is looked
- * at after each update. */
+/* Decides on the number of groups every `window` updates: one more, one less, or the
+ * same.  A fixed number of groups is checked after each update. */
 static void
 groups_control(struct fal_sched *s, double now)
 {
@@ -235,7 +239,7 @@ groups_control(struct fal_sched *s, double now)
 	else if (idle > too_idle && !has_grown && !is_first && state->n < rule->most &&
 		 state->n < s->active)
 		state->n++;
-	state->at = s->version + rule->window; /* 0: at each update */
+	state->at = s->version + rule->window; /* window 0: at each update */
 	state->is_stale = false;
 	state->since = now;
 	state->idle_s = 0;
@@ -244,8 +248,8 @@ groups_control(struct fal_sched *s, double now)
 	groups_form(s);
 }
 
-/* A worker came or went, or stands elsewhere: groups are formed anew at the next update,
- * which mode=delta does not put off any longer. */
+/* A worker came or went, or has another site.  Groups are formed anew at the next update;
+ * with mode=delta a branch is then pushed after its present round. */
 static void
 groups_teams_changed(struct fal_sched *s, double now)
 {
@@ -288,7 +292,7 @@ groups_idle_ended(struct fal_sched *s, double idle_s)
 	state->idle_s += idle_s;
 }
 
-/* Orders the change of the branch for the next version. */
+/* Collects the change of the branch for the next version. */
 static void
 branch_collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 {
@@ -347,7 +351,8 @@ quorum_count(const struct fal_sched *s)
 	return p;
 }
 
-/* Is the next version due?  Sets its deadline when the quorum is there. */
+/* Is the next version due?  Sets the deadline of the version when the quorum has
+ * pushed. */
 static bool
 quorum_is_due(struct fal_sched *s, const struct pushes *p, double now)
 {
@@ -379,9 +384,9 @@ quorum_publish(struct fal_sched *s, const struct pushes *p)
 	}
 	if (rule->delta) {
 		act.weight = rule->outer;
-		/* If only some groups push at a time, their versions are to the others
-		 * what momentum is: both together are to span as many pushes as momentum
-		 * does where all push. */
+		/* If only some groups push at a time, the versions of these groups act on
+		 * the others as momentum does.  Versions and momentum together should
+		 * span as many pushes as the momentum alone does when all groups push. */
 		const double spans = (double)(p->came + p->missing) / p->came;
 		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {
@@ -423,8 +428,8 @@ groups_flush(struct fal_sched *s, double now)
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
 		struct group *g = t->state;
-		/* A group without members, or all when no round is open, push the rest.
-		 */
+		/* A group without members pushes its rest; when no round is open, all
+		 * groups do. */
 		if (g->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
 			continue;
 		if (rule->quorum > 0)
@@ -439,12 +444,13 @@ groups_flush(struct fal_sched *s, double now)
 	groups_control(s, now);
 }
 
-/* A branch without unpushed rounds takes over the newest version. */
+/* A branch without unpushed rounds copies the newest version. */
 static void
 groups_before_round(struct fal_sched *s, struct fal_team *t)
 {
 	struct group *g = t->state;
-	/* All rounds of a branch have one weight: their gradients are divided by it. */
+	/* All rounds of a branch between two pushes have one weight.  Their gradients are
+	 * divided by this weight. */
 	if (s->policy.rule.delta && g->unpushed > 0)
 		return;
 	g->among = s->active;
@@ -485,7 +491,8 @@ branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 		end->divisor = fal_round_samples(s, r);
 		return;
 	}
-	/* |g|/M of a clock: a smaller round at its end counts less. */
+	/* A whole round has |g|/M of a clock; a smaller round at the end of a clock has
+	 * less weight. */
 	end->divisor = g->weight * fal_grid_samples(&s->grid, r->info.clock);
 	end->among = g->among;
 }
@@ -498,7 +505,7 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_team *t = r->team;
 	struct group *g = t->state;
 	uint32_t samples = fal_round_counted_samples(s, r);
-	/* |g|/M, where the clock's tasks can be split so. */
+	/* The weight is |g|/M if the clock's tasks can be split so. */
 	double weight = (double)fal_round_samples(s, r) /
 			fal_grid_samples(&s->grid, r->info.clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,

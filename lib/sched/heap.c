@@ -46,7 +46,7 @@ heap_place(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 	h->pos[item.id] = at;
 }
 
-/* Puts `item` to its place: `at`, or one above or below. */
+/* Puts `item` in its place: at `at`, above or below. */
 static void
 heap_sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 {
@@ -58,7 +58,7 @@ heap_sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 		uint32_t child = 2 * at + 1;
 		if (child >= h->n)
 			break;
-		/* Without branches, which a processor could not foresee. */
+		/* No branches here: a processor could not predict them. */
 		const struct fal_heap_item *c = &h->item[child];
 		if (child + 1 < h->n)
 			child += (c[1].key < c->key) |

@@ -15,17 +15,17 @@ struct fal_heap_item {
 /* {0} is empty and valid. */
 struct fal_heap {
 	struct fal_heap_item *item; /* in heap order */
-	uint32_t *pos;              /* by id: its place in item, or UINT32_MAX */
+	uint32_t *pos;              /* by id: the index in `item`, or UINT32_MAX */
 	uint32_t n;
-	size_t ids; /* ids the arrays have room for */
+	size_t ids; /* number of ids that the arrays have room for */
 };
 
 void fal_heap_free(struct fal_heap *h);
 
-/* Removes all items; keeps the room. */
+/* Removes all items; keeps the memory. */
 void fal_heap_clear(struct fal_heap *h);
 
-/* Makes room for ids below `ids`; the other calls need it. */
+/* Makes room for ids below `ids`; call this before other calls with such ids. */
 void fal_heap_reserve(struct fal_heap *h, size_t ids);
 
 /* Inserts `id`, or moves it to its new key.  O(log n). */
@@ -39,7 +39,8 @@ fal_heap_has(const struct fal_heap *h, uint32_t id)
 	return id < h->ids && h->pos[id] != UINT32_MAX;
 }
 
-/* The id with the smallest key (ties: any fixed one), or UINT32_MAX when empty. */
+/* The id with the smallest key, or UINT32_MAX when empty.  Of equal keys, the smallest
+ * id. */
 static inline uint32_t
 fal_heap_top(const struct fal_heap *h)
 {

@@ -1,4 +1,4 @@
-/* Claims, fences, and their entries for the trace; the history of grants. */
+/* The ledger: claims, fences, entries for the trace; and the history of grants. */
 #include "sched/ledger.h"
 
 #include "base/err.h"
@@ -47,7 +47,7 @@ fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
 		l->log[k].n = 0;
 }
 
-/* The worker's place in `newest`, or its empty one. */
+/* The index of the worker in `newest`, or the empty place for the worker. */
 static size_t
 newest_place(const struct fal_ledger *l, uint32_t worker)
 {
@@ -230,7 +230,7 @@ fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint3
 int64_t
 fal_ledger_loss(const struct fal_ledger *l)
 {
-	uint64_t sum = 0; /* wraps, as a worker may lie */
+	uint64_t sum = 0; /* unsigned: the sum may overflow, because a worker may lie */
 	for (uint32_t t = 0; t < l->tasks; t++)
 		sum += (uint64_t)l->task[t].loss;
 	return (int64_t)sum;

@@ -1,14 +1,14 @@
-/* The ledger of one round: the tasks, and the contribution that has claimed each.
+/* The ledger of one round: its tasks, and which contribution has claimed each task.
  *
  * The ledger alone decides whether a result counts: the first claim of a task wins, so
- * the task sets of contributions never overlap.  A fenced contribution gives its tasks
- * back, marked `fills`: the next worker puts them into a contribution that fills the
- * fenced one, and shards drop exactly the blocks that they already have (design.md, I11).
- * The holders of tasks are the scheduler's business; the ledger only writes their changes
- * down.
+ * the task sets of contributions never overlap.  A fence ends a contribution, whose tasks
+ * become unclaimed again and are marked `fills`: another contribution must claim them and
+ * fill the fenced one.  Of the filling contribution, shards drop exactly the blocks that
+ * the fenced one has brought (design.md, I11).  The scheduler knows which workers hold a
+ * task; the ledger only logs changes of holders for the trace.
  *
- * A task without a finite result may be skipped: it counts, with no samples, and in no
- * contribution.
+ * A task without a finite result may be skipped: the task then counts as claimed, has no
+ * samples, and belongs to no contribution.
  */
 #ifndef FAL_SCHED_LEDGER_H
 #define FAL_SCHED_LEDGER_H
@@ -25,49 +25,52 @@
 
 enum fal_contrib_state {
 	FAL_CONTRIB_OPEN,   /* claims come in, blocks may come in */
-	FAL_CONTRIB_FENCED, /* nothing more is accepted; its tasks were given back */
+	FAL_CONTRIB_FENCED, /* accepts nothing more; its tasks are unclaimed again */
 	FAL_CONTRIB_DONE    /* all its blocks are counted */
 };
 
 struct fal_contrib {
 	struct fal_cid id;
-	uint32_t fills; /* index of the contribution that it fills, or FAL_NONE */
+	uint32_t fills; /* index of the contribution that this one fills, or FAL_NONE */
 	uint32_t tasks; /* claimed tasks */
-	uint32_t due;   /* of these, claimed ahead and not reported yet */
-	uint32_t head;  /* its newest claim, an index into fal_ledger.claim */
+	uint32_t due;   /* of these, tasks claimed ahead and not reported yet */
+	uint32_t head;  /* index of its newest claim in fal_ledger.claim */
 	uint32_t older; /* the worker's contribution before this one, or FAL_NONE */
 	enum fal_contrib_state state;
-	bool sealed; /* takes no more claims: its ticket was given */
+	bool sealed; /* takes no more claims: its worker has asked for the ticket */
 	/* The caller's: */
-	uint32_t blocks; /* blocks that were added, not dropped */
-	double claimed;  /* time of its last claim; */
-	double first;    /* … of its first block, 0: none; */
-	double came;     /* … of its last block */
-	bool whole;      /* all its blocks are counted, but reports are due */
-	bool everywhere; /* FENCED, and all shards know */
+	uint32_t blocks; /* blocks that shards have added, not dropped */
+	double claimed;  /* time of its last claim */
+	double first;    /* time of its first block; 0: none came */
+	double came;     /* time of its last block */
+	bool whole; /* all its blocks are counted, but some results are not reported */
+	bool everywhere; /* FENCED, and all shards know of the fence */
 };
 
-#define FAL_CLAIM_HASH 16 /* bytes, of a task's result */
+#define FAL_CLAIM_HASH 16 /* bytes, bytes of the hash of a task's result */
 
 struct fal_claim {
 	uint32_t task;
-	uint32_t next; /* an older claim of the same contribution, or FAL_NONE */
+	/* index of the next older claim of the same contribution, or FAL_NONE */
+	uint32_t next;
 	/* The caller's: */
 	uint8_t hash[FAL_CLAIM_HASH]; /* 0: no result so far */
-	uint64_t version;             /* that the task was computed on */
+	uint64_t version;             /* the version that the task was computed on */
 };
 
 struct fal_ltask {
 	uint32_t contrib; /* index of the claiming contribution, or FAL_NONE */
-	uint32_t claim;   /* index of its claim, with one */
-	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
+	uint32_t claim;   /* index of its claim, if `contrib` is not FAL_NONE */
+	/* index of the fenced contribution that a claim of the task must fill, or
+	 * FAL_NONE */
+	uint32_t fills;
 	uint32_t samples;
 	int64_t loss; /* of the claim, fixed point (falcon-protocol(7)) */
 	bool due;     /* claimed ahead: its result is not reported yet */
 	bool skipped;
 };
 
-/* Events of ranges of tasks, for the trace. */
+/* What happened to a range of tasks, for the trace. */
 enum fal_entry_kind {
 	FAL_ENTRY_GRANT,   /* a: worker id */
 	FAL_ENTRY_MOVE,    /* a: from, b: to */
@@ -81,8 +84,8 @@ struct fal_entry {
 	uint32_t a, b, first, count;
 };
 
-/* Extends the range by `task`; false: they do not touch.  Tasks leave a queue from its
- * tail, so ranges grow downwards, too. */
+/* Extends the range by `task`; false: the task does not touch the range.  Ranges also
+ * grow downwards, because tasks leave a queue at its tail. */
 static inline bool
 fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 {
@@ -94,14 +97,15 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 }
 
 struct fal_ledger {
-	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
-	/* Tasks claimed by a contribution that is not fenced, or skipped; skipped ones.
-	 */
+	/* the round has tasks first … first+tasks-1 of its clock */
+	uint32_t first, tasks;
+	/* claimed: tasks that a contribution that is not fenced has claimed, and skipped
+	 * tasks; skipped: skipped tasks only. */
 	uint32_t claimed, skipped;
 	uint32_t claimed_samples, skipped_samples;
 	uint32_t due; /* claimed ahead and not reported yet */
-	/* The caller's: claims drawn for another key to compute once more, and the equal
-	 * and the unlike answers. */
+	/* The caller's: claims that another key was asked to compute once more; the equal
+	 * answers; the unlike answers. */
 	uint32_t asked, equal, unlike;
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
@@ -111,7 +115,7 @@ struct fal_ledger {
 	struct fal_newest { /* a hash table; worker 0: an empty place */
 		uint32_t worker, contrib;
 	} *newest;
-	uint32_t contributors;   /* workers in it */
+	uint32_t contributors;   /* workers in `newest` */
 	size_t newest_cap;       /* a power of 2 */
 	struct fal_claim *claim; /* every claim that won, in order */
 	uint32_t claims;
@@ -124,39 +128,39 @@ struct fal_ledger {
 
 void fal_ledger_free(struct fal_ledger *l);
 
-/* Begins a round of the unclaimed tasks first … first+tasks-1 of a clock; forgets the
+/* Begins a round of tasks first … first+tasks-1 of a clock, all unclaimed; forgets the
  * last round. */
 void fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
 		     uint32_t first, uint32_t tasks);
 
-/* Is the task of this round? */
+/* Does the task belong to this round? */
 static inline bool
 fal_ledger_has(const struct fal_ledger *l, uint32_t task)
 {
 	return task >= l->first && task - l->first < l->tasks;
 }
 
-/* The task, which is of this round. */
+/* The entry of the task, which must belong to this round. */
 static inline struct fal_ltask *
 fal_ledger_task(const struct fal_ledger *l, uint32_t task)
 {
 	return &l->task[task - l->first];
 }
 
-/* Claims `task` for contribution `id`, which fills `fills` ({0,0}: none).  Sets `*ci` to
- * the index of the contribution when the claim is won. Returns 1: won.  0: lost (claimed
- * already, or skipped, or the task must fill another contribution, or the contribution is
- * fenced).  FAL_EINVAL: not a task of this round. FAL_ESTATE: a contribution that changes
- * what it fills or is sealed. Contributions of a worker may win their first claims in any
- * order. */
+/* Claims `task` for contribution `id`, which fills `fills` ({0,0}: none).  Returns 1: the
+ * claim wins; *ci is the index of the contribution.  Returns 0: the claim loses, because
+ * the task is claimed or skipped or must fill another contribution, or because the
+ * contribution is fenced.  FAL_EINVAL: no task of this round.  FAL_ESTATE: the
+ * contribution is sealed or done, or has had another `fills`.  Contributions of a worker
+ * may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *ci);
 
-/* Claims the unclaimed `task` ahead, as it is granted, for contribution `id`, which fills
- * what the task must fill. */
+/* Claims the unclaimed `task` ahead, when the task is granted, for contribution `id`.
+ * That contribution fills the contribution that the task must fill. */
 void fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task);
-/* Reports the result of a task that contribution `ci` has claimed ahead.  False: it has
- * not, or the result was reported before. */
+/* Reports the result of a task that contribution `ci` has claimed ahead.  False: `ci` has
+ * not claimed the task ahead, or the result was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
 
 /* The claim of `task` that counts; NULL: none. */
@@ -167,7 +171,7 @@ fal_ledger_claimed(const struct fal_ledger *l, uint32_t task)
 	return t->contrib != FAL_NONE ? &l->claim[t->claim] : NULL;
 }
 
-/* Skips the task, which no contribution has claimed. */
+/* Skips the task, which must be unclaimed. */
 void fal_ledger_skip(struct fal_ledger *l, uint32_t task);
 
 /* The worker's newest contribution, or FAL_NONE.  O(1). */
@@ -179,11 +183,11 @@ uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id);
 /* Seals contribution `ci`; FAL_ESTATE: it was sealed before. */
 int fal_ledger_seal(struct fal_ledger *l, uint32_t ci);
 
-/* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
- * caller puts them back into queues (walk head, next). */
+/* Fences the open contribution `ci`; its tasks are then unclaimed, and claims of them
+ * must fill `ci`.  The caller puts the tasks back into queues (follow head, next). */
 void fal_ledger_fence(struct fal_ledger *l, uint32_t ci);
 
-/* Adds an entry for the trace; joins ranges that touch. */
+/* Adds an entry of `task` for the trace; joins ranges that touch. */
 void fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a,
 		    uint32_t b, uint32_t task);
 
@@ -195,11 +199,11 @@ bool fal_ledger_loss_known(const struct fal_ledger *l);
 
 /* ---- grants ---- */
 
-/* The workers that were ever granted each of n things.  A claim must be of a task that
- * its worker was granted, even of one that was taken away while the claim was under way.
- * {0} is empty and valid. */
+/* For each of n things, the workers that were ever granted the thing.  A worker may claim
+ * only tasks that the worker was granted; a claim of a task that was taken away meanwhile
+ * is honest, too, so the history forgets no grant.  {0} is empty and valid. */
 struct fal_grant_history {
-	uint32_t *newest; /* by thing: index of its newest entry + 1; 0: none */
+	uint32_t *newest; /* by thing: index of its newest entry, plus 1; 0: none */
 	size_t newest_cap;
 	struct fal_grant_entry {
 		uint32_t worker, older;
@@ -212,7 +216,7 @@ struct fal_grant_history {
 void fal_grant_history_open(struct fal_grant_history *h, uint32_t n);
 void fal_grant_history_free(struct fal_grant_history *h);
 
-/* Adds a grant; a second one of the same thing and worker changes nothing. */
+/* Adds a grant; a second grant of the same thing to the same worker changes nothing. */
 void fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker);
 
 bool fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing,

@@ -1,15 +1,16 @@
-/* The plan of a round's free tasks: one at a time to the worker with the least cost, then
- * granted in ranges.
+/* Plans who gets the free tasks of a round: each task in turn goes to the worker with the
+ * least cost.  Then the tasks are granted, in ranges.
  *
- * The free tasks of a plan are cut into spans, each of tasks of one size that begin
- * together: early large ones, early small ones, late large ones, late small ones. */
+ * The free tasks are cut into spans: early large, early small, late large and late small
+ * tasks.  The tasks of a span have one size, and begin together. */
 #include "sched/scheme.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Doublings of the clocks between two tries of a worker without shares. */
+/* The number of clocks between two tries of a worker without shares doubles so many
+ * times. */
 static const uint32_t tries_max = 4;
 
 /* at[k] is the first free task of span k, and the end of the span before. */
@@ -17,10 +18,10 @@ struct plan_spans {
 	uint32_t at[FAL_SPANS + 1];
 };
 
-/* Does `w` keep its tasks, although tasks move?  A claim costs the clock a round trip;
- * tasks that are claimed ahead cost the clock the help of other workers.  Tasks move
- * where a round trip is nothing beside a clock, and so does the task that tries a worker
- * without shares. */
+/* Does `w` keep its tasks, although the scheme moves tasks?  Such tasks can be claimed
+ * ahead.  A claim costs the clock a round trip; a claim ahead costs the clock the help of
+ * other workers.  So tasks do move if a round trip is short beside a clock.  The task by
+ * which a worker without shares is tried moves in any case. */
 static bool
 worker_is_firm(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -44,9 +45,10 @@ plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint3
 
 /* ---- prices --------------------------------------------------------------- */
 
-/* Sets the price of `samples` samples more in the plan of a worker.  By speed, the worker
- * furthest below its quota is next, so that each gets the whole part of its quota and the
- * largest rests get one more (Hamilton's method); before that each gets one. */
+/* Sets the price of `samples` more samples in the plan of a worker.  With shares by
+ * speed, each worker first gets one task.  After that the worker furthest below its quota
+ * is next: each worker gets the whole part of its quota, and those with the largest
+ * remainders get one task more (Hamilton's method). */
 static void
 plan_set_price(struct fal_sched *s, uint32_t slot, uint32_t samples, double now)
 {
@@ -76,8 +78,9 @@ plan_add(struct fal_worker *w, uint32_t span, const struct fal_load *more)
 	w->planned.samples += more->samples;
 }
 
-/* Plans the laid-down shares: `weight` times an equal share.  Returns the tasks that are
- * left for the other workers, or, if there are none, for all. */
+/* Plans the shares that the policy fixes: `weight` times an equal share.  Returns the
+ * number of tasks that are left for the other workers; if there are no other workers, for
+ * all. */
 static uint32_t
 plan_fixed_shares(struct fal_sched *s, const struct fal_round *r, uint32_t span,
 		  const struct fal_load *all)
@@ -103,8 +106,8 @@ plan_fixed_shares(struct fal_sched *s, const struct fal_round *r, uint32_t span,
 	return left;
 }
 
-/* Plans the free tasks of a span, from `at` to `end`: all of one size, but for a smaller
- * last one.  Sets *last to the worker of the last task. */
+/* Plans the free tasks of a span, from `at` to `end`: all of one size, but the last task
+ * may be smaller.  Sets *last to the worker of the last task. */
 static void
 plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_t at,
 	  uint32_t end, struct fal_worker **last, double now)
@@ -144,8 +147,8 @@ plan_span(struct fal_sched *s, const struct fal_round *r, uint32_t span, uint32_
 
 /* ---- workers without shares ------------------------------------------------- */
 
-/* Tries a worker without shares with a task of `most`, after 1, 2, 4 … 16 clocks: its
- * measurements are old, or were chance. */
+/* Tries a worker without shares: gives it a task of `most`, after 1, 2, 4 … 16 clocks.
+ * The measurements that left the worker without a share are old, or were chance. */
 static void
 plan_try_idle(struct fal_sched *s, const struct fal_round *r, struct fal_worker *most,
 	      uint32_t span, double now)
@@ -176,8 +179,8 @@ plan_try_idle(struct fal_sched *s, const struct fal_round *r, struct fal_worker 
 
 /* ---- plans ---------------------------------------------------------------- */
 
-/* Plans two spans, `large` and the next one of small tasks, that begin together.  Sets
- * *last to the worker of the last task.  False: no worker is there. */
+/* Plans two spans that begin together: `large`, and the next span, which has small tasks.
+ * Sets *last to the worker of the last task.  False: no worker is there. */
 static bool
 plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spans *spans,
 	   uint32_t large, struct fal_worker **last, double now)
@@ -194,7 +197,7 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 		else
 			fal_heap_remove(&s->planner, i);
 	}
-	/* Without others the worker on probation gets all. */
+	/* If there is no other worker, the worker on probation gets all tasks. */
 	for (uint32_t i = 0; i < s->workers && s->planner.n == 0; i++)
 		if (fal_worker_may_compute(s, &s->worker[i], r))
 			fal_heap_set(&s->planner, i, 0);
@@ -202,8 +205,8 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 		return false;
 	plan_span(s, r, large, at[large], at[small], last, now);
 	plan_span(s, r, small, at[small], at[small + 1], last, now);
-	/* A worker that is tried may be late, and gets a small task, unless the clock has
-	 * only one. */
+	/* A worker that is tried may be late, and so gets a small task, unless the clock
+	 * has only one small task. */
 	const uint32_t span = smalls > (larges > 0) ? small : large;
 	struct fal_worker *most = NULL;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
@@ -219,9 +222,9 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 	return true;
 }
 
-/* Plans the free tasks for all workers of the round.  Late tasks begin together, when
- * their version is there, whatever workers have to do until then: late tasks are shared
- * as if no worker held any task, early tasks by the load that workers hold.  Sets *last
+/* Plans the free tasks for all workers of the round.  Late tasks all begin when their
+ * version is there, whatever workers compute before.  So late tasks are shared as if no
+ * worker held any task; early tasks are shared by the load that workers hold.  Sets *last
  * to the worker of the last task.  False: no worker is there. */
 static bool
 plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans *spans,
@@ -239,7 +242,7 @@ plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans
 	return is_planned && plan_sizes(s, r, spans, 0, &last_early, now);
 }
 
-/* Grants the tasks with a retry to the workers that are drawn for the retry. */
+/* Grants each task with a retry to the worker that is drawn for the retry. */
 static void
 plan_grant_retries(struct fal_sched *s, struct fal_round *r, double now)
 {
@@ -265,7 +268,7 @@ compare_tasks(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Grants `w` its plan, of each span from the free task `next` on. */
+/* Grants `w` its plan; the tasks of span k start at the free task next->at[k]. */
 static void
 plan_grant_worker(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 		  struct plan_spans *next, double now)
@@ -280,8 +283,8 @@ plan_grant_worker(struct fal_sched *s, struct fal_round *r, struct fal_worker *w
 		fal_worker_refresh(s, w, now);
 }
 
-/* The spans of the free tasks, which are in order.  Early and late tasks are apart if
- * some of both are free; else the first two spans have all. */
+/* The spans of the free tasks, which are in order.  If both early and late tasks are
+ * free, they have spans of their own; else the first two spans have all tasks. */
 static struct plan_spans
 plan_cut_spans(const struct fal_sched *s, const struct fal_round *r)
 {
@@ -327,7 +330,7 @@ fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 		if (last != NULL)
 			plan_grant_worker(s, r, last, &next, now);
 	}
-	/* All are granted, or none. */
+	/* Either all tasks are granted, or none is. */
 	r->free_n = memcmp(&next, &spans, sizeof(spans)) == 0 ? r->free_n : 0;
 	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = "nobody of its group has its version" };

@@ -15,7 +15,7 @@
 
 static const struct scheme_row {
 	const char *name;
-	struct fal_traits traits; /* whatever its parameters */
+	struct fal_traits traits; /* the traits that do not depend on parameters */
 } scheme_rows[FAL_SCHEMES] = {
 	[FAL_BSP] = { "bsp",
 		      { .shared = true, .waits = true, .law = true, .counted = true } },
@@ -75,19 +75,20 @@ fal_rule_traits(const struct fal_rule *r)
 {
 	struct fal_traits t = scheme_rows[r->scheme].traits;
 	t.delay = t.slacks ? r->slack : 0;
-	/* No worker is ahead of the slowest: with gradients a clock's rounds are one
-	 * update. */
+	/* With slack 0 no worker is ahead of the slowest.  Then, with gradients, all
+	 * rounds of a clock are one update. */
 	if (t.bounded && !t.delta && r->slack == 0) {
 		t.bounded = t.alone = false;
 		t.waves = t.law = t.collects = t.fresh = t.counted = true;
 	}
-	/* An update that is ordered ahead keeps its rounds: none is abandoned. */
+	/* Only rules that never abandon a round may order an update ahead. */
 	t.ahead = t.law && t.shared;
 	t.ranked = t.ranked && !r->by_updates;
 	t.local = t.delta || r->delta;
 	t.by_speed = r->by_speed;
 	t.overlaps = t.overlaps || r->overlap;
-	/* Lines are pushed; a single group has no other groups' updates in between. */
+	/* With mode=delta branches are pushed.  With a single group there are no updates
+	 * of other groups in between. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
 	return t;
@@ -142,21 +143,29 @@ fal_rule_check_grid(const struct fal_rule *r, const struct fal_grid *g,
 
 /* ---- parameters ------------------------------------------------------------------ */
 
-/* ABOVE: a REAL above its minimum; SLACK: a NUMBER, or a fraction below 1. */
+/* ABOVE: a REAL that is not its minimum itself; SLACK: a NUMBER, or a fraction below
+ * 1. */
 enum kind { NUMBER, REAL, ABOVE, SWITCH, SLACK };
-enum when { ALWAYS, PROGRESSIVE, DELTA, QUORUM, OUTER }; /* the needs of a groups key */
+enum when {
+	ALWAYS,
+	PROGRESSIVE,
+	DELTA,
+	QUORUM,
+	OUTER
+}; /* what a key of `groups` needs */
 static const char *const needs[] = { "", "groups:progressive", "mode=delta", "a quorum",
 				     "mode=delta and a quorum" };
 
 struct param {
-	uint32_t schemes; /* of the parameter: bits of enum fal_scheme_id */
-	const char *key;  /* NULL: the N after the colon */
+	/* the schemes that have the parameter: bits by enum fal_scheme_id */
+	uint32_t schemes;
+	const char *key; /* NULL: the number after the colon */
 	enum kind kind;
 	enum when when;
 	size_t at; /* in struct fal_rule */
 	double min, max, def;
-	/* SWITCH: the words for false and true.  NUMBER: a word for the default, or NULL.
-	 * REAL, ABOVE: the text after the range in a message. */
+	/* SWITCH: the words for false and true.  NUMBER: the word for the default, or
+	 * NULL.  REAL, ABOVE: text that a message has after the range. */
 	const char *word, *yes;
 };
 
@@ -258,7 +267,7 @@ param_put(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 	} else if (p->kind == NUMBER && p->word != NULL && v == p->def) {
 		fal_put_fmt(out, "%s", p->word);
 	} else {
-		struct fal_buf num = { 0 }; /* an empty one: no comma comes first */
+		struct fal_buf num = { 0 }; /* empty, so that no comma comes first */
 		fal_json_num(&num, v);
 		fal_put_bytes(out, num.p, num.n);
 		out->err = num.err < 0 ? num.err : out->err;
@@ -392,7 +401,7 @@ rule_read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *d
 	return rule_read_value(r, p, eq + 1, diag);
 }
 
-/* The text has a key without the other key that it needs. */
+/* Reports a key without the other key that this key needs. */
 static int
 diag_no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *diag)
 {
@@ -407,8 +416,8 @@ diag_no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag
 	return err;
 }
 
-/* Refuses keys without the other key that they need; sets the values of absent ones to 0.
- */
+/* Refuses keys without the other key that they need; sets the values of absent keys to
+ * 0. */
 static int
 rule_check_needs(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 {
@@ -572,7 +581,7 @@ fal_policy_copy(const struct fal_policy *p)
 	return copy;
 }
 
-/* The place of the entry of this name, or the place where it belongs. */
+/* The index of the entry of this name, or the index at which to insert such an entry. */
 static size_t
 policy_place(const struct fal_policy *p, const char *name)
 {

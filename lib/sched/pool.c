@@ -1,4 +1,5 @@
-/* Parts of the data, runs that came back, clocks that are over. */
+/* The pool: positions in the parts of the data, runs that came back, clocks that are
+ * over. */
 #include "sched/pool.h"
 
 #include "base/mem.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Has part i tasks in the clock? */
+/* Does part i have tasks in the clock? */
 static bool
 part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 {
@@ -17,7 +18,7 @@ part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 }
 
 /* Updates the hindmost part after part i has moved on from `clock`.  If part i was the
- * hindmost, no part before it was at that clock. */
+ * hindmost, no part with a smaller number was at that clock. */
 static void
 hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
 {
@@ -34,9 +35,9 @@ hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
 			p->hindmost = i;
 }
 
-/* Moves a part without tasks left in its clock on to its next clock with some.  The last
- * clock of an epoch may be shorter: a part may have tasks in all clocks, only in the last
- * ones of epochs, only in the others, or in none. */
+/* Moves a part that has no tasks left in its clock to its next clock with tasks.  The
+ * last clock of an epoch may be shorter, so a part may have tasks in all clocks, only in
+ * the last clocks of epochs, only in the others, or in none. */
 static void
 part_advance(struct fal_pool *p, uint32_t i)
 {
@@ -128,14 +129,14 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	return left;
 }
 
-/* The place of the clock in `unended`, or the place where it belongs. */
+/* The index of the clock in `unended`, or the index at which to insert the clock. */
 static size_t
 unended_place(const struct fal_pool *p, uint64_t clock)
 {
 	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
-/* Adds the clock to `unended`, unless it has begun before. */
+/* Adds the clock to `unended`, unless the clock has begun before. */
 static void
 unended_add(struct fal_pool *p, uint64_t clock)
 {
@@ -185,7 +186,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		uint32_t end = fal_grid_part_first_task(&p->grid, clock, i + 1);
 		if (a->clock != clock || a->task != out->first + out->count) {
 			if (fal_grid_part_first_task(&p->grid, clock, i) == end)
-				continue; /* has no task in this clock */
+				continue; /* this part has no task in this clock */
 			break;
 		}
 		uint32_t n = end - a->task, room = most - out->count;
@@ -198,7 +199,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	}
 }
 
-/* Joins run `i` and the next one that came back, if they touch. */
+/* Joins run `i` of the runs that came back and the next such run, if the two touch. */
 static void
 back_join(struct fal_pool *p, size_t i)
 {

@@ -1,18 +1,19 @@
 /* Suspects: workers that have missed a deadline, and the probation that brings them back.
  *
  * A suspect becomes a full member again by work that arrives.  Probation gives a suspect
- * one task, which no other worker may take meanwhile.  One worker is on probation at a
- * time, and none before the last failed probation has cost no more than FAL_COST_PART of
- * the time.
+ * one task, which no other worker may take meanwhile.  At most one worker is on probation
+ * at a time.  After a failed probation the next one waits until the time lost is no more
+ * than FAL_COST_PART of all time since.
  *
  * The time that other workers have waited for a worker is a debt of the worker's key,
- * whose sessions come and go.  A key that owes more than allowed gets no work before it
- * has paid the excess, FAL_COST_PART of a second in each second.
+ * because sessions come and go.  A key that owes more than allowed gets no work until the
+ * excess is paid; each second pays FAL_COST_PART of a second.
  *
- * Some worker works at any time.  When none is left all suspects are back, with twice the
- * time: then the suspects were not the slow ones.  When no worker of another key is left
- * for a retry all suspects are back, too, each of them once, until its work has come:
- * else each of many retries would wait for a worker that has stopped working. */
+ * At any time some worker works.  When no worker is left, all suspects are recalled, and
+ * all deadlines double, because the deadlines were too short.  When no worker of another
+ * key is left for a retry, all suspects are recalled, too, but a suspect is not recalled
+ * again before its work has arrived: else each of many retries would wait for a worker
+ * that has stopped working. */
 #include "sched/state.h"
 
 #include "base/mem.h"
@@ -20,8 +21,8 @@
 
 #include <math.h>
 
-/* The most doublings of a probation's time: a task that failed for want of time may
- * succeed. */
+/* The most doublings of a probation's time.  With more time a task that was late before
+ * may succeed. */
 enum { DOUBLINGS_MAX = 4 };
 
 static const char work_came[] = "its work came", no_other[] = "nobody else is left";
@@ -42,7 +43,8 @@ member_announce(struct fal_sched *s, struct fal_worker *w, const char *why, doub
 	fal_act_emit(s, act);
 }
 
-/* Pings, once, the suspects that have not spoken since they became suspects. */
+/* Pings, once each, those suspects that have sent no message since they became
+ * suspects. */
 static void
 suspects_ping(struct fal_sched *s, double now)
 {
@@ -60,7 +62,7 @@ suspects_ping(struct fal_sched *s, double now)
 
 /* ---- recalls -------------------------------------------------------------- */
 
-/* Is there no worker that works, or waits for a retry of others? */
+/* Does no worker work, and does none wait for a retry by other workers? */
 static bool
 job_is_deserted(const struct fal_sched *s)
 {
@@ -79,7 +81,7 @@ suspect_recall(struct fal_sched *s, struct fal_worker *w, double now)
 	member_announce(s, w, no_other, now);
 }
 
-/* Recalls all suspects that speak: no other worker is left. */
+/* Recalls all suspects that have sent messages, because no other worker is left. */
 static void
 suspects_recall(struct fal_sched *s, double now)
 {
@@ -123,8 +125,9 @@ key_debt(const struct fal_sched *s, uint32_t key, double now)
 	return NULL;
 }
 
-/* When the key has paid enough.  A late task costs more where tasks are long.  If all
- * workers have one key, lateness tells nothing of any of them. */
+/* The time when the key has paid enough.  Where tasks are long, a late task costs more,
+ * and so more is free.  If all workers have one key, lateness tells nothing about any
+ * worker. */
 static double
 key_paid_at(const struct fal_sched *s, const struct fal_key_debt *c, double now)
 {
@@ -146,9 +149,9 @@ fal_key_barred_until(const struct fal_sched *s, uint32_t key, double now)
 	return c != NULL ? key_paid_at(s, c, now) : now;
 }
 
-/* Charges the key of `w` for the time that others have waited for `w` since `since`,
- * without the time that the key pays for another worker already, and without the time in
- * which no worker waited. */
+/* Charges the key of `w` for the time that others have waited for `w` since `since`, less
+ * the time that the key pays for another worker already, and less the time in which no
+ * worker waited. */
 static void
 key_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
@@ -178,8 +181,8 @@ key_charge(struct fal_sched *s, struct fal_worker *w, double since, double now)
 
 /* ---- suspicion and probation ------------------------------------------------ */
 
-/* Makes `w` a suspect: others, which have waited since `since`, do the work that `w`
- * owes. */
+/* Makes `w` a suspect: other workers, which have waited since `since`, do the work that
+ * `w` owes. */
 static void
 worker_suspect(struct fal_sched *s, struct fal_worker *w, double since, double now)
 {
@@ -213,7 +216,7 @@ fal_probation_note_work(struct fal_sched *s, struct fal_worker *w, double now)
 		member_announce(s, w, work_came, now);
 }
 
-/* Ends the probation of `w` when it can tell no more. */
+/* Ends the probation of `w` when the probation can tell nothing more. */
 static void
 probation_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -224,7 +227,7 @@ probation_review(struct fal_sched *s, struct fal_worker *w, double now)
 		member_announce(s, w, is_active ? no_other : "it is given no work", now);
 		return;
 	}
-	/* The round was over without its task: more time would not have helped. */
+	/* The round was over without the task of `w`; more time would not have helped. */
 	if (w->suspicion.has_task && w->queued == 0 && w->open_contribs == 0 &&
 	    w->evals == 0) {
 		w->standing = FAL_MEMBER;
@@ -263,8 +266,8 @@ fal_probation_advance(struct fal_sched *s, double now)
 
 /* ---- deadlines ------------------------------------------------------------ */
 
-/* Does another worker wait for the debts of `w`, and could do the work?  If no other
- * worker is active the job waits, whatever its scheme. */
+/* Does another worker wait for the debts of `w`, and could that worker do the work?  If
+ * no other worker is active the job waits, whatever its scheme. */
 static bool
 worker_is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -276,8 +279,8 @@ worker_is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 				  s->idle.n > 0 || s->retries > 0 || !has_others);
 }
 
-/* Others have waited for the debt since then; no longer than its limit, as this process
- * may have been suspended itself. */
+/* The time since which other workers have waited for the debt.  The wait is no longer
+ * than the limit of the debt, because this process may have been suspended itself. */
 static double
 debt_waits_since(const struct fal_sched *s, const struct fal_worker *w,
 		 const struct fal_debt *d, double now)
@@ -285,10 +288,11 @@ debt_waits_since(const struct fal_sched *s, const struct fal_worker *w,
 	return fal_max(d->first, now - (fal_debt_limit(s, w, d) - d->first));
 }
 
-/* The worker has missed the deadline.  True: it is a suspect.  False: no worker waits for
- * it, or none would do its work sooner but suspects that were not pinged since.  While no
- * task's time is known, a busy worker would not be sooner.  A worker that awaits a
- * version is not busy: the version may wait for this very work. */
+/* Acts on a missed deadline of `w`.  True: `w` is a suspect now.  False: no worker waits
+ * for `w`; or no worker would do the work sooner, suspects that were not pinged since
+ * aside.  While the time of no task is known, a busy worker would not be sooner.  A
+ * worker that awaits a version is not busy, because the version may wait for this very
+ * work. */
 static bool
 debt_missed(struct fal_sched *s, struct fal_worker *w, const struct fal_debt *d,
 	    const char *why, double now)

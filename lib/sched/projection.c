@@ -10,16 +10,18 @@
 
 /* ---- speeds --------------------------------------------------------------- */
 
-static const double ewma_weight = 0.3; /* of the newest value */
-/* A jump of a task's time counts at once if it exceeds so many round trips: more than
- * moving tasks takes. */
+static const double ewma_weight = 0.3; /* weight of the newest value */
+/* A jump of a task's time counts at once if the jump is longer than so many round trips,
+ * which is more than a move of tasks takes. */
 static const double jump_rtts = 4;
-static const double guess_s = 1e-3;   /* a task's seconds, without any knowledge */
-static const double late_times = 1.3; /* a late task, where no task was measured */
-/* A late task takes so many times longer than it has run: late tasks are mostly very
- * late.  Found by play of random slowness (falcon-emulate(5), p2 and p3). */
+static const double guess_s = 1e-3; /* a task's seconds, without any knowledge */
+/* if no task was measured: how many times longer than usual a late task takes */
+static const double late_times = 1.3;
+/* A late task will take so many times the time that the task has run, because late tasks
+ * are mostly very late.  Found in simulations of random slowness (falcon-emulate(5), p2
+ * and p3). */
 static const double late_more = 1.5;
-/* A task is not late yet when its machine may have let another program have a turn. */
+/* A task is not late yet if its machine may only have given another program a turn. */
 static const double os_turn_s = 4e-3;
 
 void
@@ -84,7 +86,8 @@ fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t 
 	return lanes / fal_task_s(s, w, lanes);
 }
 
-/* Makes `p` lanes, measured for the first time, the nearest of the lane counts around. */
+/* Notes lane count `p`, measured for the first time, as the nearest measured one of the
+ * lane counts around. */
 static void
 pace_add_lanes(struct fal_worker *w, uint32_t p)
 {
@@ -122,10 +125,10 @@ median_of_last(const struct fal_window *r)
 	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
 }
 
-/* Measures a full task of `task_s` seconds.  The middle one of the last three counts: one
- * late wake-up tells nothing of a speed.  But a time that is far from the projection, by
- * more than moving tasks takes, is another speed, to be believed before the clock ends.
- */
+/* Measures a full task of `task_s` seconds.  The median of the last three times counts,
+ * because one late wake-up tells nothing about speed.  But a time that is far from the
+ * projection, by more than a move of tasks takes, is another speed, and counts at once,
+ * before the clock ends. */
 static void
 measure_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
@@ -143,7 +146,8 @@ measure_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 }
 
 /* Learns the fixed part from a task with `part` of a full one's samples that took `ratio`
- * of its seconds, part < ratio < 1, by LMS: the larger the task, the less it tells. */
+ * of its seconds, part < ratio < 1, by LMS: the larger the task, the less the task
+ * tells. */
 static void
 measure_fixed(struct fal_sched *s, struct fal_worker *w, double part, double ratio)
 {
@@ -155,7 +159,7 @@ measure_fixed(struct fal_sched *s, struct fal_worker *w, double part, double rat
 }
 
 /* A full task takes no less than a short one, and no more than in proportion.  A time
- * between these bounds tells the fixed part, a time beyond them the speed. */
+ * between these bounds tells the fixed part; a time beyond them tells the speed. */
 void
 fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 		   uint32_t samples)
@@ -192,8 +196,9 @@ sort_ascending(double *v, uint32_t n)
 	}
 }
 
-/* Sets r to the seconds until each lane of `w` is free, ascending, when a full task takes
- * t; returns the rest of `first`, the front of its queue, that no lane has begun. */
+/* Sets `r` to the seconds until each lane of `w` is free, ascending, if a full task takes
+ * t seconds.  `first` is the front of the queue of `w`; returns the part of `first` that
+ * no lane has begun. */
 static struct fal_load
 project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	      struct fal_load first, double now, double *r)
@@ -218,8 +223,8 @@ project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	return rest;
 }
 
-/* Seconds until `work` seconds of small tasks are over on p lanes, which are free after
- * r, ascending, seconds: the lanes end together. */
+/* Seconds until `work` seconds of small tasks are over on p lanes that end together.
+ * Lane i is free after r[i] seconds, ascending. */
 static double
 project_level(const double *r, uint32_t p, double work)
 {
@@ -241,7 +246,8 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 	rest.tasks += extra.tasks;
 	rest.samples += extra.samples;
 	const uint32_t p = w->lanes, n = rest.tasks;
-	const uint32_t each = n / p, more = n % p; /* the first lanes run one more */
+	/* the first `more` lanes run one task more */
+	const uint32_t each = n / p, more = n % p;
 	/* Short tasks come last. */
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
 	const double less = t * (n - fal_load_size(s, w, rest));

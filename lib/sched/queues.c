@@ -1,4 +1,4 @@
-/* Task queues of the workers, the heaps over them, and the actions that follow. */
+/* The task queues of workers, the heaps of workers, and actions for the caller. */
 #include "sched/scheme.h"
 
 #include "base/branch.h"
@@ -18,8 +18,8 @@ fal_act_emit(struct fal_sched *s, struct fal_act act)
 	s->act[s->acts++] = act;
 }
 
-/* The last action, if the caller has not fetched it and it says the same of other tasks.
- */
+/* The last action, if the caller has not fetched the action, and if the action differs
+ * from `act` only in its tasks; or NULL. */
 static struct fal_act *
 act_last_like(struct fal_sched *s, const struct fal_act *act)
 {
@@ -31,7 +31,8 @@ act_last_like(struct fal_sched *s, const struct fal_act *act)
 	return same ? last : NULL;
 }
 
-/* Extends the range of the last action by the task; false: they do not touch. */
+/* Extends the range of the last action by the task; false: the task does not touch the
+ * range. */
 static bool
 act_extend_last(struct fal_sched *s, const struct fal_act *act, uint32_t task)
 {
@@ -84,15 +85,15 @@ node_awaited_version(const struct fal_sched *s, const struct fal_worker *w,
 		     const struct fal_node *n)
 {
 	const struct fal_round_info *r = &n->round->info;
-	/* The helper of a mixed round computes on the version that it has. */
+	/* The helper of a mixed round computes on whatever version the helper has. */
 	const uint64_t on = r->mixed             ? w->version
 			    : n->task >= r->late ? r->after
 						 : r->version;
 	return n->began < 0 && fal_branch_of(on) == 0 && on > s->published ? on : 0;
 }
 
-/* Must the task wait at `w`, under a slack that is a fraction?  Other slacks grant no
- * tasks that a worker with nothing else to do would wait for. */
+/* With a fraction of slack: must the task wait at `w` for its version?  Other slacks
+ * grant no task for which a worker with nothing else to do would wait. */
 static bool
 node_waits(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_node *n)
@@ -145,8 +146,9 @@ heap_put(struct fal_heap *h, uint32_t slot, bool is_in, double key)
 		fal_heap_remove(h, slot);
 }
 
-/* Begins the first tasks of the queue, one a lane, whose versions are published; the
- * others await a version.  Returns when the oldest began. */
+/* Begins the first tasks of the queue, one for each lane, if their versions are
+ * published; the other tasks await a version.  Returns the time at which the oldest
+ * running task began. */
 static double
 begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 {
@@ -173,7 +175,8 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	return oldest;
 }
 
-/* The runnable load of the oldest unfinished round; if none, of the whole queue. */
+/* The runnable load of `w` in the oldest unfinished round; if there is none, in the whole
+ * queue. */
 static struct fal_load
 load_of_oldest_round(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -192,9 +195,9 @@ load_of_oldest_round(const struct fal_sched *s, const struct fal_worker *w)
 void
 fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 {
-	/* A late worker is looked at, even if only its messages are late; then its task
-	 * may take twice as long as so far, however often the finish is projected anew
-	 * meanwhile. */
+	/* A late worker is reviewed, even if only its messages are late.  The next review
+	 * is when its task has run twice as long, however often the finish is projected
+	 * anew before. */
 	const double turn =
 		w->turn[FAL_TURN_TASK].most * fal_oversubscription(w->lanes, w->cores);
 	double late =
@@ -206,11 +209,12 @@ fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 		 fal_max(look, w->reviewed_at + 1e-3));
 }
 
-/* Sets the finish of `w`, and its places among those that give and take tasks. */
+/* Sets the finish of `w`, and the places of `w` in the heaps of workers that give and
+ * take tasks. */
 static void
 worker_refresh_finish(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	/* Work of the oldest round goes before any other, however late that is. */
+	/* Work of the oldest round comes first, however late other work is. */
 	static const double other_rounds_s = 1e9;
 	const struct fal_load none = { 0 }, load = load_of_oldest_round(s, w);
 	const struct fal_load runnable = fal_load_runnable(s, w), full = { 1, s->full };
@@ -223,7 +227,7 @@ worker_refresh_finish(struct fal_sched *s, struct fal_worker *w, double now)
 	const bool moves = is_active && s->scheme->rebalance != NULL;
 	bool takes = moves && w->standing != FAL_PROBATION && s->rounds > 0;
 	if (takes) {
-		/* No more than bridges a round trip without an idle lane. */
+		/* Takes no more tasks than keep all lanes busy during a round trip. */
 		const double bridge =
 			w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
 		takes = fal_load_size(s, w, runnable) <= bridge;
@@ -274,7 +278,7 @@ fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 /* ---- grants --------------------------------------------------------------- */
 
 /* Can no other worker take tasks of `w`, and does each task have a lane?  A worker that
- * joins then gets no task at first but to run a running one again. */
+ * joins then could at first only run a running task again. */
 static bool
 worker_is_alone(const struct fal_sched *s, const struct fal_worker *w,
 		const struct fal_round *r)
@@ -283,8 +287,8 @@ worker_is_alone(const struct fal_sched *s, const struct fal_worker *w,
 	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
 }
 
-/* Can no other worker get the task while `w` has it?  Then it neither moves nor is
- * cloned; tasks on probation and retries may be. */
+/* Can no other worker get the task while `w` has it?  Such a task never moves and is
+ * never cloned.  A task of a probation, or a retry, may be. */
 static bool
 task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 		  const struct fal_round *r, uint32_t task, bool is_firm)
@@ -296,8 +300,8 @@ task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 	       n->other == NULL && fal_retry_find(s, r->info.clock, task) == NULL;
 }
 
-/* Grants the task, and claims it for the worker: all tasks of grants that the worker gets
- * at once are one contribution. */
+/* Grants the task, and claims the task ahead for the worker.  All tasks that the worker
+ * is granted at once are one contribution. */
 static void
 task_preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	      struct fal_act act, uint32_t task)
@@ -319,13 +323,14 @@ task_preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	fal_ledger_preclaim(&r->ledger, act.cid, task);
 }
 
-/* Puts the task into the queue of `w`, behind the tasks of its round or older. */
+/* Puts the task into the queue of `w`, behind all tasks of its round and of older
+ * rounds. */
 static void
 node_attach(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task)
 {
 	const uint32_t i = task - r->ledger.first;
 	struct fal_node *n = fal_xcalloc(1, sizeof(*n)), *after = w->tail;
-	/* Tasks of a round that need its later version come last. */
+	/* In a round with two versions, tasks that need the later version come last. */
 	while (after != NULL && (after->round->id > r->id ||
 				 (after->round == r && after->task >= r->info.late &&
 				  task < r->info.late)))
@@ -367,9 +372,10 @@ void
 fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	       uint32_t task, bool is_firm, double now)
 {
-	if (w->queued == 0) { /* begins to work now */
+	if (w->queued == 0) { /* `w` begins to work now */
 		w->progress_at = now;
-		/* A version that was pulled meanwhile takes the worker no time. */
+		/* If the worker has pulled the version meanwhile, the pull takes no time
+		 * now. */
 		w->pull_timer.is_running =
 			w->pull_timer.is_running && now <= w->pull_timer.since;
 	}

@@ -1,9 +1,8 @@
 /* rennala: batches that are collected asynchronously (Tyurin, Richtárik 2023; schemes.md,
- * rennala).  Every worker computes on the newest version, again and again: a round is a
- * task for each of its lanes, and the next one begins while the last one is pushed.  As
- * soon as B tasks have come they make an update, and the open rounds are abandoned,
- * running tasks, too.
- */
+ * rennala).  Every worker computes on the newest version, round after round.  A round has
+ * one task for each lane of its worker, and the next round begins while the worker pushes
+ * the last one.  As soon as B tasks have come, the tasks make an update, and all open
+ * rounds are abandoned, with their running tasks. */
 #include "sched/scheme.h"
 
 struct rennala {
@@ -32,7 +31,7 @@ rennala_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	const uint32_t all = fal_grid_tasks(&s->grid, 0), set = s->policy.rule.batch;
 	const uint32_t batch = set > 0 && set < all ? set : all;
 	struct rennala *state = s->scheme_state;
-	/* A sum has room for no more tasks than a clock has. */
+	/* A sum has room for as many tasks as a clock has, and no more. */
 	if (state->tasks + r->ledger.tasks > all) {
 		rennala_update(s, now);
 		return;
@@ -43,7 +42,7 @@ rennala_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 		rennala_update(s, now);
 }
 
-/* No round is open: the job ends, or another scheme begins. */
+/* Called when no round is open: the job ends, or another scheme begins. */
 static void
 rennala_flush(struct fal_sched *s, double now)
 {

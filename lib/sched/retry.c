@@ -1,26 +1,27 @@
-/* Tasks whose gradient is not finite: one retry, then the task is skipped or the job
- * ends, as the job says (job.nonfinite).
+/* Tasks whose gradient is not finite.  Such a task is retried once; after that the task
+ * is skipped or ends the job, as job.nonfinite says.
  *
- * The retry goes to a worker of another key if there is one, else to another worker,
- * drawn, so that no worker can choose to decide its own case; a single worker retries its
- * own.  A round of one worker or of a group has no such worker: it is abandoned, and its
- * workers begin none with the task while another worker could.
+ * The retry goes to a worker of another key if there is one; else to another worker; a
+ * single worker retries its own task.  The worker is drawn, so that no worker can choose
+ * to decide its own case.  A round of one worker, or of a group, may have no other
+ * worker: then the round is abandoned, and its workers begin no round with the task while
+ * another worker could.
  *
- * A skipped task is skipped in every round of its clock, also in one that is begun again
- * after it was abandoned. */
+ * A skipped task is skipped in every round of its clock, also when an abandoned round
+ * begins again. */
 #include "sched/state.h"
 
 #include "base/mem.h"
 
-/* How much the retry by `w` tells: 0 if `w` had no result itself, 1 if another worker of
- * its key had none, else 2. */
+/* How much a retry by `w` tells: 0 if `w` itself had no finite result of the task, 1 if
+ * another worker of its key had none, else 2. */
 static int
 retry_rank(const struct fal_worker *w, const struct fal_retry *t)
 {
 	return w->id == t->worker ? 0 : w->key == t->key ? 1 : 2;
 }
 
-/* The most that the retry by any worker (`r`: by any worker of the round) tells. */
+/* The largest such rank of any worker (with `r`: of any worker of the round). */
 static int
 retry_best_rank(const struct fal_sched *s, const struct fal_round *r,
 		const struct fal_retry *t)
@@ -106,8 +107,8 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	retry_emit(s, FAL_ACT_NONFINITE, r, w, task);
 	struct fal_retry *retry = fal_retry_find(s, r->info.clock, task);
 	const bool is_shared = r->info.owner == 0 && r->info.group == 0;
-	/* The retry decides if it is by the best worker there is; or by the same worker,
-	 * whose round was abandoned in vain. */
+	/* The retry decides if no other worker could tell more; or if the same worker
+	 * retries after its round was abandoned in vain. */
 	if (retry != NULL && (retry_rank(w, retry) >= retry_best_rank(s, NULL, retry) ||
 			      (!is_shared && w->id == retry->worker))) {
 		if (s->conf.skips) {
@@ -122,7 +123,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		FAL_XGROW(s->retry, s->retry_cap, (size_t)s->retries + 1);
 		retry = &s->retry[s->retries++];
 		*retry = (struct fal_retry){ r->info.clock, task, w->id, w->key };
-		/* Suspects that answer are better than no other key. */
+		/* Suspects of another key that answer are better than no other key. */
 		if (retry_best_rank(s, NULL, retry) < 2)
 			fal_suspects_recall_for_retry(s, now);
 	}
@@ -131,14 +132,15 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		fal_round_end(s, r, abandoned, now);
 		return;
 	}
-	/* A task of a fenced contribution is free when all shards know. */
+	/* A task of a fenced contribution is free only when all shards know of the
+	 * fence. */
 	const bool is_free =
 		t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
 	if (is_free && fal_task_newest_holder(r, task) == NULL)
 		fal_task_release(s, r, task);
 }
 
-/* The first retry in the next round, which the pool hands out again; NULL: none. */
+/* The first retry of the next round, whose tasks the pool hands out again; NULL: none. */
 static const struct fal_retry *
 retry_next(const struct fal_sched *s)
 {
@@ -167,8 +169,8 @@ fal_retries_review(struct fal_sched *s, double now)
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
-		/* A barred worker ends its open rounds; without one it waits for the
-		 * others, and no worker waits for it. */
+		/* A barred worker finishes its open rounds.  Without an open round, a
+		 * barred worker waits for the others, and no worker waits for it. */
 		const bool is_barred = t != NULL && retry_rank(w, t) < best;
 		const bool is_waiting = is_barred && w->team->open == 0;
 		changed |= is_barred != w->is_barred || is_waiting != w->is_waiting;

@@ -1,8 +1,7 @@
 /* ringmaster: asynchronous SGD with a threshold of delay (Maranjyan, Tyurin, Richtárik
  * 2025; schemes.md, ringmaster).  A round is applied at once if its version is less than
- * R updates old.  A round that gets R updates old is abandoned, its running tasks, too:
- * its worker begins anew on the newest version.
- */
+ * R updates old.  A round whose version becomes R updates old is abandoned, with its
+ * running tasks, and its worker begins anew on the newest version. */
 #include "sched/scheme.h"
 
 static void

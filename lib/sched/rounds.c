@@ -1,5 +1,5 @@
-/* Rounds: opened, ended, forgotten; the updates that they go into; the teams that have
- * them; updates that are ordered before their rounds are complete. */
+/* Opens, ends and forgets rounds; makes updates of rounds; forms teams; orders updates
+ * before their rounds are complete. */
 #include "sched/scheme.h"
 
 #include "base/mem.h"
@@ -19,7 +19,8 @@ known_add(struct fal_sched *s, struct fal_round *r)
 	*first = r;
 }
 
-/* Makes room for one known round more, so that chains have one round on average. */
+/* Makes room for one more known round, so that a chain has at most one round on
+ * average. */
 static void
 known_grow(struct fal_sched *s)
 {
@@ -47,7 +48,7 @@ fal_round_free(struct fal_round *r)
 	free(r);
 }
 
-/* Makes the round a new one of the team, of these tasks; keeps its memory. */
+/* Makes `r` a new round of the team, of these tasks; keeps the memory of `r`. */
 static void
 round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_team *t,
 	    const struct fal_run_of *run)
@@ -77,7 +78,7 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	}
 }
 
-/* Opens a round of these tasks: the newest of all, and of its team. */
+/* Opens a round of these tasks: the newest round of all, and of its team. */
 static void
 round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
@@ -143,7 +144,7 @@ fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behin
 	}
 }
 
-/* Removes the round from the open ones; it stays known until it is forgotten. */
+/* Removes the round from the open ones; the round stays known until round_forget. */
 static void
 round_unlink(struct fal_sched *s, struct fal_round *r)
 {
@@ -280,7 +281,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	struct fal_team *t = r->team;
 	round_close(s, r, now);
 	fal_round_notify_owner(s, r);
-	if (s->conf.brought) { /* the other scheduler counts the clocks */
+	if (s->conf.brought) { /* the other scheduler knows which clocks are over */
 		fal_team_update(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_RETRY) {
 		fal_pool_back(&s->pool, &run);
@@ -323,15 +324,16 @@ fal_workers_account(struct fal_sched *s, const struct fal_round *r)
 
 /* ---- shared rounds: a round is a clock -------------------------------------- */
 
-/* Measures the help of a clock: the seconds that workers saved the clock by taking
- * another worker's tasks, or that the first idle worker could have saved, had the tasks
- * of the last worker moved.  Moves cost a clock one round trip, whosever tasks move.  So
- * the largest help counts for each worker, unless the worker is more than twice as far
- * away as the helped one. */
+/* Measures the help in a clock: the seconds that workers saved the clock because they
+ * took tasks of another worker; or that the first idle worker could have saved if tasks
+ * of the last worker had moved.  Moves cost a clock one round trip, whichever worker's
+ * tasks move.  So the largest help counts for every worker, unless the worker is more
+ * than twice as far away as the helped worker. */
 static void
 clock_measure_help(struct fal_sched *s, double now)
 {
-	enum { CLOCKS = 17 }; /* in the mean, and the first, which knew no speeds */
+	/* the clocks in the mean, and the first clock, in which no speeds were known */
+	enum { CLOCKS = 17 };
 	struct fal_worker *last = NULL, *first = NULL, *most_helped = NULL;
 	uint32_t sharing = 0;
 	if (s->clock_ended_at > 0)
@@ -368,8 +370,8 @@ clock_measure_help(struct fal_sched *s, double now)
 	}
 }
 
-/* Publishes the version of a clock whose results are reported and whose step is ordered.
- */
+/* Publishes the version of a clock.  Its results must be reported and its step
+ * ordered. */
 static void
 clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 {
@@ -378,7 +380,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
-		/* A worker with work and without a claim has taken no less to pull. */
+		/* A worker with work and without a claim: its pull has taken at least so
+		 * long. */
 		if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
 		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
@@ -391,7 +394,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		}
 		w->version = s->version;
 	}
-	/* Late work belongs to the next clock's account, but for the last clock. */
+	/* Late work counts in the account of the next clock; in the last clock there is
+	 * no next one. */
 	if (r->commit == FAL_COMMIT_NONE || r->info.clock + 1 < s->pool.clocks)
 		fal_workers_account(s, r);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
@@ -423,7 +427,7 @@ fal_contrib_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 	if (c->fills != FAL_NONE)
 		act.fills = l->contrib[c->fills].id;
 	fal_act_emit(s, act);
-	/* The fence calls off the contribution's tasks without a result. */
+	/* The fence also calls off tasks of the contribution that have no result yet. */
 	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
 	     i = l->claim[i].next)
 		if (fal_ledger_task(l, l->claim[i].task)->due)
@@ -441,8 +445,8 @@ fal_worker_strip(struct fal_sched *s, struct fal_worker *w, bool wants_revokes,
 		fal_node_detach(s, w->head);
 		if (wants_revokes)
 			fal_task_revoke(s, w, r, task);
-		/* A task that was claimed ahead is free when all shards have fenced its
-		 * contribution. */
+		/* A task that was claimed ahead becomes free only when all shards have
+		 * fenced its contribution. */
 		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
 		    fal_task_newest_holder(r, task) == NULL)
 			fal_task_release(s, r, task);
@@ -525,7 +529,8 @@ open_rounds_max(const struct fal_sched *s)
 	return 1 + s->traits.delay + s->traits.overlaps;
 }
 
-/* Notes that the team may be able to begin a round, unless one must end before. */
+/* Notes that the team may be able to begin a round, unless one of its rounds must end
+ * before. */
 static void
 team_wake(struct fal_sched *s, const struct fal_team *t)
 {
@@ -577,7 +582,7 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	*t = (struct fal_team){ .id = id,
 				.at = at,
 				.clock = s->slowest,
-				/* Each shared round was a version. */
+				/* Each shared round made one version. */
 				.begun = s->traits.shared ? s->version - s->first : 0,
 				.version = UINT64_MAX,
 				.state = t + 1 };
@@ -659,12 +664,12 @@ team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	struct fal_team *t = w->team;
 	uint64_t clock = t->clock;
 	const bool has_shrunk = members < t->members;
-	/* A team that comes back is as far as the slowest of the others, or as the last
-	 * of them was when it went. */
+	/* A team that is active again continues at the clock of the slowest other team;
+	 * if there is none, at the clock of the last team that was active. */
 	if (t->members == 0 && members > 0 && clock < s->slowest)
 		clock = s->slowest;
 	fal_team_update(s, t, members, clock);
-	if (has_shrunk) /* any team may take from its part of the data */
+	if (has_shrunk) /* any team may now take tasks of its part of the data */
 		fal_teams_wake(s);
 	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = fal_worker_is_suspect(w)
@@ -697,9 +702,9 @@ fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
 
 /* ---- rounds begin ----------------------------------------------------------- */
 
-/* The part of the data from which the team takes tasks: its own; or the hindmost part, if
- * its own must wait, or if the hindmost is further behind and has no team, as its worker
- * left. */
+/* The part of the data from which the team takes tasks: its own part; or the hindmost
+ * part, if the own part must wait, or if the hindmost part is further behind and has no
+ * team because its worker left. */
 static uint32_t
 team_next_part(const struct fal_sched *s, const struct fal_team *t)
 {
@@ -712,7 +717,8 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 	return s->manned[last] > 0 ? t->part : last;
 }
 
-/* The fewest tasks from the run's first on that have so many samples; at least one. */
+/* The fewest first tasks of the run that together have `samples` samples; at least
+ * one. */
 static uint32_t
 tasks_covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
 {
@@ -746,7 +752,8 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		const double n = all * t->members / s->active;
 		const uint32_t one =
 			fal_grid_range_samples(&s->grid, run.clock, run.first, 1);
-		/* No scrap at the clock's end: less than half of one worker's part. */
+		/* Leaves no scrap at the clock's end, of less than half of one worker's
+		 * part. */
 		const bool is_scrap = left - n < 0.5 * all / s->active;
 		return is_scrap ? run.count : tasks_covering(s, &run, n - 0.5 * one);
 	}
@@ -756,11 +763,12 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		return s->scheme->round_tasks(s, t);
 	uint32_t n =
 		s->scheme->clock_rounds != NULL ? s->scheme->clock_rounds(s) : s->active;
-	/* Even pieces of the rest of the clock: no small one at its end. */
+	/* Cuts the rest of the clock into even pieces, so that no small one is left at
+	 * its end. */
 	return tasks_covering(s, &run, left / fmax(round(left * n / all), 1));
 }
 
-/* The team's active workers one after the other, NULL at the end; `*at` is 0 first. */
+/* Iterates over the team's active workers; NULL: no more.  `*at` must be 0 at first. */
 static struct fal_worker *
 team_next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 {
@@ -799,7 +807,7 @@ team_pull(struct fal_sched *s, struct fal_team *t, double now)
 	t->version = newest;
 }
 
-/* Are all members barred, as other workers must do the retries in the next round? */
+/* Are all members barred, because other workers must do the retries in the next round? */
 static bool
 team_is_barred(const struct fal_sched *s, const struct fal_team *t)
 {
@@ -810,9 +818,9 @@ team_is_barred(const struct fal_sched *s, const struct fal_team *t)
 	return s->barred > 0 && (w == NULL || w->is_barred);
 }
 
-/* May the team begin its next round?  Waves: none of the next clock while a round of this
- * clock is open or not applied.  While the scheduler holds only the rounds of a wave that
- * is under way may begin. */
+/* May the team begin its next round?  With the trait `waves`, no round of the next clock
+ * begins while a round of this clock is open or not applied.  While rounds are held, only
+ * rounds of a wave under way may begin. */
 static bool
 team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
@@ -839,14 +847,15 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 		s->scheme->before_round(s, t);
 	fal_pool_take(&s->pool, part, is_shared, most, &run);
 	round_open(s, t, &run);
-	/* Any team may begin on a part that becomes the hindmost and has no team. */
+	/* Any team may begin a round on a part of the data that becomes the hindmost and
+	 * has no team. */
 	const uint32_t last = s->pool.hindmost;
 	if (last != hindmost && s->manned[last] == 0)
 		fal_teams_wake(s);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin_round != NULL)
 		s->scheme->begin_round(s, t, r);
-	/* Tasks that an earlier round of the clock skipped have no holder. */
+	/* Tasks that an earlier round of the clock skipped are skipped here, too. */
 	for (uint32_t i = 0; i < s->skipped; i++)
 		if (s->skip[i].clock == r->info.clock &&
 		    fal_ledger_has(&r->ledger, s->skip[i].task))
@@ -863,7 +872,7 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
-		/* The worker has to pull first, unless it has the version. */
+		/* The worker has to pull the version first, unless the worker has it. */
 		if (w->queued == 0 &&
 		    (s->traits.shared || w->pull.n == 0 || w->pulled_at > now)) {
 			w->pull_timer.is_running = true;
@@ -911,11 +920,12 @@ fal_teams_begin_rounds(struct fal_sched *s, double now)
 
 /* ---- early commits ---------------------------------------------------------- */
 
-/* Updates that are ordered before their rounds are complete: when all tasks of a clock
- * are claimed, the contents of its step are known, and stay so.  Each shard steps when it
- * has all contributions, and the next clock is handed out meanwhile.  Whatever happens to
- * a contribution on its way, its tasks are run again and fill it: the shards wait.  Only
- * rules of the law commit early (policy.c): they abandon no round. */
+/* Early commits: updates that are ordered before their rounds are complete.  When all
+ * tasks of a clock are claimed, the contents of its step are known, and do not change any
+ * more.  Each shard steps when the shard has all contributions; meanwhile the tasks of
+ * the next clock are granted.  If a contribution is lost on its way, its tasks run again
+ * and fill it, and the shards wait.  Only rules with the trait `ahead` commit early,
+ * because these rules abandon no round (policy.c). */
 
 bool
 fal_commits_early(const struct fal_sched *s)
@@ -924,7 +934,7 @@ fal_commits_early(const struct fal_sched *s)
 	return s->conf.ahead && s->traits.ahead && !s->conf.skips;
 }
 
-/* Are all tasks claimed, or complete although claims were lost again? */
+/* Is the round complete, or are at least all its tasks claimed? */
 static bool
 round_has_all_claims(const struct fal_round *r)
 {
@@ -932,9 +942,9 @@ round_has_all_claims(const struct fal_round *r)
 	       r->completion == FAL_ROUND_COMPLETE;
 }
 
-/* Are all tasks of the round claimed, by workers that had its version?  Tasks that were
- * claimed as they were granted may run in the oldest round only: else workers would need
- * more versions. */
+/* Can the round commit early: are all its tasks claimed, by workers that have its
+ * version?  Only in the oldest round may tasks that were claimed ahead still run: else
+ * workers would need more versions. */
 static bool
 round_can_commit(const struct fal_sched *s, const struct fal_round *r)
 {
@@ -943,7 +953,7 @@ round_can_commit(const struct fal_sched *s, const struct fal_round *r)
 		       (r->info.late != FAL_NONE ? r->info.after : r->info.version);
 }
 
-/* Orders the round's end, and the step that it goes into. */
+/* Orders the end of the round, and the step that applies the round. */
 static void
 round_order_commit(struct fal_sched *s, struct fal_round *r)
 {
@@ -960,8 +970,7 @@ round_order_commit(struct fal_sched *s, struct fal_round *r)
 	s->act[s->acts - 1].ahead = true;
 }
 
-/* Rounds commit in their order, as their updates do; each one when the one before is
- * reported. */
+/* Rounds commit in order.  A round commits only when the round before is reported. */
 void
 fal_rounds_commit_early(struct fal_sched *s, double now)
 {
@@ -997,7 +1006,7 @@ fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double now)
 uint64_t
 fal_sched_oldest_read_version(const struct fal_sched *s, uint64_t version)
 {
-	/* A committed round is the oldest, and has the oldest version. */
+	/* If any round is committed, the oldest round is, and has the oldest version. */
 	const struct fal_round *r = s->oldest;
 	return r != NULL && r->commit != FAL_COMMIT_NONE && r->info.version < version
 		       ? r->info.version

@@ -1,20 +1,25 @@
-/* The scheduler: one state machine, (state, time, event) → actions.
+/* The scheduler decides which worker computes which task, and when an update is made.
+ * The scheduler is one state machine: (state, time, event) → actions.
  *
- * No I/O and no clock of its own: time is an argument (seconds, any origin, never going
- * back), actions are queued and fetched by the caller.  So the same code runs live in
- * falcon-ps, in virtual time in falcon-proj and in the cluster simulator.
+ * The scheduler does no I/O and has no clock of its own.  Time is an argument (seconds,
+ * any origin, never going back); the scheduler queues actions, and the caller fetches the
+ * actions.  So the same code runs live in falcon-ps, in virtual time in falcon-proj and
+ * in the cluster simulator.
  *
- * Work is done in rounds.  A round is a run of tasks of one clock that is computed on one
- * version and becomes a part of an update as a whole.  A team has rounds of its own: all
- * workers are one team (bsp, epsp), or each worker is one (asp, ssp, …), or each group.
+ * Work is done in rounds.  A round is a run of tasks of one clock.  Workers compute the
+ * tasks of a round on one version, and the round joins an update as a whole or not at
+ * all.  A team is the set of workers that share rounds: all workers are one team (bsp,
+ * epsp), or each worker is a team (asp, ssp, …), or each group of workers is one.
  * Schemes differ in what follows a complete round, and in when a team may begin its next
- * one; each stands in its own file.
+ * round.  Each scheme has a file of its own.
  *
  * Cost per event: O(log W) amortised, plus O(W + lanes + K log W) once per clock; for
  * groups O(W log W) once per round of a group; O(W) when a worker leaves.  Memory: O(W +
  * tasks of the open rounds).
  *
- * The schemes and where they come from: schemes.md, frame; the names follow falcon(7).
+ * schemes.md describes the schemes and their origins; falcon(7) defines the names.  A
+ * "line" in names is a branch: the model of one group, which steps by itself between its
+ * pushes (groups.c).
  */
 #ifndef FAL_SCHED_SCHED_H
 #define FAL_SCHED_SCHED_H
@@ -38,22 +43,27 @@ struct fal_sched; /* opaque */
 struct fal_sched_conf {
 	const struct fal_policy *policy; /* copied */
 	struct fal_grid grid;
-	uint64_t entropy; /* of draws that workers must not foresee */
-	/* Steps may be ordered before their rounds are complete: see END's `ahead`. */
+	uint64_t entropy; /* seeds draws that workers must not foresee */
+	/* The scheduler may order steps before their rounds are complete: see
+	 * FAL_ACT_END, `ahead`. */
 	bool ahead;
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
-	/* Samples of an eval task cost this fraction of a training task's. */
+	/* The cost of a sample of an eval task, as a fraction of that of a training
+	 * task. */
 	double eval_cost;
-	/* A task that no other worker can get is granted as claimed (design.md, D25). */
+	/* A task that no other worker can get is claimed ahead: its grant is its claim
+	 * (design.md, D25). */
 	bool preclaims;
-	/* A task without a finite result is skipped, instead of ending the job; not for
-	 * rules of fal_rule_has_local_steps. */
+	/* A task without a finite result is skipped; else the task ends the job.  Must be
+	 * false for rules with fal_rule_has_local_steps. */
 	bool skips;
-	bool brought; /* rounds begin by fal_sched_open_external alone; for shared rounds
-		       */
-	/* The state of an earlier scheduler with shared rounds, which this one continues:
-	 * so many clocks are over with `version`; its policy holds since `first`; the
-	 * next round.  All 0: from the beginning. */
+	/* Another scheduler brings the tasks: only fal_sched_open_external begins a
+	 * round.  Only for rules with shared rounds. */
+	bool brought;
+	/* The state of an earlier scheduler with shared rounds, which this scheduler
+	 * continues: `clock` clocks are over with `version`; its policy holds since
+	 * version `first`; `round` is the number of the next round.  All 0: the job
+	 * begins. */
 	struct fal_sched_from {
 		uint64_t clock, version, first, round;
 	} from;
@@ -63,64 +73,69 @@ struct fal_sched_conf {
 enum fal_fate {
 	FAL_FATE_MERGE,    /* its gradients are collected for the next step */
 	FAL_FATE_ADD,      /* weight · its change of weights is collected */
-	FAL_FATE_BRANCH,   /* its gradients step its group's line, to version `version` */
-	FAL_FATE_REWEIGHT, /* its change of weights joins the slot `slot` (DynSGD) */
+	FAL_FATE_BRANCH,   /* its gradients step its group's branch, to `version` */
+	FAL_FATE_REWEIGHT, /* its change of weights joins slot `slot` (dynsgd.c) */
 	FAL_FATE_DROP,     /* its tasks are over, without effect */
 	FAL_FATE_RETRY,    /* its tasks are free for all again */
-	FAL_FATE_FORWARD   /* its sum goes to the scheduler that brought its tasks */
+	FAL_FATE_FORWARD   /* its sum goes to the scheduler that has brought the task */
 };
 
 enum fal_act_kind {
-	FAL_ACT_BRANCH, /* the line of `version` takes over the newest version under it */
+	FAL_ACT_BRANCH, /* the branch of `version` copies the newest version, under this
+			   number */
 	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
-	/* worker: run tasks first … first+count-1, marked `fills`; with a `cid` they are
-	 * claimed for it, and, `more`, so are the tasks of the next grant */
+	/* worker: run tasks first … first+count-1, for a contribution that fills `fills`.
+	 * With a `cid` the tasks are claimed ahead, for contribution `cid`; `more`: the
+	 * next grant has more tasks of `cid` */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
-	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`.  `ahead`: each
-	 * shard ends the round as soon as it has all of its blocks, for the STEP that
-	 * follows; no worker hears of that STEP before a MODEL for all:
-	 * fal_sched_note_applied */
+	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`.  With `ahead`
+	 * each shard ends the round as soon as the shard has all blocks of the round, for
+	 * the STEP that follows.  No worker hears of that STEP before the MODEL for all
+	 * workers.  See fal_sched_note_applied */
 	FAL_ACT_END,
-	/* weight · the change of the line `line` since it took over a version is
-	 * collected for the STEP that follows */
+	/* collect weight · the change of branch `line` since FAL_ACT_BRANCH, for the STEP
+	 * that follows */
 	FAL_ACT_PUSH,
-	/* apply the collected rounds, which makes `version`: fal_sched_note_published.
-	 * Gradients are a part of a step of `divisor` samples, and the part `in` of the
-	 * clock is in; divisor 0: all samples were skipped, and nothing is applied.
-	 * Changes are applied as they are or, with a weight, by an outer step at that
-	 * rate, with `momentum` */
+	/* apply the collected rounds: this makes `version` (fal_sched_note_published).
+	 * The divisor of the summed gradients is `divisor`, in samples; 0: all samples
+	 * were skipped, and nothing is applied.  The rounds are the part `in` of their
+	 * clock, 0 to 1.  Changes of weights are applied as they are; or, if `weight` is
+	 * not 0, by an outer step at rate `weight`, with `momentum` */
 	FAL_ACT_STEP,
-	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
+	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
+	 * the branch's version `version` */
 	FAL_ACT_MODEL,
-	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round`, `work` */
+	FAL_ACT_ACCOUNT, /* worker: ask how the worker spent its time; `round`, `work` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
-	/* fence contribution `cid` at the shards and tell its worker:
-	   fal_sched_note_fenced */
+	/* fence contribution `cid` at the shards and tell its worker; then call
+	 * fal_sched_note_fenced */
 	FAL_ACT_FENCE,
 	FAL_ACT_EVAL,   /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,   /* worker: ask how far its lanes are */
 	FAL_ACT_CHARGE, /* worker, which may have left: note a charge against it; `why` */
 	FAL_ACT_EVICT,  /* worker: close its session; `why` */
-	FAL_ACT_CHECK,  /* worker: run these tasks for their hashes alone, … */
-	FAL_ACT_UNCHECK, /* … or do not, but keep its other tasks */
-	/* worker: has missed its deadline, others do its tasks: it owes `owes` for
-	 * `seconds`; `why` */
+	FAL_ACT_CHECK,  /* worker: run these tasks again, for their hashes only */
+	FAL_ACT_UNCHECK, /* worker: give up these checks, but keep all other tasks */
+	/* worker: has missed its deadline, and other workers do its tasks.  The worker
+	 * has owed `owes` for `seconds`; `why` */
 	FAL_ACT_SUSPECT,
-	FAL_ACT_CLEARED, /* worker: is a full member again, after `seconds`; `why` */
-	/* the worker's key has cost others too much: its workers get no work for
-	 * `seconds` */
+	FAL_ACT_CLEARED, /* worker: is a full member again, after `seconds` as a suspect;
+			    `why` */
+	/* the key of the worker has cost other workers too much time: workers of the key
+	 * get no work for `seconds` */
 	FAL_ACT_BARRED,
-	FAL_ACT_NONFINITE, /* worker: task `first` of `clock` made no finite result */
-	/* task `first` is non-finite twice, and is skipped: it counts as nothing where
-	 * contribution `fills` has not brought it */
+	FAL_ACT_NONFINITE, /* worker: its result of task `first` of `clock` is not finite
+			    */
+	/* task `first` was non-finite twice, and is skipped: in each block that
+	 * contribution `fills` has not brought, the task counts as empty */
 	FAL_ACT_SKIP,
-	FAL_ACT_STOP /* task `first` is non-finite twice, and ends the job */
+	FAL_ACT_STOP /* task `first` was non-finite twice, and ends the job */
 };
 
 enum { FAL_WORK_PACES = 4 };
 
-/* Tasks of about the same speed, claimed one after the other. */
+/* A run of a worker's tasks, claimed one after the other, of about the same speed. */
 struct fal_work_pace {
 	uint32_t tasks;
 	uint64_t samples;
@@ -128,7 +143,7 @@ struct fal_work_pace {
 	double size;    /* in full tasks, as projected */
 };
 
-/* The work of a worker since the last ACCOUNT, for the trace. */
+/* The work of a worker since its last ACCOUNT, for the trace. */
 struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
 	uint64_t samples; /* of the tasks done */
@@ -146,64 +161,70 @@ struct fal_act {
 	struct fal_cid
 		fills;      /* GRANT, FENCE, SKIP: the contribution to fill, or {0, 0} */
 	struct fal_cid cid; /* FENCE; GRANT, or {0, 0} */
-	bool late;          /* GRANT: the tasks are late ones of their round; */
-	bool more;          /* … the next GRANT is of the same cid, */
-	uint32_t run;       /* … so many GRANTs of the cid came before */
+	bool late;          /* GRANT: the tasks are late tasks of their round */
+	bool more;          /* GRANT: the next GRANT is of the same cid */
+	uint32_t run;       /* GRANT: the number of earlier GRANTs of the cid */
 	enum fal_fate fate; /* END */
 	bool ahead;         /* END, STEP */
 	double weight;      /* END, PUSH, STEP */
 	double momentum;    /* STEP */
-	/* With a weight that is a share: the number of workers it is a share of.  STEP of
-	 * a quorum: the number of groups. */
+	/* If `weight` is a share of the workers: the number of all these workers.  STEP
+	 * of a quorum: the number of groups. */
 	uint32_t among;
 	uint32_t line;    /* PUSH */
-	uint64_t version; /* END, STEP, LINE, MODEL, CHECK */
+	uint64_t version; /* BRANCH, END, STEP, MODEL, CHECK */
 	uint64_t slot;    /* END */
-	uint64_t below;   /* END: nothing more comes to the slots below */
-	uint64_t clock; /* STEP: the newest of the collected rounds; else: of the round */
-	bool own;       /* ACCOUNT, STEP: rounds are of one worker, or group */
-	/* STEP: clocks that are over with this step, but for clocks of an older policy
-	 * behind one that is ordered ahead */
+	uint64_t below;   /* END: slots below this one get no more changes */
+	uint64_t clock; /* STEP: the newest clock of the collected rounds; else the clock
+			   of the round */
+	bool own;       /* ACCOUNT, STEP: each round belongs to one worker or one group */
+	/* STEP: clocks that are over with this step.  Not counted: clocks of an older
+	 * policy that end after a clock that was ordered ahead */
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	double in;            /* STEP: the part of the clock that is in */
-	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
+	double in;            /* STEP: the part of its clock that the update has */
+	const char *why;      /* END, CHARGE, EVICT, SUSPECT, CLEARED: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
-	double seconds;       /* SUSPECT, BACK, BARRED */
+	double seconds;       /* SUSPECT, CLEARED, BARRED */
 };
 
 /* The start of the local steps of a delta round (wire/msg.h has its message). */
 enum fal_start {
 	FAL_START_VERSION, /* the version */
 	FAL_START_LOCAL,   /* the worker's own weights, as its last round left them */
-	FAL_START_REBASE   /* the version, and what it lacks of the worker's own steps */
+	FAL_START_REBASE   /* the version, and those of the worker's own steps that the
+			      version lacks */
 };
 
 /* A round, open, or ended and not yet forgotten. */
 struct fal_round_info {
 	uint64_t round, clock, version;
-	/* Tasks from `late` on, if any, are computed on the version `after`; all tasks
-	 * have the exponents of `version`. */
+	/* Tasks from `late` on, if any, are computed on version `after`, the others on
+	 * `version`.  All tasks use the exponents of `version`. */
 	uint32_t late;
 	uint64_t after;
 	uint32_t first, tasks;
 	uint32_t samples;  /* without those of skipped tasks */
-	bool delta, mixed; /* its contributions; mixed: on several versions */
-	bool armed;        /* its END was ordered ahead, and it is not over; … */
-	bool passed;       /* … and all its results are reported */
+	bool delta, mixed; /* delta: contributions are changes of weights; mixed: the
+			      tasks are computed on several versions */
+	bool armed;        /* its END was ordered ahead, and the round is not over */
+	bool passed;       /* armed, and all its results are reported */
 	uint32_t owner;    /* the worker's id; 0: a team of several */
 	uint32_t group;    /* from 1; 0: none */
-	/* A round on a line: the model's version that the line took over, and the line's
-	 * rounds since then, this one included; else version, 0. */
+	/* Of a round on a branch: the version that the branch has copied, and the number
+	 * of the branch's rounds since then, this round included.  Of other rounds:
+	 * `version`, and 0. */
 	uint64_t taken;
 	uint32_t local;
-	/* A delta round; since: the worker's last round in the version. */
+	/* Of a delta round.  since: the last round of the worker that the version
+	 * contains. */
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
-	/* Known at its end: clocks between its team and the slowest, updates between its
-	 * version and the one that it goes into. */
+	/* The staleness, known at the end of the round: clocks between its team and the
+	 * slowest team; updates between `version` and the version that contains the
+	 * round. */
 	uint64_t stale_clocks, stale_updates;
 	const struct fal_ledger *ledger; /* borrowed */
 };
@@ -216,10 +237,10 @@ struct fal_worker_info {
 	uint32_t lanes, lanes_min, lanes_max;
 	/* Seconds a full task takes at these lanes, projected; 0: unknown. */
 	double task_s;
-	double finish; /* projected finish of what it holds */
-	double rtt;    /* seconds of a round trip to it; 0: unknown */
+	double finish; /* projected finish of the tasks that the worker holds */
+	double rtt;    /* seconds of a round trip to the worker; 0: unknown */
 	bool suspected;
-	bool able; /* may get work: no suspect, not excluded, not on standby */
+	bool able; /* may get work: is no suspect, not excluded and not on standby */
 };
 
 /* Makes a scheduler; no round begins before fal_sched_set_clock_limit. */
@@ -230,79 +251,86 @@ void fal_sched_free(struct fal_sched *s);
 void fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock);
 /* While `hold` is true no new round begins. */
 void fal_sched_hold(struct fal_sched *s, double now, bool hold);
-/* Is no round open, no step pending, every version published? */
+/* Is no round open, no step pending and every version published? */
 bool fal_sched_is_quiet(const struct fal_sched *s);
-/* May any worker be given work? */
+/* May any worker get work? */
 bool fal_sched_has_workers(const struct fal_sched *s);
-/* Changes the policy from the next round on (copied).  FAL_ESTATE: the rule is another
- * one and the scheduler is not quiet. */
+/* Sets the policy (copied) for the next round and later ones.  FAL_ESTATE: the policy has
+ * another rule, and the scheduler is not quiet. */
 int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p);
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* The number of newest versions on which tasks are computed; 1: on the newest only. */
 uint32_t fal_sched_count_versions(const struct fal_sched *s);
 /* The oldest version on which the worker may still be told to compute. */
 uint64_t fal_sched_oldest_version(const struct fal_sched *s, uint32_t id);
-/* Sets `out` to the versions of the worker's open rounds, oldest round first, `cap` of
- * them at most; returns their number.  Of rounds that were ordered to end only those
- * count that need to be filled; of lines all. */
+/* Sets `out` to the versions of the worker's open rounds, oldest round first, at most
+ * `cap` versions; returns their number.  A round whose end was ordered counts only if
+ * some of its tasks must run again; a round on a branch always counts. */
 uint32_t fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 				 uint32_t cap);
 /* The first clock that is not over: every task of the clocks before has ended. */
 uint64_t fal_sched_first_open_clock(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_first_open_clock. */
 uint64_t fal_sched_next_clock(const struct fal_sched *s);
-/* Sets the start of a scheduler that goes on from `version`, with which `clock` clocks
- * are over.  False: rounds are not shared, or none of them goes on from there. */
+/* Sets conf.from of a later scheduler that continues from `version`, with which `clock`
+ * clocks are over.  False: rounds are not shared, or no scheduler can continue from
+ * there. */
 bool fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
 			    struct fal_sched_from *out);
 /* Is all work over, and applied? */
 bool fal_sched_is_done(const struct fal_sched *s);
 
-/* Measurements of a worker, for a later scheduler.  Seconds; 0: not measured, of `fixed`
- * -1. */
+/* Measurements of a worker, for a later scheduler, in seconds.  Not measured: 0, or -1
+ * for `fixed`. */
 struct fal_history {
-	uint32_t lanes;                       /* of these measurements */
-	double task_s, fixed, eval_s, push_s; /* task_s: a full task; fixed: its part */
+	uint32_t lanes; /* of these measurements */
+	/* task_s: of a full task; fixed: the part of task_s that a task of any size takes
+	 */
+	double task_s, fixed, eval_s, push_s;
 };
 /* Sets the measurements of the worker.  False: there are none. */
 bool fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out);
 
 struct fal_join {
 	uint32_t id;
-	const char *name;  /* NULL: none */
-	uint32_t key;      /* workers of one key are one witness; 0: a key of its own */
-	uint32_t numerics; /* workers with equal ones compute equal bits; 0: its own */
-	bool stands_by;    /* fal_sched_set_standby */
-	bool group;        /* a group server: it claims the results of its members */
+	const char *name; /* NULL: none */
+	/* workers of one key count as one witness; 0: a key of its own */
+	uint32_t key;
+	/* workers with equal numerics compute equal bits; 0: like no other worker */
+	uint32_t numerics;
+	bool stands_by; /* as in fal_sched_set_standby */
+	bool group;     /* a group server, which claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
-	struct fal_history was; /* of an earlier session; lanes 0: none */
+	/* measurements in an earlier session; was.lanes 0: none */
+	struct fal_history was;
 };
-/* Adds a worker, which is ready.  `id`, from 1 to UINT32_MAX - 1, is larger than every id
- * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
- * part of task_s that a task of any size takes, NAN if unknown; rtt: seconds, 0 if
- * unknown. `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  The worker is sent a
+/* Adds a worker that is ready to work.  `id`, from 1 to UINT32_MAX - 1, is larger than
+ * every id before.  task_s: its own probe of a full task at one lane, 0 if unknown;
+ * fixed: the part of task_s that a task of any size takes, NAN if unknown; rtt: seconds,
+ * 0 if unknown. `name` is copied (FAL_WORKER_NAME).  0 or FAL_EINVAL.  Each worker gets a
  * version before its first grant. */
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
-/* Sets the number of the worker's lanes, all in use, each with `task_s` for a task as
- * probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to FAL_LANES_MAX. */
+/* Sets the number of the worker's lanes, all in use.  task_s: the seconds of a full task
+ * on each lane, as probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to
+ * FAL_LANES_MAX. */
 int fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 			double task_s);
 
-/* stands_by: the worker gets no work, and its tasks go to others; else it gets work
- * again.
+/* stands_by: the worker gets no work, and its tasks go to other workers.  Else the worker
+ * gets work again.
  */
 void fal_sched_set_standby(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
-/* Removes a worker (unknown ids are ignored): its open contributions are fenced, its
- * tasks granted to others, rounds of its own abandoned. */
+/* Removes a worker (unknown ids are ignored): fences its open contributions, grants its
+ * tasks to other workers, and abandons rounds of its own. */
 void fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
-/* Notes a message of the worker.  A suspect that speaks may be tried. */
+/* Notes a message of the worker.  A suspect that sends messages may go on probation. */
 void fal_sched_note_message(struct fal_sched *s, double now, uint32_t id);
 
-/* Has the worker a round of local steps that is not over? */
+/* Does the worker have a round of local steps that is not over? */
 bool fal_sched_has_local_round(const struct fal_sched *s, uint32_t id);
 
 /* Notes that the store has the complete round. */
@@ -318,19 +346,21 @@ struct fal_claim_report {
 	double task_s;                /* seconds of computation */
 	int64_t loss;                 /* fixed point */
 	bool nonfinite;               /* the gradient was not finite: no result */
-	uint8_t hash[FAL_CLAIM_HASH]; /* of the result: the ledger keeps it, */
-	uint64_t version;             /* … and the version it was computed on */
-	bool verify; /* if the claim is won, another key is to compute it once more */
+	uint8_t hash[FAL_CLAIM_HASH]; /* of the result; the ledger keeps the hash */
+	uint64_t version;             /* the version that the task was computed on */
+	bool verify; /* if the claim wins, another key is to compute the task once more */
 };
-/* Claims a task, or, with the `seq` of a grant that was claimed ahead, reports its
- * result. 1 won; 0 lost, also if the round is over, or the contribution fenced, or the
- * task skipped; or the ledger's error, or FAL_ESTATE: the worker was never granted the
- * task, or has made more claims than it was granted tasks, clones and tasks granted again
- * included. After an error the caller evicts the worker. */
+/* Claims a task; or, with the `seq` of a grant that was claimed ahead, reports the result
+ * of its task.  1: the claim wins.  0: the claim loses, also if the round is over, the
+ * contribution is fenced, or the task is skipped.  FAL_ESTATE: the worker was never
+ * granted the task, or has made more claims than it has had grants, clones and repeated
+ * grants included.  Or an error of fal_ledger_claim.  After an error the caller evicts
+ * the worker. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *c);
 
-/* Seals contribution `cid`: no more claims go into it.  1: it counts; 0: it does not,
- * being unknown, fenced or over; FAL_ESTATE: it was sealed before. */
+/* Seals contribution `cid`: no more claims go into it.  1: the contribution counts.  0:
+ * the contribution does not count, because it is unknown, fenced or over.  FAL_ESTATE:
+ * the contribution was sealed before. */
 int fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid);
 
 /* Contribution `cid` of an open round, or NULL: unknown or over.  Borrowed until the next
@@ -346,35 +376,36 @@ struct fal_cid fal_sched_filled_contrib(const struct fal_sched *s, uint64_t roun
 void fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
 			   struct fal_cid cid, uint32_t blocks, bool complete);
 
-/* Notes that all shards have fenced `cid` (FAL_ACT_FENCE): its tasks may go out again, to
- * fill it. */
+/* Notes that all shards have fenced `cid` (FAL_ACT_FENCE).  The tasks of `cid` may then
+ * be granted again, for contributions that fill `cid`. */
 void fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
 			   struct fal_cid cid);
-/* Notes that all shards have made the version (FAL_ACT_STEP): before, no task can begin
- * on it. */
+/* Notes that all shards have made the version (FAL_ACT_STEP).  Before this call no task
+ * can begin on the version. */
 void fal_sched_note_published(struct fal_sched *s, double now, uint64_t version);
-/* Notes that all shards have stepped with the round, whose end was ordered ahead: so all
- * its contributions are there, and missing reports are not waited for.  Unknown rounds
- * and rounds that have passed (fal_round_info) are ignored. */
+/* Notes that all shards have stepped with a round whose end was ordered ahead.  So the
+ * shards have all its contributions, and the scheduler no longer waits for missing
+ * reports.  Ignores unknown rounds and rounds that have `passed` (fal_round_info). */
 void fal_sched_note_stepped(struct fal_sched *s, double now, uint64_t round);
-/* The same, and the round is over if it has passed; else the call is ignored. */
+/* The same, for the end of the round: a round that has `passed` is now over.  Ignores all
+ * other rounds. */
 void fal_sched_note_applied(struct fal_sched *s, double now, uint64_t round);
-/* The oldest version, up to `version`, of a round that was ordered ahead and is not over;
- * `version` itself if there is none. */
+/* The oldest version of the rounds that were ordered ahead and are not over, but at most
+ * `version`; `version` if there is no such round. */
 uint64_t fal_sched_oldest_read_version(const struct fal_sched *s, uint64_t version);
 
-/* Notes the answer to a PING of `rtt` seconds ago.  The worker's lanes are `steps` far,
- * in any unit: a growing number proves that they work. */
+/* Notes the answer to a PING of `rtt` seconds ago.  `steps` is the progress of the
+ * worker's lanes, in any unit: a growing number proves that the lanes work. */
 void fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 			 uint64_t steps);
 
-/* Charges the worker, which may have left; at the second charge it is evicted. */
+/* Charges the worker, which may have left; the second charge evicts the worker. */
 void fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why);
 
 /* A claim that a worker of another key computes once more (verify.c). */
 struct fal_verify {
 	uint64_t round;
-	uint32_t task, worker; /* worker: the one that is asked */
+	uint32_t task, worker; /* worker: the worker that must answer */
 	struct fal_cid id;     /* of the claim */
 	uint8_t hash[FAL_CLAIM_HASH];
 };
@@ -384,57 +415,61 @@ struct fal_check_answer {
 	uint64_t round;
 	const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
 };
-/* Takes the answer to a check.  True: the hash differs from that of the claim, which is
- * set in `*unlike`.  False: it is equal, or the worker was not asked, or the round is
- * over. */
+/* Takes the answer to a check.  True: the answer has another hash than the claim;
+ * `*unlike` is the claim.  False: the hashes are equal, or the worker was not asked, or
+ * the round is over. */
 bool fal_sched_answer_check(struct fal_sched *s, double now,
 			    const struct fal_check_answer *c, struct fal_verify *unlike);
 
-/* Starts an evaluation of test tasks 0 … tasks-1: by workers that would wait, or, while
- * no round is open, by all.  0 or FAL_ESTATE (one is under way). */
+/* Starts an evaluation of test tasks 0 … tasks-1: by workers that would else wait; by all
+ * workers while no round is open.  0, or FAL_ESTATE: an evaluation is under way. */
 int fal_sched_start_eval(struct fal_sched *s, double now, uint32_t tasks);
-/* Takes the worker's evaluation of `task`, of so many samples, in task_s seconds.  1: it
- * counts; 0: the task was evaluated before, or needs another worker's answer; FAL_EINVAL:
- * no such task; FAL_ESTATE: the worker was never granted the task. */
+/* Takes the worker's evaluation of `task`, which has `samples` samples and took task_s
+ * seconds.  1: the evaluation counts.  0: the task was evaluated before, or needs another
+ * worker's answer.  FAL_EINVAL: no such task.  FAL_ESTATE: the worker was never granted
+ * the task. */
 int fal_sched_claim_eval(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 			 uint32_t samples, double task_s);
 bool fal_sched_is_eval_done(const struct fal_sched *s);
-/* Could a worker confirm the evaluated task: one under another key, or, if all have one
- * key, in another session? */
+/* Could another worker confirm the evaluated task?  A worker of another key can; if all
+ * workers have one key, a worker of another session can. */
 bool fal_sched_eval_can_repeat(const struct fal_sched *s, uint32_t task);
-/* Has the task evaluated once more, by such a worker if there still is one. */
+/* Has the task evaluated once more, by a worker that can confirm it if there still is
+ * such a worker. */
 void fal_sched_repeat_eval(struct fal_sched *s, double now, uint32_t task);
 
-/* Time passes: call at or after fal_sched_next_tick. */
+/* Acts on the passage of time; call this at or after fal_sched_next_tick. */
 void fal_sched_tick(struct fal_sched *s, double now);
 /* When the next tick is due; infinity: not before another event. */
 double fal_sched_next_tick(const struct fal_sched *s);
 
 /* Fetches the next action; false when there is none. */
 bool fal_sched_next_action(struct fal_sched *s, struct fal_act *out);
-/* Forgets the rounds whose END was fetched; this round. */
+/* Forget the rounds whose END was fetched: all such rounds, or this round. */
 void fal_sched_forget(struct fal_sched *s);
 void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
 /* ---- work of another scheduler, with conf.brought ---- */
 
 struct fal_external_task {
-	uint64_t clock, version, exponents; /* exponents: the version that has them */
+	uint64_t clock, version,
+		exponents; /* exponents: the version whose exponents the task uses */
 	uint32_t task;
 };
-/* Begins a round of this task, which is over when its sum is given (FAL_FATE_FORWARD);
- * returns its number.  fal_sched_set_version has told the version before. */
+/* Begins a round of this task; returns the number of the round.  The round is over when
+ * its sum is forwarded (FAL_FATE_FORWARD).  Call fal_sched_set_version for the task's
+ * version before. */
 uint64_t fal_sched_open_external(struct fal_sched *s, double now,
 				 const struct fal_external_task *b);
 /* Drops the round; an unknown one is ignored. */
 void fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round);
-/* Sets the oldest round that is not over; false: there is none. */
+/* Sets `*round` to the oldest round that is not over; false: no round is open. */
 bool fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round);
 /* Sets the newest version. */
 void fal_sched_set_version(struct fal_sched *s, double now, uint64_t version);
-/* Prepares so many test tasks, none of which is to be evaluated yet. */
+/* Prepares `tasks` test tasks, and starts no evaluation. */
 void fal_sched_prepare_evals(struct fal_sched *s, double now, uint32_t tasks);
-/* Starts the evaluation of one.  FAL_EINVAL: there is no such task. */
+/* Starts the evaluation of one test task.  FAL_EINVAL: there is no such task. */
 int fal_sched_start_eval_task(struct fal_sched *s, double now, uint32_t task);
 
 /* Sets the facts of a worker; false: the worker is not here. */

@@ -1,5 +1,5 @@
-/* Events in, actions out: workers come, work, speak and leave; the steps that follow
- * every event; the work that another scheduler has given out. */
+/* The events of the scheduler: workers join, claim tasks, send messages and leave.  Also
+ * the steps that follow every event, and work that another scheduler brings. */
 #include "sched/scheme.h"
 
 #include "base/branch.h"
@@ -23,7 +23,7 @@ static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 
 /* ---- steps that follow every event ---------------------------------------- */
 
-/* Applies the pending update, when nothing more can come to it. */
+/* Applies the pending update if no more rounds can come to it. */
 static void
 pending_flush(struct fal_sched *s, double now)
 {
@@ -33,7 +33,7 @@ pending_flush(struct fal_sched *s, double now)
 		s->scheme->flush(s, now);
 		return;
 	}
-	/* A clock that is collected as a whole waits for its last task. */
+	/* With the trait `waves`, a clock waits for its last task. */
 	if (s->rounds > 0 ||
 	    (s->traits.waves && fal_pool_first(&s->pool) == s->pending.clock))
 		return;
@@ -42,7 +42,8 @@ pending_flush(struct fal_sched *s, double now)
 					     : s->pending.step_samples);
 }
 
-/* Begins rounds, and others in the place of those that had to be applied first. */
+/* Begins all rounds that may begin.  While a pending update has to be applied first,
+ * applies the update and begins rounds again. */
 static void
 begin_rounds(struct fal_sched *s, double now)
 {
@@ -64,14 +65,14 @@ plan_rounds(struct fal_sched *s, double now)
 		fal_round_plan(s, r, now);
 		if (s->eager.n > 0) { /* one was abandoned */
 			begin_rounds(s, now);
-			next = s->needy; /* from the first one on */
+			next = s->needy; /* start again at the oldest such round */
 		}
 	}
 	if (s->unplanned == 0)
 		s->needy = NULL;
 }
 
-/* Completes the rounds that waited for reports alone, and have them. */
+/* Completes the rounds that waited only for reports, and have these now. */
 static void
 rounds_complete_reported(struct fal_sched *s, double now)
 {
@@ -82,7 +83,7 @@ rounds_complete_reported(struct fal_sched *s, double now)
 			continue;
 		r->completion = FAL_ROUND_COMPLETE;
 		s->unreported--;
-		if (s->conf.brought) { /* the sum goes to the other scheduler */
+		if (s->conf.brought) { /* forward the sum to the other scheduler */
 			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_FORWARD },
 				      now);
 			fal_workers_account(s, r);
@@ -105,7 +106,7 @@ sched_settle(struct fal_sched *s, double now)
 				fal_worker_refresh_deadline(s, w);
 	do {
 		fal_probation_advance(s, now);
-		/* Only workers that may do the retries of a round begin it. */
+		/* Only workers that may do the retries of a round may begin the round. */
 		bool changed;
 		do {
 			changed = fal_retries_review(s, now);
@@ -115,7 +116,7 @@ sched_settle(struct fal_sched *s, double now)
 		if (s->rounds > 0 && s->scheme->rebalance != NULL)
 			s->scheme->rebalance(s, now);
 	} while (s->eager.n > 0); /* a round was abandoned */
-	fal_rounds_commit_early(s, now); /* new grants may be claims, too */
+	fal_rounds_commit_early(s, now); /* new grants may be claims at once */
 	fal_eval_grant_idle(s, now);
 }
 
@@ -127,7 +128,8 @@ fal_sched_has_workers(const struct fal_sched *s)
 	return s->active > 0;
 }
 
-/* Sends the newest version: in the one team of all each worker has it before a round. */
+/* Sends the newest version: in the one team of all, each worker has the newest version
+ * before a round begins. */
 static void
 worker_send_newest(struct fal_sched *s, struct fal_worker *w)
 {
@@ -298,7 +300,7 @@ fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes
 		return FAL_OK;
 	if (lanes < 1 || lanes > FAL_LANES_MAX)
 		return FAL_EINVAL;
-	/* A lane stays as fast as it is. */
+	/* The speed of each lane stays the same. */
 	const uint32_t at = w->pace[w->lanes].nearest;
 	const struct fal_history was = { .lanes = lanes,
 					 .task_s = at > 0 ? w->pace[at].task_s : 0,
@@ -392,7 +394,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 {
 	struct fal_sched *s = fal_xcalloc(1, sizeof(*s));
 	s->conf = *conf;
-	s->conf.policy = NULL; /* the copy is s->policy */
+	s->conf.policy = NULL; /* s->policy is the copy */
 	s->patience = 1;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
@@ -523,8 +525,9 @@ fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 		r != NULL && w->team->line != 0 ? 0 : fal_sched_oldest_version(s, id);
 	uint32_t n = 0;
 	for (; r != NULL; r = r->next) {
-		/* A committed round that lost claims needs a worker to fill it: perhaps
-		 * one that was granted a task before this version got old. */
+		/* A committed round that lost claims needs workers that fill them:
+		 * perhaps a worker that was granted a task before this version got
+		 * old. */
 		const bool is_filled = r->commit == FAL_COMMIT_REPORTED &&
 				       r->ledger.claimed < r->ledger.tasks;
 		if ((r->info.version >= oldest || is_filled) && ++n <= cap)
@@ -556,7 +559,8 @@ fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clo
 	/* Clocks with tasks of another policy may end in another order. */
 	if (!s->traits.shared || clock > front || clock < s->whole)
 		return false;
-	/* Each round is a clock. */
+	/* Each round is a clock: of the rounds so far, `front - clock` come after that
+	 * clock. */
 	*out = (struct fal_sched_from){ .clock = clock,
 					.version = version,
 					.first = s->first,
@@ -579,7 +583,7 @@ fal_sched_note_complete(struct fal_sched *s, double now, uint64_t round)
 	if (fal_commits_early(s)) {
 		r->completion = FAL_ROUND_COMPLETE;
 	} else {
-		/* A sum may be complete sooner than the reports of its tasks. */
+		/* A sum may be complete before all its tasks are reported. */
 		r->completion = FAL_ROUND_UNREPORTED;
 		s->unreported++;
 	}
@@ -648,8 +652,8 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	return true;
 }
 
-/* Do all shards know that the contribution to be filled is fenced?  Before, no worker is
- * told to fill it. */
+/* Do all shards know that contribution `fills` is fenced?  No worker is told to fill the
+ * contribution before that. */
 static bool
 contrib_may_fill(const struct fal_ledger *l, struct fal_cid fills)
 {
@@ -665,7 +669,7 @@ claim_note_run(struct fal_sched *s, double now, const struct fal_round *r,
 	const struct fal_load load = fal_load_of_task(r, c->task);
 	fal_work_add(&w->work, c->task_s, (uint32_t)load.samples,
 		     fal_load_size(s, w, load));
-	/* The task of an older round tells nothing of the pull. */
+	/* A task of an older round tells nothing about the pull. */
 	if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
 	    w->pullable_at <= now)
 		fal_window_min_add(&w->pull,
@@ -692,9 +696,9 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
 	fal_retry_clear(s, r, c->task);
 }
 
-/* Is the number used up?  A number names one contribution of the whole session, as it
- * stands in the trace.  So a number of another round is refused, and a new one when the
- * remembered numbers have too many gaps. */
+/* Is the contribution number not usable?  A number names one contribution in the whole
+ * session, because the trace has the number.  So a number of another round is refused.  A
+ * new number is refused, too, if the remembered numbers have too many gaps. */
 static bool
 contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
 		       struct fal_cid id)
@@ -742,14 +746,15 @@ contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	     struct fal_worker *w)
 {
 	struct fal_contrib *c = &r->ledger.contrib[ci];
-	/* A contribution that goes out while it is made is under way before its claim:
-	 * the time since the claim tells nothing of a push. */
+	/* Blocks that are sent while the contribution is still growing are under way
+	 * before its last claim.  Then the time since the claim tells nothing about a
+	 * push. */
 	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
 	c->state = FAL_CONTRIB_DONE;
 	w->open_contribs--;
 	fal_turn_add(s, w, FAL_TURN_PUSH, now - fmax(from, fal_worker_relieved_at(w, r)));
 	fal_probation_note_work(s, w, now);
-	/* A worker pushes when its queue is empty: since its last claim, or since a task
+	/* A worker pushes when its queue becomes empty: at its last claim, or when a task
 	 * was taken away. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_window_min_add(&w->push,
@@ -799,7 +804,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *
 		const double turn_s = now - n->began;
 		if (!w->pull_timer.is_running)
 			w->claim_wait_s = turn_s - c->task_s;
-		/* Short tasks would tell too little. */
+		/* Only full tasks count: short tasks tell too little. */
 		if (fal_task_samples(r, c->task) == s->full)
 			fal_turn_add(s, w, FAL_TURN_TASK,
 				     turn_s / fal_oversubscription(w->lanes, w->cores));
@@ -813,7 +818,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *
 				    : claim_task(s, now, r, w, c);
 	} else {
 		const struct fal_ltask *t = fal_ledger_task(&r->ledger, c->task);
-		/* A contribution that was claimed ahead is fenced with all its tasks. */
+		/* A contribution that was claimed ahead is fenced, with all its tasks. */
 		if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
 			fal_contrib_fence(s, r, t->contrib);
 			w->open_contribs--;
@@ -936,12 +941,14 @@ void
 fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 		    uint64_t steps)
 {
-	static const double rounding = 1e-6; /* of times that travel as whole ns */
+	/* for times that messages carry as whole nanoseconds */
+	static const double rounding = 1e-6;
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return;
-	/* A shorter round trip is nearer the truth: the rest is time in a queue.  A
-	 * single long one tells of a suspended worker, not of its link. */
+	/* A shorter round trip is nearer the truth, because the rest of a longer one is
+	 * time in a queue.  A single long round trip tells that the worker was suspended,
+	 * and nothing about the link. */
 	const double longer = fmin(rtt, w->last_rtt) - w->rtt;
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * longer) : rtt;
 	w->last_rtt = rtt;
@@ -961,7 +968,7 @@ fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why)
 		fal_act_emit(s, act);
 }
 
-/* When the scheme must apply the pending update, without any event. */
+/* The time when the scheme must apply the pending update even without an event. */
 static double
 scheme_next_flush(const struct fal_sched *s)
 {
@@ -972,7 +979,7 @@ void
 fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool wants_settle = scheme_next_flush(s) <= now;
-	/* By the new knowledge of a settled state others may be late. */
+	/* After these steps the scheduler may know that other workers are late, too. */
 	while (wants_settle || fal_heap_min_key(&s->due) <= now) {
 		wants_settle = false;
 		while (fal_heap_min_key(&s->due) <= now) {
@@ -993,10 +1000,11 @@ fal_sched_next_tick(const struct fal_sched *s)
 
 /* ---- work of another scheduler -------------------------------------------- */
 
-/* Work of another scheduler (design.md, D50): rounds begin when their tasks are brought,
- * and end when their sum is given; versions are told.  Clocks before the oldest brought
- * clock count as over, as no message says more.  Rounds are shared, and late or dead
- * workers are treated, as in any job. */
+/* Work of another scheduler (design.md, D50).  A round begins when the other scheduler
+ * brings its task, and ends when its sum is forwarded; fal_sched_set_version tells the
+ * versions.  Clocks before the oldest brought clock count as over, because no message
+ * says more.  As in any job, workers share rounds, and late or dead workers lose their
+ * tasks. */
 
 uint64_t
 fal_sched_open_external(struct fal_sched *s, double now,
@@ -1005,7 +1013,7 @@ fal_sched_open_external(struct fal_sched *s, double now,
 	assert(s->conf.brought && b->version <= s->version);
 	fal_round_open_external(s, b, now);
 	const uint64_t round = s->newest->id;
-	/* A clock may come back: another group had tasks of it before. */
+	/* A clock may come back: another group may have had its tasks before. */
 	uint64_t first = b->clock;
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
 		first = r->info.clock < first ? r->info.clock : first;
@@ -1022,7 +1030,7 @@ fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
 		return;
-	fal_retry_clear_round(s, r); /* tasks that are brought again start anew */
+	fal_retry_clear_round(s, r); /* a task that is brought again has no retry yet */
 	fal_round_end(s, r, end, now);
 	sched_settle(s, now);
 }

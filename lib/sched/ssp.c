@@ -1,8 +1,8 @@
 /* ssp: stale synchronous parallel (Ho et al. 2013; schemes.md, ssp).  Every worker has
- * rounds of its own, applied at once; a worker may be at most s of them ahead of the
- * slowest.
+ * rounds of its own, and each round is applied at once.  A worker may be at most s rounds
+ * ahead of the slowest worker.
  *
- * s = 0 is bsp: the rounds of a clock are collected and applied together.
+ * s = 0 is the same as bsp: the rounds of a clock are collected and applied together.
  */
 #include "sched/scheme.h"
 
@@ -13,7 +13,7 @@ fal_round_end_own(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now)
 {
 	struct fal_worker *w = fal_worker_find(s, r->info.owner);
-	assert(w != NULL); /* the rounds of a worker that left are abandoned before */
+	assert(w != NULL); /* the rounds of a worker that leaves are abandoned at once */
 	fal_round_set_staleness(
 		s, r, s->traits.waves ? 0 : r->team->clock - fal_slowest_clock(s, NULL));
 	fal_round_end(s, r, end, now);
@@ -34,7 +34,7 @@ fal_rounds_abandon_before(struct fal_sched *s, uint64_t version, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_RETRY,
 				     .why = "its version is too old" };
-	/* Versions are in the order of the rounds. */
+	/* Older rounds have older versions. */
 	while (s->oldest != NULL && s->oldest->info.version < version)
 		fal_round_end(s, s->oldest, end, now);
 }
@@ -54,7 +54,8 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 		fal_round_apply_alone(s, r, end, now);
 		return;
 	}
-	/* s = 0: the round is collected; the clock's last one applies all. */
+	/* s = 0: the round is collected; the clock's last round applies all rounds of the
+	 * clock. */
 	fal_round_end_own(s, r, end, now);
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->info.clock)
 		return;

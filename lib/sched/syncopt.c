@@ -1,11 +1,10 @@
 /* syncopt: synchronous with b backup workers (Chen, Pan, Monga, Bengio, Jozefowicz 2016;
  * schemes.md, syncopt).  M workers begin a round on a version.  The first N = M - b
- * complete rounds make the update; the other workers abandon their work, and its samples
- * are dropped.  The decision is made once for a round, not for each block.
- */
+ * complete rounds make the update; the other workers abandon their rounds, whose samples
+ * are dropped.  The decision is made once for a whole round, not for each block. */
 #include "sched/scheme.h"
 
-/* N: rounds that make an update. */
+/* N: the number of rounds that make an update. */
 static uint32_t
 syncopt_clock_rounds(const struct fal_sched *s)
 {

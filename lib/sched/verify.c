@@ -3,7 +3,8 @@
  * A drawn claim is granted again, as a check, to a worker of another key that computes
  * the same bits and holds the version.  The round does not wait: a check without an
  * answer ends with its round, or when its worker leaves or becomes a suspect.  A worker
- * has at most one check a lane, as it runs a check before its own tasks of the round. */
+ * has at most one check for each lane, because a worker runs checks before its own tasks
+ * of the round. */
 #include "sched/state.h"
 
 #include "base/mem.h"
@@ -24,8 +25,9 @@ verify_place(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_
 	return i;
 }
 
-/* May the worker be asked?  It must hold the version: in the one team of all every worker
- * holds all kept versions, in other teams the version that was sent last. */
+/* May the worker be asked?  The worker must hold the version.  In the one team of all,
+ * every worker holds all kept versions; in other teams a worker holds the version that
+ * was sent last. */
 static bool
 verify_may_ask(const struct fal_sched *s, const struct fal_round *r,
 	       const struct fal_worker *w, const struct fal_worker *of,
@@ -71,9 +73,8 @@ fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_wo
 	fal_act_emit_task(s, act, c->task);
 }
 
-/* Removes check i.  Its worker may have run the check until now, and begins its own
- * tasks.
- */
+/* Removes check i.  If the worker has been running the check, it begins its own tasks
+ * now. */
 static void
 verify_remove(struct fal_sched *s, size_t i, double now)
 {

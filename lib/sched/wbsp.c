@@ -1,25 +1,25 @@
-/* wbsp: workers never wait (Yang, Hu, Liu, Jin, Yeung, You, Parallel Computing 2024;
- * schemes.md, wbsp).  A worker pushes the change of each local step and goes on with its
- * own weights; changes are collected, and a version is published when every worker has
- * pushed since the last one (publish=slowest: when the slowest has), so that all pull
- * consistent models.
+/* wbsp: versions are made together, but workers never wait (Yang, Hu, Liu, Jin, Yeung,
+ * You, Parallel Computing 2024; schemes.md, wbsp).  A worker pushes the change of each
+ * local step and goes on with its own weights; the changes are collected.  A version is
+ * published when every worker has pushed since the last version (publish=slowest: when
+ * the slowest worker has), so that all workers pull the same model.
  *
- * overlap=yes: the next local step begins while the last one is pushed, and steps of a
- * worker that a published version lacks are kept.  At most `cap` local steps lie between
- * two pulls.
+ * overlap=yes: the next local step begins while the worker pushes the last one, and a
+ * worker keeps those of its steps that a published version lacks.  At most `cap` local
+ * steps lie between two pulls.
  */
 #include "sched/scheme.h"
 
-/* s->scheme_heap[0], publish=slowest: workers, least rate first. */
+/* s->scheme_heap[0], for publish=slowest: workers, the slowest first. */
 struct wbsp {
-	uint32_t awaited; /* every team before this place has pushed */
+	uint32_t awaited; /* every team before this index has pushed */
 };
 
 /* The state of a team. */
 struct wbsp_team {
-	uint64_t published; /* its last round that is in a published version */
-	bool has_weights;   /* of its own, to go on from */
-	bool must_pull;     /* a version was published since */
+	uint64_t published; /* its last round that a published version contains */
+	bool has_weights;   /* the worker has weights of its own to continue from */
+	bool must_pull;     /* a version was published since its last pull */
 	bool has_pushed;    /* since the last publication */
 	uint32_t local;     /* rounds begun since its last pull */
 };
@@ -83,7 +83,7 @@ wbsp_publish(struct fal_sched *s)
 }
 
 /* Publishes if the awaited workers have pushed since the last publication.  O(W) for all
- * calls between two. */
+ * calls between two publications. */
 static void
 wbsp_publish_if_due(struct fal_sched *s)
 {
@@ -107,7 +107,7 @@ wbsp_teams_changed(struct fal_sched *s, double now)
 	wbsp_publish_if_due(s);
 }
 
-/* Workers that have done `cap` local steps may go on from here, too. */
+/* A flush also lets workers continue that have done `cap` local steps. */
 static void
 wbsp_flush(struct fal_sched *s, double now)
 {

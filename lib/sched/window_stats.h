@@ -10,16 +10,16 @@ enum { FAL_WINDOW = 16 }; /* values in a window */
 struct fal_window {
 	double v[FAL_WINDOW]; /* the k-th value ever, from 0, at k modulo FAL_WINDOW */
 	uint32_t n;           /* values ever */
-	double mid, most;     /* by fal_window_judge; 0: not judged yet */
+	double mid, most;     /* set by fal_window_judge; 0: not judged yet */
 };
 
-/* A quantity that sometimes takes long once, which tells nothing of the next time.  {0}
- * is empty and valid. */
+/* The least of the last three times of an action.  A single long time tells nothing of
+ * the next time.  {0} is empty and valid. */
 struct fal_window_min {
 	double v[3]; /* the k-th value ever, from 0, at k modulo 3 */
-	uint32_t n;  /* values ever; may be set to 0: the next value replaces all */
+	uint32_t n;  /* values ever; set this to 0, and the next value replaces all */
 	double s;    /* the least of the last three; 0: unknown */
-	double most; /* the largest of them */
+	double most; /* the largest of the last three */
 };
 
 /* Adds `s`, finite. */

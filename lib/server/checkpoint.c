@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A copy of n elements, which may be 0. */
+/* Returns a copy of n elements; n may be 0. */
 static void *
 copy_array(const void *from, uint32_t n, size_t size)
 {
@@ -41,8 +41,8 @@ fal_coord_checkpoint_free(struct fal_coord_checkpoint *p)
 
 /* ---- snapshots --------------------------------------------------------------------- */
 
-/* Is a snapshot ordered whose state is not complete?  Shards keep one image: the first of
- * two images under way would be lost. */
+/* Is a snapshot ordered whose state is not complete?  There must not be two: shards keep
+ * a single image, so the first of two images would be lost. */
 static bool
 snapshot_is_under_way(const struct fal_coord *c)
 {
@@ -65,8 +65,8 @@ void
 fal_coord_request_snapshot(struct fal_coord *c)
 {
 	coord_enter(c);
-	/* A snapshot that is under way serves this request, too: two would take twice the
-	 * memory. */
+	/* A snapshot that is under way serves this request, too: two snapshots would take
+	 * twice the memory. */
 	c->snapshot.is_wanted |= !snapshot_is_under_way(c);
 }
 
@@ -110,19 +110,20 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
 	const uint32_t retained = c->versions.retained;
 	struct fal_sched_from sched;
-	/* A newer version may be pinned by now, for an evaluation which is no part of the
-	 * state of this version. */
+	/* A newer version may be pinned by now, for an evaluation.  That evaluation is no
+	 * part of the state of this version. */
 	c->snapshot.is_being_made =
 		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
 		fal_sched_resume_point(c->sched, version, clocks_over, &sched);
-	if (!c->snapshot.is_being_made) { /* the next version, then */
+	if (!c->snapshot.is_being_made) { /* the snapshot is then of the next version */
 		c->snapshot.is_wanted = true;
 		return;
 	}
 	coord_leading_data_hex(c, p->data);
 	p->version = version;
 	p->clock = clocks_over;
-	/* The oldest version at that time: newer versions may have been ordered since. */
+	/* The oldest version at that time: since then newer versions may have been
+	 * ordered. */
 	p->oldest = version + 1 > retained ? version + 1 - retained : 0;
 	p->oldest = p->oldest < sched.first ? sched.first : p->oldest;
 	p->first = sched.first;
@@ -199,13 +200,14 @@ restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 	s->n_former_speeds = p->speeds;
 	for (; s->keys < p->keys; s->keys++)
 		s->key[s->keys] = (struct coord_known_key){ .record = p->key[s->keys] };
-	/* Workers of before never come back under their old numbers. */
+	/* Workers from before the restart never come back under their old numbers. */
 	for (; s->workers < p->workers; s->workers++)
 		s->worker[s->workers] = (struct coord_known_worker){ 0 };
 }
 
-/* The clock of the next evaluation.  The job may have more epochs than before: its former
- * end is then no evaluation any more, but the end of an epoch. */
+/* The clock of the next evaluation.  The job may have more epochs now than before the
+ * restart: its former end is then an ordinary end of an epoch, and no longer an
+ * evaluation in itself. */
 static uint64_t
 next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
@@ -246,7 +248,7 @@ coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 	if (p->samples > 0)
 		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples);
 	coord_health_add_skipped(c, p->clock - 1, p->epoch_skipped);
-	/* An evaluation that was under way is counted again from its start. */
+	/* An evaluation that was under way starts again. */
 	c->evaluation.is_under_way = p->evaluating;
 	if (p->evaluating)
 		coord_start_evaluation(c, c->start);
@@ -272,7 +274,7 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint *past
 		.lines = before->lines,
 		.torn = before->torn,
 	};
-	/* The time of both kinds of lines is that of the last line before the restart. */
+	/* Both kinds of lines have the time of the last line before the restart. */
 	coord_trace_event(c, c->start, FAL_EV_RESTART, &line);
 	for (uint32_t i = 0; past != NULL && i < past->here; i++)
 		coord_trace_event(c, c->start, FAL_EV_LEAVE,

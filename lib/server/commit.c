@@ -1,9 +1,9 @@
 /* Rounds, updates and versions: carries out the scheduler's actions, takes the shards'
- * reports, and writes the trace lines of what is done.  Workers wait for a version, the
- * trace waits for nobody.
+ * reports, and writes the trace lines of what is done.  Workers may wait for a version;
+ * nothing waits for the trace.
  *
- * A contribution is whole, a round complete or ended, a version made, when all shards
- * have reported so. */
+ * A contribution is whole, a round is complete or ended, and a version is made, when all
+ * shards have reported so. */
 #include "server/coord_priv.h"
 
 #include "base/branch.h"
@@ -19,7 +19,7 @@
 
 /* ---- the shards' reports on open rounds ------------------------------------------- */
 
-/* Are all shards that have blocks in this set? */
+/* Does this set contain all shards that have blocks? */
 static bool
 all_shards_in(const struct fal_coord *c, uint64_t shards)
 {
@@ -80,8 +80,8 @@ coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 	return true;
 }
 
-/* Is an earlier round of the round's owner still open?  The local steps of a worker
- * follow each other. */
+/* Is an earlier round of the round's owner still open?  The local steps of a worker count
+ * one after the other. */
 static bool
 follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
 {
@@ -102,7 +102,7 @@ complete_round(struct fal_coord *c, double now, const struct coord_round_acks *a
 	if (c->failure != NULL || !all_shards_in(c, acks->complete | acks->ended) ||
 	    !fal_sched_round(c->sched, acks->round, &r))
 		return;
-	/* An early order ends an armed round. */
+	/* Not if the round is armed: an early order ends the round. */
 	if (!r.armed && !follows_open_steps(c, &r))
 		fal_sched_note_complete(c->sched, now, r.round);
 }
@@ -162,7 +162,7 @@ coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t versi
 	send_version(c, p, &model);
 }
 
-/* The version's bit in announced.repeated; 0: the version has none. */
+/* The bit of the version in announced.repeated; 0: the version has no bit. */
 static uint64_t
 repeated_bit(const struct coord_peer *p, uint64_t version)
 {
@@ -170,10 +170,10 @@ repeated_bit(const struct coord_peer *p, uint64_t version)
 	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
-/* Sends a version again which the worker was told to forget, as the worker is granted
- * tasks of a round on the version.  A worker may help several rounds in turn: the worker
- * hears of each version once, if the version has a bit, and keeps each version as long as
- * the worker has an open round on the version. */
+/* Sends a version again that the worker was told to forget, because the worker is granted
+ * tasks of a round on the version.  A worker may help several rounds in turn.  If the
+ * version has a bit, the worker hears of the version once, and keeps the version as long
+ * as the worker has an open round on it. */
 static void
 repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {
@@ -228,7 +228,7 @@ announce_versions(struct fal_coord *c, struct coord_peer *p)
 
 /* ---- updates that all shards have made --------------------------------------------- */
 
-/* NAN: the loss of a task is not known. */
+/* The loss as a number; NAN: the loss of a task is not known. */
 static double
 loss_or_nan(uint64_t loss, bool is_unknown)
 {
@@ -272,8 +272,8 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	const uint64_t version = line->version;
 	const uint32_t end = line->first + line->rounds;
 	struct fal_round_info r;
-	/* The order may have been an early one; since then other claims may have replaced
-	 * the claims that were in. */
+	/* After an early order, other claims may have replaced claims that were in at the
+	 * time of the order. */
 	for (uint32_t i = line->first; i < end; i++) {
 		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {
@@ -353,7 +353,7 @@ static void
 pending_free(struct coord_pending_line *line)
 {
 	free(line->sum);
-	free(line->leaves); /* where not all shards have sent some */
+	free(line->leaves); /* not NULL if some shard has not sent its leaves */
 	free(line->branch);
 }
 
@@ -420,7 +420,7 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 		.clock = r.clock,
 		.first = r.first,
 		.samples = r.samples,
-		/* A task of another coordinator is alone in its round. */
+		/* The task of another coordinator is the only task of its round. */
 		.version = c->is_external && is_late ? r.after : r.taken,
 		.late = is_late && !c->is_external ? r.late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
@@ -508,8 +508,8 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		c->placement.lines.clocks_over = a->clock + 1;
 }
 
-/* Have all shards reported, and is a round of an early order over?  Before the round is
- * over, claims arrive that belong into the round's line. */
+/* Have all shards reported, and is a round of an early order over?  Until the round is
+ * over, claims may arrive that belong in the line of the round. */
 static bool
 line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -573,8 +573,8 @@ coord_rounds_free(struct fal_coord *c)
 
 /* ---- reports of shards ------------------------------------------------------------- */
 
-/* Collects the squares of a gradient.  All shards wait for the sum of the squares, by
- * which they clip.  A shard reports the squares of one order at a time. */
+/* Collects the squares of a gradient.  Shards clip by the sum of all squares, and all
+ * shards wait for this sum.  A shard reports the squares of one order at a time. */
 static void
 on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
@@ -589,7 +589,7 @@ on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say
 	if (!all_shards_in(c, rounds->squares_from))
 		return;
 	rounds->squares_from = 0;
-	/* In the order of blocks: so the sum does not depend on the map. */
+	/* Adds in the order of blocks, so that the sum does not depend on the map. */
 	for (uint32_t b = 0; b < blocks; b++)
 		o.squares += rounds->squares[b];
 	struct coord_pending_line *line = pending_find(c, FAL_ACT_STEP, say->version);
@@ -618,7 +618,7 @@ find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 	return &r.ledger->contrib[place];
 }
 
-/* A shard that has ended a round no longer reports contributions whole. */
+/* A shard that has ended a round no longer reports that a contribution is whole. */
 static void
 on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
 		 const struct fal_shard_say *say)
@@ -642,7 +642,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 	struct coord_contribution_acks *reports;
 	const struct fal_contrib *contrib =
 		find_contribution(c, acks_find(c, say->round), say->id, &reports);
-	/* No fence was ordered, or all shards have reported. */
+	/* Nothing to do: no fence was ordered, or all shards have reported before. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
 	    contrib->everywhere)
 		return;
@@ -683,7 +683,7 @@ pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
 	      uint32_t shard, const struct fal_shard_say *say)
 {
 	struct coord_pending_line *line = pending_find(c, kind, number);
-	if (say->odd != NULL) { /* borrowed: the text does not last */
+	if (say->odd != NULL) { /* copied, because the text is borrowed */
 		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", say->odd);
 		c->failure = c->shard_failure;
 	}
@@ -782,7 +782,8 @@ on_shard_report(struct fal_coord *c, double now, uint32_t shard,
 		const struct fal_shard_say *say)
 {
 	struct coord_round_acks *acks = NULL;
-	/* The coordinator asks a shard without blocks only whether it can have some. */
+	/* A shard without blocks has only one thing to report: whether it can have
+	 * blocks. */
 	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
 	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
 		return;
@@ -857,9 +858,9 @@ act_open_round(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* Collects the round's gradients, or its change of weights, for the next update.  A clock
- * may be over before the shards step the rounds that a worker or a group owns in this
- * clock. */
+/* Collects the round's gradients, or its change of weights, for the next update.  If
+ * rounds belong to one worker or group, a clock may be over before the shards have
+ * stepped with all its rounds. */
 static void
 collect_round(struct fal_coord *c, const struct fal_act *a,
 	      const struct fal_round_info *r)
@@ -919,7 +920,7 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 		pending_add(c, &(struct coord_pending_line){ .act = *a });
 		coord_command_shards(c, &o);
 	}
-	/* Local steps that have waited for this round may be complete. */
+	/* Rounds of local steps that have waited for this round may be complete now. */
 	for (size_t i = 0; i < c->rounds.n_acks && !a->ahead; i++)
 		if (fal_sched_round(c->sched, c->rounds.acks[i].round, &r) && r.delta)
 			complete_round(c, now, &c->rounds.acks[i]);
@@ -959,8 +960,8 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* The worker or group whose round alone makes the update, for a momentum of its own; 0:
- * there is none. */
+/* If the update consists of one round of a worker or group, and pushers have momenta of
+ * their own: that worker or group; else 0. */
 static uint32_t
 find_pusher(struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -1028,7 +1029,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		const double samples = (double)line.samples;
 		o.clipped = c->conf.optim.clip > 0;
 		o.slot = find_pusher(c, &line);
-		if (samples != a->divisor) /* the gradients are a part of a clock */
+		if (samples != a->divisor) /* gradients of a part of a clock */
 			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
 		o.divisor = samples;
 	}
@@ -1038,7 +1039,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 	    e->next_version <= v->published)
 		e->next_version = line.version;
 	/* Is the version the last one?  If clocks end in order, each version ends one
-	 * clock, whichever worker has run ahead; else more versions may follow. */
+	 * clock, even if some worker has run ahead; else more versions may follow. */
 	const bool is_last = c->control.clocks_end_out_of_order
 				     ? fal_sched_next_clock(c->sched) >= c->clocks
 				     : a->clock + 1 >= c->clocks;
@@ -1049,8 +1050,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* Sends a grant of tasks; with `cid`, of tasks that are granted as claimed, and then the
- * contribution's ticket. */
+/* Sends a grant of tasks.  With `cid` the tasks are claimed ahead; then also sends the
+ * ticket of the contribution. */
 static void
 act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 {
@@ -1061,7 +1062,7 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	struct fal_ticket t;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
-	/* The helper of a mixed round computes on the version that the helper has. */
+	/* In a mixed round a helper computes on whatever version the helper has. */
 	const uint64_t version = a->kind == FAL_ACT_CHECK ? a->version
 				 : r.mixed && p != NULL   ? p->announced.next - 1
 				 : a->late                ? r.after
@@ -1101,8 +1102,8 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
 	coord_send(c, to, &m);
-	/* If the ticket does not count any more, a fence or the end of the round is under
-	 * way. */
+	/* If there is no ticket any more, a fence or the end of the round is under way to
+	 * the worker. */
 	struct fal_msg ticket = { .type = FAL_MSG_TICKET };
 	if (!has_ticket || a->more)
 		return;
@@ -1110,7 +1111,8 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	coord_send(c, to, &ticket);
 }
 
-/* Asks the worker for the use of its time; the `clock` line waits for the answer. */
+/* Asks the worker how the worker spent its time; the `clock` line waits for the
+ * answer. */
 static void
 act_account(struct fal_coord *c, double now, struct coord_peer *p,
 	    const struct fal_act *a)
@@ -1134,8 +1136,8 @@ act_account(struct fal_coord *c, double now, struct coord_peer *p,
 }
 
 /* The worker becomes a suspect, or stops being one; or workers of its key get no work.
- * The trace does not say which key gets no work: the `suspect` and `back` lines suffice.
- */
+ * The trace has no line for a key that gets no work: the `suspect` and `back` lines
+ * suffice. */
 static void
 act_report_suspect(struct fal_coord *c, double now, const struct coord_peer *p,
 		   const struct fal_act *a)
@@ -1170,7 +1172,7 @@ act_trace_nonfinite(struct fal_coord *c, double now, const struct fal_act *a)
 						      a->worker, sample });
 }
 
-/* Has the shards count a task without a result. */
+/* Tells the shards to count a skipped task as empty. */
 static void
 act_skip(struct fal_coord *c, const struct fal_act *a)
 {
@@ -1260,7 +1262,7 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 		m.lanes.lanes = a->count;
 		coord_send(c, to, &m);
 		break;
-	case FAL_ACT_FENCE: /* nothing more of a contribution counts */
+	case FAL_ACT_FENCE: /* nothing more of the contribution counts */
 		coord_command_shards(c,
 				     &(struct fal_shard_order){ .kind = FAL_ORDER_FENCE,
 								.round = a->round,

@@ -1,9 +1,9 @@
 /* The coordinator of a job as a pure state machine: messages of workers come in;
  * messages, commands for the shards and trace lines go out.
  *
- * Binds lib/sched (which worker does what), the shards (sums and parameters) and
- * lib/wire. No I/O, no clock: falcon-ps drives the coordinator with sockets, the
- * simulator with a fake network.
+ * The coordinator connects lib/sched (which worker does what), the shards (sums and
+ * parameters) and lib/wire (messages). No I/O, no clock: falcon-ps drives the coordinator
+ * with sockets, the simulator with a fake network.
  *
  * `now` is the time in seconds, of any origin, and never goes back.  A function that
  * returns int returns 0 or a negative enum fal_err; unless its contract says otherwise,
@@ -32,12 +32,13 @@ struct fal_coord; /* opaque */
 struct fal_coord_publication {
 	uint64_t version;
 	uint64_t newest; /* of the job */
-	uint32_t order;  /* number of its VERSION message in the session, from 1 */
+	/* number of the version's VERSION message in the session, from 1 */
+	uint32_t order;
 	uint64_t oldest; /* the worker computes on no older version any more */
 	bool keep;       /* the worker keeps the version for evaluation */
-	/* Besides `version`, the worker may have to compute on any version from `from`
-	 * on, and on the versions `named` (borrowed for the call).  A worker that falls
-	 * behind skips all others. */
+	/* The worker may have to compute on `version`, on any version from `from` on, and
+	 * on the versions `named` (borrowed for the call).  A worker that falls behind
+	 * skips all other versions. */
 	uint64_t from;
 	const uint64_t *named;
 	uint32_t names;
@@ -52,15 +53,16 @@ struct fal_coord_suspect {
 			     the key has cost others too much */
 };
 
-/* Two keys that compute the same bits have unlike results of a task.  [0] is the worker
- * that claimed the task, [1] the worker that computed it once more. */
+/* Workers of two keys should compute the same bits, but have unlike results of a task.
+ * [0] is the worker that claimed the task, [1] the worker that computed the task once
+ * more. */
 struct fal_coord_mismatch {
 	uint64_t clock;
 	uint32_t task;
 	const char *name[2], *key[2];
 };
 
-/* Blocks that an update, or a worker's change of weights, has left as they were, as
+/* Blocks that an update, or a worker's change of weights, has left as they were, because
  * values are too large. */
 struct fal_coord_skipped_blocks {
 	uint64_t clock;
@@ -76,8 +78,9 @@ struct fal_coord_shard_stats {
 	const char *name, *address;
 	uint32_t blocks;
 	uint64_t rx, tx; /* bytes of contributions, bytes of versions */
-	double service; /* seconds of its process at work on contributions and versions */
-	double queue;   /* seconds that versions waited for workers' links, summed up */
+	/* seconds in which its process worked on contributions and versions */
+	double service;
+	double queue; /* Σ of the seconds that versions waited for workers' links */
 };
 
 /* Counts of tasks so far, by what became of the tasks. */
@@ -85,35 +88,40 @@ struct fal_coord_tasks {
 	uint64_t moved, cloned, filled, lost, dropped, skipped;
 };
 
-/* The state of a coordinator at a snapshot's version.  With the shards' image of that
- * version it is all that a new incarnation needs to continue as if nothing had happened.
- */
+/* The state of a coordinator at a snapshot's version.  This state and the shards' image
+ * of that version are all that a new incarnation needs to continue as if nothing had
+ * happened. */
 struct fal_coord_checkpoint {
-	uint64_t version, clock;         /* so many clocks are over with the version */
-	uint64_t oldest;                 /* the shards retain versions from this one on */
-	uint64_t first;                  /* the policy holds since this version */
-	uint64_t round;                  /* number of the next round */
-	double t;                        /* time of the trace */
-	const struct fal_policy *policy; /* in force; the coordinator's, borrowed */
-	char by[FAL_MSG_NAME];           /* name of the key that set the policy */
+	uint64_t version, clock; /* so many clocks are over with the version */
+	/* the shards retain the versions from this version on */
+	uint64_t oldest;
+	uint64_t first; /* the policy holds since this version */
+	uint64_t round; /* number of the next round */
+	double t;       /* time of the trace */
+	/* the policy in force; borrowed from the coordinator */
+	const struct fal_policy *policy;
+	char by[FAL_MSG_NAME]; /* name of the key that set the policy */
 	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
 			*/
-	uint32_t workers; /* numbers given to workers */
+	uint32_t workers; /* count of the numbers that workers have been given */
 	/* Evaluations. */
-	bool evaluating, judged;           /* under way; kept_version was evaluated */
-	uint64_t kept_version, kept_clock; /* the pinned version; clock 0: none */
-	uint64_t next_eval;                /* clock of the next evaluation */
-	double accuracy, accuracy_loss;    /* of the last evaluation; -1: none */
-	uint64_t judged_clock;             /* of the last evaluation */
+	/* evaluating: an evaluation is under way; judged: kept_version was evaluated */
+	bool evaluating, judged;
+	/* the pinned version and its clocks; clock 0: none */
+	uint64_t kept_version, kept_clock;
+	uint64_t next_eval;             /* clock of the next evaluation */
+	double accuracy, accuracy_loss; /* of the last evaluation; -1: none */
+	uint64_t judged_clock;          /* of the last evaluation */
 	/* Health (eval.c). */
 	uint64_t epoch; /* epochs that are over */
 	double loss, epoch_loss;
-	double start_loss, sum_loss; /* at first; Σ in the epoch under way */
-	uint64_t samples;            /* in the epoch under way */
+	/* mean loss at the start; Σ of losses in the epoch under way */
+	double start_loss, sum_loss;
+	uint64_t samples; /* in the epoch under way */
 	struct fal_coord_tasks tasks;
-	uint64_t epoch_skipped;           /* tasks in the epoch under way */
+	uint64_t epoch_skipped;           /* skipped tasks in the epoch under way */
 	char data[2 * FAL_DATA_HASH + 1]; /* hash of the trainers' data; "": none */
-	/* Keys, by number - 1; workers that are here. */
+	/* Keys, by number - 1; and workers that are here. */
 	struct fal_checkpoint_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];
 		uint32_t charges; /* for what the key's sessions have sent, ever */
@@ -133,7 +141,8 @@ struct fal_coord_checkpoint {
 	size_t key_cap, worker_cap, speed_cap;
 };
 
-/* Makes *out, whatever it holds, a copy with memory of its own; its `policy` is NULL. */
+/* Makes *out a copy that owns its memory, and does not free what *out held.  out->policy
+ * is NULL. */
 void fal_coord_checkpoint_copy(const struct fal_coord_checkpoint *from,
 			       struct fal_coord_checkpoint *out);
 void fal_coord_checkpoint_free(struct fal_coord_checkpoint *p);
@@ -144,7 +153,7 @@ struct fal_coord_counted_claim {
 	uint32_t task;
 	int64_t loss;
 	const uint8_t *hash; /* FAL_TASK_HASH bytes, borrowed for the call */
-	/* No claim counts, as no worker here has a finite result; `hash` is NULL. */
+	/* No claim counts, because no worker here has a finite result; `hash` is NULL. */
 	bool nonfinite;
 };
 
@@ -157,7 +166,7 @@ struct fal_coord_shards {
 	/* Sends a command to all shards, which carry commands out in order; `o` is
 	 * borrowed for the call. */
 	int (*order)(void *arg, const struct fal_shard_order *o);
-	/* Hands a session's PUSH to all shards; as fal_shard_set_push_msg. */
+	/* Hands the PUSH of a session to all shards, as fal_shard_set_push_msg does. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
 		    struct fal_diag *diag);
 	/* Takes the next report of a shard, and its number; false: there is none. */
@@ -166,30 +175,31 @@ struct fal_coord_shards {
 	void (*served)(void *arg, uint32_t shard, struct fal_coord_shard_stats *out);
 };
 
-/* Callbacks.  None may call a function of the coordinator, not even to ask, which the
- * coordinator asserts: it is in the midst of an event, and each callback is told what it
- * needs.  `peer` is the caller's number of a session, from 1, never used again.  Names
- * are borrowed for the call.  Callbacks marked + may be NULL. */
+/* Callbacks.  No callback may call a function of the coordinator, not even to ask; the
+ * coordinator asserts this.  A callback runs in the midst of an event, and its arguments
+ * are all it needs.  `peer` is the caller's number of a session, from 1, never used
+ * again.  Names are borrowed for the call.  Callbacks marked + may be NULL. */
 struct fal_coord_ops {
 	void *arg;
 	struct fal_coord_shards shards;
 	/* Sends the bytes of a message, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Has each shard publish a version to the session, which was told of the version
-	 * just now: at once or, where the version is still to be made, as soon as the
-	 * shard has made it; not at all where the shard has dropped it by then. */
+	/* Has each shard publish a version to the session, which was just told of the
+	 * version.  A shard publishes the version at once, or as soon as the shard has
+	 * made the version; a shard that has dropped the version by then publishes
+	 * nothing. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_publication *m);
-	/* Closes the session after what was sent; REFUSE, or LATER, with `why` has been
-	 * sent. */
+	/* Closes the session when all messages are out; the last message was REFUSE or
+	 * LATER, with `why`. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
-	/* + A worker is ready; a worker that was ready is not any more. */
+	/* + came: a worker is ready.  went: a worker that was ready has gone. */
 	void (*came)(void *arg, uint32_t peer, const char *name, const char *key);
 	void (*went)(void *arg, uint32_t peer, const char *name, const char *why);
-	/* + The worker becomes a suspect, as it has missed its deadline and others do its
-	 * tasks; or stops being one. */
+	/* + The worker becomes a suspect: the worker has missed its deadline, and others
+	 * do its tasks.  Or the worker stops being a suspect. */
 	void (*late)(void *arg, uint32_t peer, const char *name,
 		     const struct fal_coord_suspect *late);
-	/* + Worker [0] begins to round otherwise than worker [1], whose numerics count;
+	/* + Worker [0] from now on rounds otherwise than worker [1], whose numerics lead;
 	 * `kernels` as in READY.  With FAL_NUMERICS_REQUIRE worker [0] stands by. */
 	void (*odd)(void *arg, const char *const name[2], const char *const kernels[2]);
 	/* + Verification has found unlike results. */
@@ -198,20 +208,21 @@ struct fal_coord_ops {
 	void (*unstepped)(void *arg, const struct fal_coord_skipped_blocks *is);
 	/* Writes one line of the trace, without its newline; borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
-	/* + Keeps the policy for good (fsync) before it returns: `p` is about to hold
-	 * from `clock` on, wanted by the key `by`; `version` is the newest one.  An error
-	 * gives the change up. */
+	/* + Writes the policy to disk (fsync) before the callback returns: `p` is about
+	 * to hold from `clock` on; the key named `by` wants `p`; `version` is the newest
+	 * version.  With an error the change is given up. */
 	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
-	/* + A snapshot, as fal_coord_request_snapshot asks for, is complete: the shards
-	 * have the version's image, the trace all lines of the version; `past` (borrowed
-	 * for the call) is the rest. */
+	/* + A snapshot, as fal_coord_request_snapshot asks for, is complete.  The shards
+	 * have the image of the version, the trace has all lines of the version, and
+	 * `past` (borrowed for the call) is the rest of the snapshot. */
 	void (*marked)(void *arg, const struct fal_coord_checkpoint *past);
-	/* + A move is over: `map` holds.  err 0: the shards were told to take `map`; an
-	 * error: the blocks did not move. */
+	/* + A move is over, and `map` is in force.  err 0: the shards were told to use
+	 * `map`; an error: the blocks did not move. */
 	void (*moved)(void *arg, const struct fal_map *map, int err);
-	/* With conf.above, these three.  A task has its claim; a round is over, and its
-	 * sum was forwarded (FAL_END_FORWARD). */
+	/* These three are called only with conf.above.  claimed: a claim of a task
+	 * counts.  given: a round is over, and its sum was forwarded
+	 * (FAL_END_FORWARD). */
 	void (*claimed)(void *arg, const struct fal_coord_counted_claim *is);
 	void (*given)(void *arg, uint64_t round);
 	/* A test task of fal_coord_evaluate_task is evaluated; `m` is the EVALUATED. */
@@ -234,21 +245,24 @@ struct fal_coord_upstream {
 struct fal_coord_conf {
 	/* For the trace; borrowed until fal_coord_free. */
 	const char *name, *hash, *model_hash, *data_hash;
-	const char *from; /* SHA-256 of weights to start from; NULL: there are none */
+	/* SHA-256 of the weights that training starts from; NULL: the job has no such
+	 * weights */
+	const char *from;
 	const struct fal_policy *policy; /* borrowed for the call */
 	const char *policy_by; /* "job", or the name of a key; borrowed for the call */
 	uint64_t seed;
 	uint64_t entropy;                /* random bits that workers must not know */
-	struct fal_ticket_scope tickets; /* as the shards have it, too */
+	struct fal_ticket_scope tickets; /* the shards have the same scope */
 	enum fal_numerics numerics;
 	/* Data and model. */
 	struct fal_grid grid;
 	uint32_t test_samples; /* 0: no evaluation */
 	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
-	uint32_t shards;           /* 0: one; at most FAL_SHARDS_MAX */
-	const struct fal_map *map; /* of these; borrowed for the call; NULL: evenly */
-	bool psld;                 /* fal_coord_balance proposes moves */
+	uint32_t shards; /* 0: one; at most FAL_SHARDS_MAX */
+	/* the map of the shards; borrowed for the call; NULL: an even map */
+	const struct fal_map *map;
+	bool psld; /* fal_coord_balance proposes moves */
 	/* Which shard has which block, for the trace; borrowed for the call; NULL: the
 	 * trace does not say. */
 	const struct fal_line_place *place;
@@ -257,21 +271,23 @@ struct fal_coord_conf {
 	/* Mean loss of guessing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
-	/* The trace has the hash of each version whose number is a multiple of this, and
-	 * of some others; 0: 1. */
+	/* The trace has the hash of each version whose number is a multiple of this
+	 * number, and of some other versions; 0 counts as 1. */
 	uint32_t hashes;
 	bool task_hashes; /* claims carry the hash of their task's result */
 	/* With task_hashes: the part of claims that another key computes once more, 0 to
 	 * 1; and whether unlike results end the job. */
 	double verify;
 	bool verify_stop;
-	bool skips; /* fal_sched_conf's */
-	/* The work comes from another coordinator (external_rounds.c), unless NULL: no
-	 * round begins but by fal_coord_add_external_round, no version is made here;
-	 * tasks are skipped whatever `skips` is.  Borrowed for fal_coord_new. */
+	bool skips; /* fal_sched_conf.skips */
+	/* Unless NULL, the work comes from another coordinator (external_rounds.c).  Then
+	 * only fal_coord_add_external_round begins a round, no version is made here, and
+	 * tasks are skipped whatever `skips` is.  Borrowed for the call of
+	 * fal_coord_new. */
 	const struct fal_coord_upstream *above;
-	uint8_t data[FAL_DATA_HASH]; /* hash that trainers with data of their own must
-				      * say; 0: any hash, but all the same */
+	/* the hash that trainers must send for data of their own; 0: any hash, but all
+	 * trainers the same one */
+	uint8_t data[FAL_DATA_HASH];
 	uint32_t lanes_start;
 	bool preclaims;       /* fal_sched_conf.preclaims */
 	uint32_t min_workers; /* the first clock waits for so many workers */
@@ -282,23 +298,26 @@ struct fal_coord_conf {
 	const struct fal_coord_checkpoint *past;
 	/* The earlier trace, for the `restart` line; lines 0: there is none. */
 	struct fal_coord_trace {
-		double t;             /* time of the last line */
-		uint64_t lines;       /* up to the snapshot */
-		uint64_t until;       /* clocks that are over in the trace */
-		uint64_t torn;        /* bytes cut off at its end */
-		const char *accepted; /* kinds of files that differ; NULL, "": none */
+		double t;       /* time of the last line */
+		uint64_t lines; /* number of lines up to the snapshot */
+		/* number of clocks that are over according to the trace */
+		uint64_t until;
+		uint64_t torn; /* bytes that were cut off at the end of the trace */
+		/* kinds of files that differ from the job's, but are accepted; NULL or
+		 * "": none */
+		const char *accepted;
 	} before;
 };
 
 /* Makes a coordinator; `conf` and `ops` are copied.  Writes the `job` and `policy` lines
  * and, of a job that continues, `restart` and the `leave` lines of workers that the
- * restart has cut off.  FAL_EFORMAT: the data hash of conf.past is none. */
+ * restart has cut off.  FAL_EFORMAT: the data hash in conf.past is no hash. */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* While no worker is here, failed trainers end the job: at once if trainers of so many
- * keys have failed, else after these seconds. */
+/* While no worker is here, failed trainers end the job: at once if trainers of `keys`
+ * keys have failed, else after `seconds`. */
 void fal_coord_set_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys);
 /* Returns the failure of the last trainer that failed since a task counted; "": none. */
 const char *fal_coord_trainer_failure(const struct fal_coord *c);
@@ -309,13 +328,14 @@ const char *fal_coord_trainer_failure(const struct fal_coord *c);
 struct fal_coord_session {
 	const char *key;         /* name of the key that opened the session */
 	const char *fingerprint; /* fal_key_fingerprint of the key */
-	uint32_t place;          /* in the keyring: of two equals the first counts */
+	/* index in the keyring: between two equal choices the first key counts */
+	uint32_t place;
 	double rtt; /* seconds of a round trip, by the handshake; 0: unknown */
 };
 
 /* Opens a session whose key may send what workers send: call it before the session's
- * first message.  Sessions whose keys have the same name or fingerprint are of one key,
- * and one witness. */
+ * first message.  Sessions whose keys have the same name or fingerprint belong to one
+ * key, and count as one witness. */
 void fal_coord_session_open(struct fal_coord *c, uint32_t peer,
 			    const struct fal_coord_session *who);
 
@@ -324,10 +344,10 @@ void fal_coord_session_open(struct fal_coord *c, uint32_t peer,
 int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 		  struct fal_diag *diag);
 
-/* Has the session sent HELLO, and not LEAVE? */
+/* Has the session sent HELLO, but not LEAVE? */
 bool fal_coord_session_is_present(const struct fal_coord *c, uint32_t peer);
 
-/* Ends the session, which is closed; ignores unknown sessions. */
+/* Ends a session that is closed; ignores unknown sessions. */
 int fal_coord_session_end(struct fal_coord *c, double now, uint32_t peer,
 			  const char *why);
 
@@ -336,16 +356,17 @@ int fal_coord_session_end(struct fal_coord *c, double now, uint32_t peer,
 void fal_coord_trace_refusals(struct fal_coord *c, double now, const char *key,
 			      const char *why, uint64_t count);
 
-/* Sets the bytes of a session so far, for the trace. */
+/* Sets the total bytes of a session so far, for the trace. */
 void fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
 
 /* ---- time and shards -------------------------------------------------------------- */
 
-/* Returns the trace's time of a line that is written now, in seconds: never before that
- * of the last line, whose event may have begun later and ended sooner. */
+/* Returns the trace's time of a line that is written now, in seconds: never before the
+ * time of the last line, whose event may have begun later and ended sooner. */
 double fal_coord_trace_time(struct fal_coord *c, double now);
 
-/* Takes reports of shards that do not answer at once. */
+/* Takes the reports that shards have made since; to be called when a shard does not
+ * answer at once. */
 int fal_coord_take_reports(struct fal_coord *c, double now);
 
 /* Does what is due; to be called at fal_coord_next_deadline, or sooner. */
@@ -355,11 +376,11 @@ double fal_coord_next_deadline(const struct fal_coord *c);
 
 /* ---- snapshots (checkpoint.c) ----------------------------------------------------- */
 
-/* Asks for a snapshot of the next version with which that is possible, unless one is
- * under way: ops.marked follows. */
+/* Asks for a snapshot of the next version that allows a snapshot, unless a snapshot is
+ * under way; ops.marked follows. */
 void fal_coord_request_snapshot(struct fal_coord *c);
-/* Makes a snapshot of the newest version at once, if that is possible: then ops.marked
- * was called. */
+/* Makes a snapshot of the newest version at once, if possible; ops.marked is then called
+ * before this returns. */
 int fal_coord_snapshot_now(struct fal_coord *c, double now);
 
 /* ---- requests of controllers ------------------------------------------------------ */
@@ -376,9 +397,9 @@ int fal_coord_set_policy(struct fal_coord *c, double now, const struct fal_polic
  * both borrowed until the next call; NULL: none waits. */
 const struct fal_policy *fal_coord_pending_policy(const struct fal_coord *c,
 						  const char **by);
-/* While a policy of another rule waits: puts `p`, of the rule in force, in force at once,
- * and has `next`, of the waiting rule, wait instead (both copied).  FAL_ESTATE: the rules
- * are others, blocks move, or the job is over. */
+/* Adjusts both policies while a policy with another rule waits (both copied).  `p` has
+ * the rule in force, and holds at once; `next` has the waiting rule, and waits instead of
+ * the old one.  FAL_ESTATE: a rule is another one, blocks move, or the job is over. */
 struct fal_coord_adjustment {
 	const struct fal_policy *p, *next;
 	const char *by;
@@ -392,9 +413,9 @@ int fal_coord_adjust_policy(struct fal_coord *c, double now,
  * not called. */
 int fal_coord_cancel_policy(struct fal_coord *c, double now, uint64_t ticket);
 
-/* Schedules policy `p` (copied) of a job that continues: it held from `clock` on, wanted
- * by `by`, and holds again from there.  Call it in the order of clocks, before a worker
- * is here. */
+/* Schedules policy `p` (copied) of a job that continues.  Before the restart `p` held
+ * from `clock` on, wanted by `by`; `p` holds from there again.  Call it in the order of
+ * clocks, before a worker is here. */
 void fal_coord_schedule_policy(struct fal_coord *c, const struct fal_policy *p,
 			       uint64_t clock, const char *by);
 
@@ -404,10 +425,10 @@ const struct fal_policy *fal_coord_policy_in_force(const struct fal_coord *c);
 uint64_t fal_coord_next_clock(const struct fal_coord *c);
 
 /* Pauses the job (`hold`) or resumes it; `by` is the name of the key, for the trace.
- * Rounds under way are finished, and no round begins during the pause. */
+ * Rounds under way end as usual; no round begins during the pause. */
 int fal_coord_pause(struct fal_coord *c, double now, bool hold, const char *by);
 
-/* Asks the workers of this name to finish or hand back their tasks and to leave.
+/* Asks the ready workers of this name to finish or hand back their tasks and to leave.
  * FAL_ENOENT with `diag`: there is none. */
 int fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
 			   struct fal_diag *diag);
@@ -416,15 +437,16 @@ int fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
  * `stopped` when the rounds under way are over.  `by` as above. */
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
 
-/* Moves the blocks (placement.c; design.md, D38) to the map `to`, whose shards include
- * those of the map that holds; the new map gets an epoch of its own.  No round begins
- * until those under way are over; then the shards are told, and when each shard has all
- * blocks that it will have, the new map holds.  ops.moved is called, perhaps before this
- * returns.  FAL_ESTATE with `diag`: another move is under way, or the job is over;
- * FAL_EINVAL: there is no such map; nothing is called then. */
+/* Moves the blocks (placement.c; design.md, D38) to the map `to`, which must include all
+ * shards of the present map; the new map gets an epoch of its own.  No round begins until
+ * those under way are over; then the shards are told.  The new map holds when each shard
+ * has all its new blocks.  ops.moved is called, perhaps before this returns.  FAL_ESTATE
+ * with `diag`: another move is under way, or the job is over; FAL_EINVAL: there is no
+ * such map; nothing is called then. */
 int fal_coord_move_blocks(struct fal_coord *c, double now, const struct fal_map *to,
 			  const char *by, struct fal_diag *diag);
-/* Gives up the move that is under way, if any: a shard is gone that had no blocks yet. */
+/* Gives up the move that is under way, if any.  To be called when a shard is gone that
+ * had no blocks yet. */
 int fal_coord_abort_move(struct fal_coord *c, double now);
 /* Returns the map of the move that is under way, or waits for its boundary, borrowed
  * until the next call; NULL: there is none. */
@@ -432,8 +454,8 @@ const struct fal_map *fal_coord_pending_map(const struct fal_coord *c);
 
 /* Proposes a move, with conf.psld; to be asked after each event (server/psld.h).  `may`
  * is the set of shards that may get blocks, as bits; other shards keep what they have.
- * NULL: nothing is to move; else *to is the map for fal_coord_move_blocks, and the result
- * its `by`.  A proposal that is not carried out leaves no trace. */
+ * NULL: nothing should move.  Else *to and the result are the arguments `to` and `by` for
+ * fal_coord_move_blocks.  A proposal that the caller does not carry out has no effect. */
 #define FAL_PSLD_BY "psld"
 const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to);
 
@@ -447,19 +469,20 @@ int fal_coord_add_external_round(struct fal_coord *c, double now,
  */
 int fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t round);
 /* As fal_sched_set_version: installs a version of the coordinator above; the caller adds
- * the parameters to the command (FAL_ORDER_PUT).  Not all versions need come; no version
- * below `oldest` is needed any more.  FAL_EINVAL, and the job continues: the version is
- * older than the newest, or than its `oldest`. */
+ * the parameters to the command (FAL_ORDER_PUT).  Versions may be missing between two
+ * calls.  No version below `oldest` is needed any more.  FAL_EINVAL, and the job
+ * continues: the version is older than the newest, or than its `oldest`. */
 int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
 			      uint64_t oldest);
-/* Pins the version, which must be retained, for evaluation.  FAL_EINVAL: it is not. */
+/* Pins the version, which the shards must retain, for evaluation.  FAL_EINVAL: the shards
+ * do not retain the version. */
 int fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version);
 /* Evaluates a test task of that version.  FAL_EINVAL: the version is another one. */
 int fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version,
 			    uint32_t task);
 
-/* All workers that are ready and do not stand by for their numerics, as one worker that
- * is as fast. */
+/* All workers that are ready and do not stand by for their numerics, described as one
+ * worker of the same speed. */
 struct fal_coord_aggregate {
 	uint32_t workers, lanes; /* lanes: 1 to FAL_LANES_MAX */
 	uint64_t task_ns;        /* of a lane; 0: unknown */
@@ -467,8 +490,8 @@ struct fal_coord_aggregate {
 	 */
 	uint8_t fingerprint[FAL_FINGERPRINT];
 };
-/* Sets the fingerprint of workers that do not all compute the same bits: that of a
- * nondeterministic worker. */
+/* Sets `out` to the fingerprint of workers that do not all compute the same bits, which
+ * is that of a nondeterministic worker. */
 void fal_coord_mixed_fingerprint(uint8_t out[static FAL_FINGERPRINT]);
 void fal_coord_aggregate(const struct fal_coord *c, struct fal_coord_aggregate *out);
 /* Ends the trace, as the coordinator above is gone.  The caller may tell the workers to
@@ -477,17 +500,18 @@ void fal_coord_lose_upstream(struct fal_coord *c, double now, const char *why);
 
 /* ---- status and end --------------------------------------------------------------- */
 
-/* A version that the job leaves; the shards have it. */
+/* A version that the job leaves; the shards have the version. */
 struct fal_coord_outcome {
 	uint64_t version, clock; /* so many clocks were over with the version */
-	bool trainers;           /* the job failed, as the trainers of all workers did */
+	/* the job failed because the trainers of all workers failed */
+	bool trainers;
 };
 /* Returns the version that a failed job leaves: the last end of an epoch, or the last
  * evaluation, at which nothing was wrong yet.  False: there was none. */
 bool fal_coord_last_good_version(const struct fal_coord *c,
 				 struct fal_coord_outcome *out);
-/* Returns the newest version, which is complete and finite at any time, after an error,
- * too, as a step always comes to its end.  False: nothing was trained. */
+/* Returns the newest version.  The newest version is always complete and finite, even
+ * after an error, because a step always comes to its end.  False: nothing was trained. */
 bool fal_coord_newest_version(const struct fal_coord *c, struct fal_coord_outcome *out);
 
 /* Where the job stands. */
@@ -511,28 +535,29 @@ struct fal_coord_status {
 			*/
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
-/* Returns the mean loss of the tasks of an epoch that is over, from 1; known are the last
- * 8 epochs, since this start.  NAN: not known. */
+/* Returns the mean loss of the tasks of an epoch that is over, from 1; the last 8 epochs
+ * since this start are known.  NAN: not known. */
 double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch);
 
-/* fal_bound_sizes by the probes of the workers that are ready. */
+/* The results of fal_bound_sizes, by the probes of the workers that are ready. */
 struct fal_coord_task_sizes {
-	uint32_t workers, lanes; /* with probes; no more lanes than cores */
+	/* workers with probes, and their lanes; no more lanes than cores */
+	uint32_t workers, lanes;
 	double whole, small;
 };
 void fal_coord_task_sizes(const struct fal_coord *c, struct fal_coord_task_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
-	/* 64 hex digits: of its file; of the version (trace/chain.h).  NULL: the
-	 * coordinator above has them */
+	/* 64 hex digits each: the SHA-256 of the model's file, and the hash of the
+	 * version (trace/chain.h).  NULL: the coordinator above has these */
 	const char *sha256, *hash;
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
-	double seconds;      /* of training, as the result has them */
+	double seconds;      /* seconds of training, as in the result file */
 };
 /* Ends the job: writes the `done` line and tells all workers; or, if the job has failed
- * or `why` is not NULL, writes the `failed` line and refuses all workers.  `why` is what
- * the caller could not do, and is kept until fal_coord_free. */
+ * or `why` is not NULL, writes the `failed` line and refuses all workers.  `why` says
+ * what the caller could not do; the text must live until fal_coord_free. */
 void fal_coord_finish(struct fal_coord *c, double now,
 		      const struct fal_coord_result *result, const char *why);
 

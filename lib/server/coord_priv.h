@@ -2,15 +2,16 @@
  * files below it in this list:
  *
  *	external_rounds.c  work and versions of another coordinator
- *	coordinator.c      all other events: the job's beginning and end, sessions'
- *	                   messages, controllers' requests, time
+ *	coordinator.c      all other events: the job's beginning and end, messages
+ *	                   of sessions, requests of controllers, time
  *	policy.c           policies, and the boundaries at which they change
  *	commit.c           the scheduler's actions and the shards' reports: rounds,
- *updates, versions, and the trace lines of rounds and updates checkpoint.c       the
- *state that a snapshot keeps, and the restart from a snapshot eval.c evaluations; whether
- *the model learns; verified claims sessions.c         keys, workers, their numerics and
- *data; trainers that fail placement.c        the map from blocks to shards: waits,
- *balance, moves coord_base.c       tables, trace lines, messages, commands to shards
+ *	                   updates, versions, and their trace lines
+ *	checkpoint.c       the state that a snapshot keeps, and the restart from it
+ *	eval.c             evaluations; whether the model learns; verified claims
+ *	sessions.c         keys, workers, their numerics and data; trainers that fail
+ *	placement.c        the map from blocks to shards: waits, balance, moves
+ *	coord_base.c       tables, trace lines, messages, commands to shards
  *
  * A call that fails only because a shard is broken or this program has a mistake is not
  * handled where it fails: c->err, the first such error, ends the job
@@ -40,7 +41,7 @@ struct coord_known_key {
 	uint32_t place;              /* in the keyring */
 	uint8_t data[FAL_DATA_HASH]; /* the last hash of the key's sessions (sessions.c)
 				      */
-	bool failed; /* a trainer of the key's workers has, since a task counted */
+	bool failed; /* a trainer of the key's workers has failed since a task counted */
 };
 
 /* A worker, present or not. */
@@ -49,10 +50,10 @@ struct coord_known_worker {
 	uint32_t session; /* 0: the session is over */
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	char name[FAL_MSG_NAME];
-	bool momentum; /* the shards have a momentum of the worker's own */
+	bool momentum; /* the shards have a momentum for this worker alone */
 };
 
-/* A `clock` line that waits until the worker reports how the worker spent the time. */
+/* A `clock` line that waits until its worker reports how the worker spent the time. */
 struct coord_clock_line {
 	uint64_t round, clock;
 	bool own; /* the round is the worker's own */
@@ -68,7 +69,7 @@ struct coord_peer {
 	uint32_t worker; /* number in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
 	char build[FAL_MSG_NAME];       /* version of the worker's program, by HELLO */
-	uint8_t instance[FAL_INSTANCE]; /* of the worker's process */
+	uint8_t instance[FAL_INSTANCE]; /* identifies the worker's process */
 	enum coord_peer_state {
 		PEER_OPENED,
 		PEER_GREETED, /* has sent HELLO */
@@ -77,14 +78,15 @@ struct coord_peer {
 	} state;
 	bool is_group_server;
 	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
-	bool has_other_numerics; /* than the leading numerics */
+	bool has_other_numerics; /* its numerics are not the leading numerics */
 	uint32_t lanes_min, lanes_max, cores;
 	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	uint8_t data[FAL_DATA_HASH]; /* by READY */
 	double rtt;                  /* of the handshake; 0: unknown */
-	uint64_t ping_clock; /* from this clock on, the next claim causes a PING, too */
-	uint64_t rx, tx;     /* bytes of the session, in the worker's directions */
+	uint64_t ping_clock; /* the first claim from this clock on causes a PING */
+	/* bytes that the worker has received and sent in the session */
+	uint64_t rx, tx;
 	struct {
 		uint64_t task_ns;  /* of a task; 0: no probe */
 		uint64_t large_ns; /* of `large` samples as one task; 0: none */
@@ -93,20 +95,26 @@ struct coord_peer {
 	struct {                                                  /* `clock` lines */
 		struct coord_clock_line pending[CLOCK_LINES_MAX]; /* oldest first */
 		uint32_t n_pending;
-		uint64_t next_round; /* WORKED has answered for the rounds before */
-		uint64_t rx, tx;     /* bytes in the lines so far */
+		/* the worker has reported on all rounds before this round */
+		uint64_t next_round;
+		uint64_t rx, tx;              /* sums of rx and tx in the lines so far */
 		double greeted_at, joined_at; /* times of HELLO and READY */
-		double reported_s; /* seconds in the lines since the first one */
-		bool has_first;    /* the first line is written */
+		/* sum of the seconds in all lines after the first line */
+		double reported_s;
+		bool has_first; /* the first line is written */
 	} lines;
-	struct {                   /* versions announced to the worker */
-		uint32_t n;        /* VERSION messages */
-		uint64_t next;     /* the first version that was not announced */
-		uint64_t oldest;   /* the worker was told to forget older versions, */
-		uint64_t repeated; /* but for these: bit i is version oldest - 1 - i */
-		bool is_on_branch; /* the last one was of a branch; the worker may have
-				    * forgotten all others */
-		uint64_t pinned_version; /* to keep for evaluation; UINT64_MAX: none */
+	struct {               /* versions announced to the worker */
+		uint32_t n;    /* number of VERSION messages */
+		uint64_t next; /* the first version that was not announced */
+		/* the worker was told to forget older versions, except those in
+		 * `repeated` */
+		uint64_t oldest;
+		uint64_t repeated; /* bit i is version oldest - 1 - i */
+		/* the last version was of a branch; the worker may have forgotten all
+		 * other versions */
+		bool is_on_branch;
+		/* version that the worker keeps for evaluation; UINT64_MAX: none */
+		uint64_t pinned_version;
 	} announced;
 };
 
@@ -121,11 +129,12 @@ struct coord_sessions {
 	uint32_t workers;
 	size_t worker_cap;
 	uint32_t n_ready;
-	/* Workers that left; the shards still have their momentum. */
+	/* Workers that left, and whose momentum the shards still have. */
 	uint32_t *leaver;
 	uint32_t leavers;
 	size_t leaver_cap;
-	bool has_ended; /* a ready worker's session has, since coord_advance began */
+	/* a session of a ready worker has ended since coord_advance began */
+	bool has_ended;
 	/* Speeds of workers that were here before a restart and are not back. */
 	struct fal_checkpoint_speed *former_speed;
 	uint32_t n_former_speeds;
@@ -150,8 +159,9 @@ struct coord_versions {
 	uint64_t published;        /* the newest that all shards have made */
 	uint64_t published_clocks; /* clocks that were over with `published` */
 	uint64_t oldest;           /* of the `retained` newest */
-	uint32_t retained;         /* so many newest versions workers may compute on */
-	/* The newest version was ordered early, while tasks of its rounds are under way,
+	/* workers may compute on so many of the newest versions */
+	uint32_t retained;
+	/* The newest version was ordered early, while tasks of its rounds were under way,
 	 * and is not announced yet.  Until then workers have versions from
 	 * `oldest_announced` on. */
 	bool newest_is_withheld;
@@ -164,7 +174,7 @@ struct coord_versions {
 struct coord_round_acks {
 	uint64_t round;    /* first: the list is sorted by round */
 	uint64_t complete; /* shards that have their whole part of the round */
-	uint64_t ended;    /* shards that have ended the round, as ordered early */
+	uint64_t ended;    /* shards that have ended the round, after an early order */
 	/* By place in the ledger: shards that have the whole contribution, or have fenced
 	 * the contribution. */
 	struct coord_contribution_acks {
@@ -181,16 +191,16 @@ struct coord_collected {
 	uint64_t loss, samples; /* of the round's tasks; loss modulo 2^64 */
 	bool loss_is_unknown;   /* of a task */
 	uint64_t clock;
-	bool is_own; /* a worker's or group's; its loss was counted when the round ended
-		      */
+	/* the round has one worker or group; its loss was counted when the round ended */
+	bool is_own;
 };
 
 /* A `ledger` or `update` line that waits until all shards have reported. */
 struct coord_pending_line {
 	struct fal_act act; /* END or STEP */
 	uint64_t acks;      /* shards that have reported */
-	/* Blocks that were not stepped, or that a change of weights is left out of; the
-	 * worker with the largest value, about 2^unstepped_exponent. */
+	/* The number of blocks that were not stepped, or that do not get a change of
+	 * weights; and the worker with the largest value, about 2^unstepped_exponent. */
 	uint32_t unstepped, unstepped_by;
 	int8_t unstepped_exponent;
 	/* END: checksums of the sum, and of what each contribution has added, by place in
@@ -209,8 +219,8 @@ struct coord_pending_line {
 	uint64_t clocks_over; /* with the version */
 	bool has_gradients;
 	bool has_snapshot;
-	/* Leaves and, behind them, exponents of the blocks of shards that have reported;
-	 * NULL: the version is not hashed, or is hashed by now. */
+	/* Leaves of the blocks of shards that have reported, followed by the exponents of
+	 * these blocks.  NULL: the version gets no hash, or has its hash. */
 	uint8_t *leaves;
 	bool has_hash;
 	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
@@ -227,7 +237,7 @@ struct coord_rounds {
 	struct coord_collected *collected;
 	uint32_t n_collected, n_in_updates;
 	size_t collected_cap;
-	bool has_gradients; /* the next update collects some */
+	bool has_gradients; /* the next update has collected gradients */
 	/* Branches that the next update merges; their rounds come first among the rounds
 	 * for the next update. */
 	struct fal_line_push *branch;
@@ -252,7 +262,7 @@ struct coord_evaluation {
 	uint64_t next_clock;   /* the next evaluation is due when this clock is reached */
 	uint64_t next_version; /* … with this version; 0: not ordered yet */
 	uint32_t tasks;
-	bool has_drawn; /* the tasks that are run twice */
+	bool has_drawn; /* the tasks that are run twice have been drawn */
 	struct coord_test_task {
 		struct coord_test_result {
 			uint32_t worker, key, right;
@@ -260,7 +270,7 @@ struct coord_evaluation {
 			uint8_t fingerprint[FAL_FINGERPRINT];
 		} result[TEST_RESULTS_MAX]; /* the first one counts */
 		uint32_t results;
-		bool was_repeated; /* or would have been, with another key here */
+		bool was_repeated; /* or would have been, if another key had been here */
 	} *task;
 	size_t task_cap;
 };
@@ -270,14 +280,16 @@ struct coord_health {
 	uint64_t clocks_over;       /* clocks that are over by the newest update */
 	double loss[HEALTH_LOSSES]; /* of the last epochs, by epoch modulo the size */
 	uint64_t first;             /* epoch with a loss */
-	/* Epochs that have begun and are not over, ascending: no more than the clocks
-	 * that the scheduler has open reach into. */
+	/* Epochs that have begun and are not over, ascending: only epochs of clocks that
+	 * are open in the scheduler. */
 	struct coord_health_epoch {
 		uint64_t epoch; /* from 1 */
 		double loss;    /* Σ of tasks that are in the model, or will be */
-		uint64_t samples, skipped; /* … of samples, of skipped tasks */
-		struct coord_health_key {  /* claims, by number of the key - 1 */
-			double loss[2];    /* [0]: not known: at the bound; [1]: known */
+		/* Σ of these tasks' samples; number of skipped tasks */
+		uint64_t samples, skipped;
+		struct coord_health_key { /* claims, by number of the key - 1 */
+			double loss[2]; /* [0]: losses that are not known, counted at the
+					   bound; [1]: known losses */
 			uint64_t samples[2];
 		} *key;
 		size_t keys, key_cap;
@@ -316,7 +328,7 @@ struct coord_placement {
 		struct coord_wait_rows rows; /* since the last measurement */
 		uint64_t clocks_over;        /* at the last measurement */
 		double measured_at;          /* NAN: there was no measurement */
-		bool is_stale; /* the next rows are of the map before a move */
+		bool is_stale; /* the next rows still measure the map before a move */
 		bool is_due;   /* a clock was measured: */
 		double seconds;
 		struct fal_psld_measurement seen[FAL_SHARDS_MAX]; /* by shard */
@@ -326,8 +338,9 @@ struct coord_placement {
 		uint32_t shards;
 	} balance;
 	struct coord_shard_lines {
-		struct coord_wait_rows rows;          /* since the last `shard` lines */
-		uint64_t first_clock;                 /* behind the last `shard` lines */
+		struct coord_wait_rows rows; /* since the last `shard` lines */
+		/* the first clock that the last `shard` lines do not cover */
+		uint64_t first_clock;
 		uint64_t clocks_over;                 /* by the newest update */
 		uint64_t version;                     /* of that update */
 		struct fal_coord_shard_stats *served; /* by shard, at the last lines */
@@ -359,7 +372,8 @@ struct coord_policy_control {
 };
 
 struct coord_snapshot {
-	bool is_wanted; /* of the next version with which that is possible */
+	/* a snapshot is wanted of the next version that allows a snapshot */
+	bool is_wanted;
 	bool is_being_made;
 	struct fal_coord_checkpoint state; /* that is being made */
 };
@@ -400,7 +414,8 @@ struct fal_coord {
 	struct fal_buf trace_line; /* scratch */
 };
 
-/* Asserts that no callback calls back; at the start of each public function. */
+/* Asserts that no callback calls a public function.  Each public function calls this
+ * first. */
 static inline void
 coord_enter(const struct fal_coord *c)
 {
@@ -487,12 +502,13 @@ void coord_write_line(struct fal_coord *c);
 /* Writes the event, a struct fal_ev_*, to the trace. */
 void coord_trace_event(struct fal_coord *c, double now, enum fal_event ev,
 		       const void *event);
-/* Sends a message to a session.  Session 0 is one that is over: nothing is sent. */
+/* Sends a message to a session.  Session 0 stands for a session that is over: nothing is
+ * sent. */
 void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
 /* Asks for a sign of life; the answer gives the round trip time, too. */
 void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
-/* Takes the result of a call that cannot fail but by a mistake.  An error ends the job,
- * and the shards get no more commands. */
+/* Takes the result of a call that fails only because of a mistake in this program.  An
+ * error ends the job, and the shards get no more commands. */
 void coord_record_error(struct fal_coord *c, int err);
 /* Sends a command to all shards; shards carry commands out in order. */
 void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
@@ -513,8 +529,8 @@ void coord_placement_free(struct fal_coord *c);
 /* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: the waits
  * cannot be true. */
 int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
-/* Writes `shard` lines if they are due: after each `ledger` or `update` line, and at the
- * job's end (`last`). */
+/* Writes `shard` lines if they are due: called after each `ledger` or `update` line, and
+ * at the end of the job (`at_end`). */
 void coord_trace_shards(struct fal_coord *c, double now, bool at_end);
 /* Measures a clock for fal_coord_balance if the newest line has ended one. */
 void coord_measure_clock(struct fal_coord *c, double now);
@@ -531,11 +547,11 @@ void coord_send_block_map(struct fal_coord *c, uint32_t peer);
 
 /* ---- sessions.c ---- */
 
-/* Takes the session's HELLO, …  These return an error for which the session must be
- * closed, with `diag`. */
+/* Take a message of a session: HELLO, READY, CAPACITY, WORKED, LEAVE.  An error, with
+ * `diag`: the session must be closed. */
 int coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag);
-/* May end this session, and others. */
+/* This may end this session, and other sessions. */
 int coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag);
 int coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
@@ -544,8 +560,8 @@ int coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
 int coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag);
-/* Writes pending `clock` lines of the worker, all but the last `left`, without figures of
- * the worker. */
+/* Writes the pending `clock` lines of the worker, except the last `left` lines.  The
+ * lines have no figures from the worker. */
 void coord_write_clock_lines(struct fal_coord *c, double now, struct coord_peer *p,
 			     uint32_t left);
 /* Sends DONE or, of a failed job, REFUSE. */
@@ -568,7 +584,8 @@ bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_pe
 /* The hash of the leading data of trainers, in digits; "": no trainer has sent one. */
 void coord_leading_data_hex(const struct fal_coord *c,
 			    char out[static 2 * FAL_DATA_HASH + 1]);
-/* When failed trainers end the job, as no worker is here; infinity: not at all. */
+/* The time when failed trainers end the job, because no worker is here; infinity:
+ * never. */
 double coord_trainer_deadline(const struct fal_coord *c);
 
 /* ---- eval.c ---- */
@@ -585,7 +602,8 @@ int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 /* Has the shards keep the version, with which `clocks_over` clocks are over, until the
  * next call. */
 void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
-/* Adds Σ loss of samples of the clock; their tasks are in the model, or will be. */
+/* Adds `loss`, the Σ of losses of `samples` samples of the clock, whose tasks are in the
+ * model or will be. */
 void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
 			   uint64_t samples);
 /* Adds tasks of the clock that were skipped. */
@@ -614,13 +632,13 @@ void coord_verify_compare(struct fal_coord *c, double now, const struct coord_pe
 
 /* May the next version have a snapshot? */
 bool coord_can_snapshot(const struct fal_coord *c);
-/* Notes the state of the job at this version, of which the shards keep an image; `over`
- * clocks are over with the version. */
+/* Notes the state of the job at this version, of which the shards keep an image;
+ * `clocks_over` clocks are over with the version. */
 void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Completes the state when the trace has all lines of the version, and hands the state to
  * ops.marked. */
 void coord_snapshot_end(struct fal_coord *c, double now);
-/* Continues from the state.  FAL_EFORMAT: the state's data hash is none. */
+/* Continues from the state.  FAL_EFORMAT: the data hash of the state is no hash. */
 int coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p);
 /* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
  * the job begins again at version 0. */
@@ -641,7 +659,8 @@ void coord_rounds_free(struct fal_coord *c);
 
 /* ---- policy.c ---- */
 
-/* Carries out what waits for a boundary, if there is one now; after each event. */
+/* Carries out what waits for a boundary, if this is a boundary; called after each
+ * event. */
 void coord_policy_advance(struct fal_coord *c, double now);
 void coord_policy_free(struct fal_coord *c);
 /* Has the journal keep the policy, if there is a journal (design.md, I16). */

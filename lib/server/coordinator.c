@@ -104,7 +104,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.brought = c->is_external,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
-					/* forward only: about a third of a step */
+					/* an evaluation runs forward only, which is about
+					 * a third of a step */
 					.eval_cost = 1.0 / 3,
 					.preclaims = conf->preclaims };
 	if (past != NULL)
@@ -169,8 +170,8 @@ fal_coord_free(struct fal_coord *c)
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
 
-/* Announces the version under evaluation to each worker that has not heard of the version
- * as the newest one. */
+/* Announces the version under evaluation to each worker that did not get this version
+ * when the version was the newest one. */
 static void
 announce_pinned_version(struct fal_coord *c)
 {
@@ -187,10 +188,10 @@ announce_pinned_version(struct fal_coord *c)
 	}
 }
 
-/* The first clock that may not begin.  Before enough workers are here no clock may begin.
- * Then all clocks may, but an evaluation must be over EVAL_CLOCKS after its version, and
- * before the version of the next evaluation; and a scheduled policy must hold before its
- * clock begins. */
+/* The first clock that may not begin.  No clock may begin before enough workers are here.
+ * After that there are three limits: an evaluation must be over EVAL_CLOCKS after its
+ * version; it must also be over before the version of the next evaluation; and a
+ * scheduled policy must be in force before its clock begins. */
 static uint64_t
 clock_limit(const struct fal_coord *c)
 {
@@ -285,8 +286,8 @@ fal_coord_next_deadline(const struct fal_coord *c)
 /* Clocks between measurements of a worker's round trip. */
 enum { PING_EVERY = 16 };
 
-/* The worker has closed a contribution: the worker gets the ticket or, if nothing of the
- * contribution counts any more, a FENCE. */
+/* The worker has closed a contribution, and gets the ticket; or a FENCE if nothing of the
+ * contribution counts any more. */
 static int
 on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_t seq,
 	struct fal_diag *diag)
@@ -309,7 +310,7 @@ on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_
 	return FAL_OK;
 }
 
-/* Was the worker granted the task, if at all, on other versions than the claim's? */
+/* Was the worker granted the task, but never on the version of the claim? */
 static bool
 claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
 		     const struct fal_claim_report *in)
@@ -385,7 +386,7 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 	if (won == 1 && !in.nonfinite)
 		count_claim(c, p, m);
 	int err = FAL_OK;
-	/* The worker waits for no verdict on a task that was granted as claimed. */
+	/* The worker waits for no verdict on a task that was claimed ahead. */
 	if (!in.nonfinite && in.seq < FAL_PRECLAIMED) {
 		struct fal_msg v = { .type = FAL_MSG_VERDICT };
 		v.verdict.round = in.round;
@@ -400,7 +401,8 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 	}
 	const uint64_t clock = fal_sched_first_open_clock(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
-		/* Often while the round trip is not known well, then now and again. */
+		/* Pings often while the round trip is not known well, and later now and
+		 * then. */
 		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
 		coord_send_ping(c, now, p->id);
 	}

@@ -2,11 +2,11 @@
  * confirms.
  *
  * When all test tasks are counted, the coordinator draws a part of them, which other keys
- * run once more: nobody can know before which tasks these will be.  If two results
- * differ, a third key decides, or, where there is none, the key that stands first in the
- * keyring. All results of the refuted key that nobody has confirmed are then run again by
- * others. Workers with equal fingerprints get equal results; other workers get nearly
- * equal ones.
+ * run once more: nobody can know beforehand which tasks are drawn.  If two results
+ * differ, a third key decides; if there is no third key, the key that comes first in the
+ * keyring decides. All results of the refuted key that nobody has confirmed are then run
+ * again by others. Honest workers with equal fingerprints get equal results; other honest
+ * workers get nearly equal results.
  */
 #include "server/coord_priv.h"
 
@@ -22,8 +22,8 @@
 /* ---- evaluation -------------------------------------------------------------------- */
 
 enum {
-	REPEAT_ONE_IN = 8, /* of so many tasks, one is run twice */
-	DIFFER_ONE_IN = 16 /* of so many samples, one may differ between fingerprints */
+	REPEAT_ONE_IN = 8, /* one of so many tasks is run twice */
+	DIFFER_ONE_IN = 16 /* one of so many samples may differ between fingerprints */
 };
 
 /* The count of samples of the test task; 0: there is no such task. */
@@ -97,7 +97,7 @@ repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 	return true;
 }
 
-/* Has only this key a result of the task? */
+/* Is this key the only key with a result of the task? */
 static bool
 is_unconfirmed(const struct fal_coord *c, uint32_t task, uint32_t key)
 {
@@ -113,7 +113,8 @@ repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 			(void)repeat_test_task(c, now, task);
 }
 
-/* No two results agree: the result of the key that stands first in the keyring counts. */
+/* Called when no two results agree: the result of the key that comes first in the keyring
+ * counts. */
 static void
 prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *t)
 {
@@ -128,7 +129,7 @@ prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *t)
 			repeat_unconfirmed(c, now, t->result[i].key);
 }
 
-/* Compares the results of the task, two or three. */
+/* Compares the two or three results of the task. */
 static void
 compare_results(struct fal_coord *c, double now, uint32_t task)
 {
@@ -275,10 +276,11 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 
 /* ---- health ---------------------------------------------------------------------- */
 
-/* Does the job learn?  Keeps the mean loss of epochs, and pins the last version that is
- * known to be good.  falcon-job(5) has the rule of divergence. */
+/* The health of the job: does the model learn?  This part keeps the mean loss of epochs,
+ * and pins the last version that is known to be good.  falcon-job(5) has the rule of
+ * divergence. */
 
-/* An epoch whose mean loss is so many times that of guessing has diverged. */
+/* An epoch has diverged if its mean loss is so many times the loss of guessing. */
 enum { DIVERGED_FACTOR = 3 };
 
 void
@@ -366,11 +368,11 @@ coord_health_current_epoch(const struct fal_coord *c)
 	return has_counts ? h->epoch[0] : (struct coord_health_epoch){ 0 };
 }
 
-/* The median over keys of the mean losses in the epoch so far, so that a key that lies
- * neither ends a job nor keeps the job from ending; of two keys the lower loss.  A loss
- * that is not known, as a trainer may not report one, does not count.  But if a key has
- * no known loss, either all its losses are too large, or there were none at first either.
- */
+/* The median over keys of the mean losses in the epoch so far; of two keys the lower
+ * loss.  With a median, a key that lies can neither end a job nor keep the job from
+ * ending.  A loss that is not known does not count, because a trainer may report no
+ * losses.  But a key may have no known loss at all: then either all its losses are too
+ * large, or the key reported none from the start. */
 static double
 median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 {
@@ -388,8 +390,8 @@ median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 	return v[(n - 1) / 2];
 }
 
-/* Are all tasks of the epoch skipped?  A task that was dropped before it was done may
- * have had a finite result. */
+/* Are all tasks of the epoch skipped?  Not so if a task was dropped before it was done:
+ * its result may have been finite. */
 static bool
 epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 {
@@ -485,12 +487,13 @@ coord_health_free(struct fal_coord *c)
 
 /* ---- verify ---------------------------------------------------------------------- */
 
-/* Claims that another key computes once more: job.verify.
+/* Verification (job.verify): another key computes some claims once more.
  *
- * A claim is drawn when it has come, by random bits that nobody else knows.  The
- * scheduler asks a worker of another key whose numerics are the same, and the round does
- * not wait. Unlike results go to the trace and the log; nothing is made again, and no key
- * is charged: falcon-stat --recompute tells which of the two results is wrong. */
+ * A claim is drawn after its arrival, by random bits that nobody else knows.  The
+ * scheduler asks a worker of another key with the same numerics, and the round does not
+ * wait for the answer.  Unlike results go to the trace and the log.  The result is not
+ * computed again, and no key is charged, because only falcon-stat --recompute tells which
+ * of the two results is wrong. */
 
 bool
 coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p, uint64_t round)

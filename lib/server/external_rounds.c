@@ -36,7 +36,7 @@ fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
 		return FAL_OK;
 	if (oldest > version || (e->has_version && version < v->newest))
 		return FAL_EINVAL;
-	/* The shards retain the version, and no older ones than `oldest`. */
+	/* The shards retain this version, and drop versions older than `oldest`. */
 	size_t drop = e->n_installed == FAL_KEPT_MAX;
 	while (drop < e->n_installed && e->installed[drop] < oldest)
 		drop++;
@@ -87,7 +87,7 @@ fal_coord_lose_upstream(struct fal_coord *c, double now, const char *why)
 	coord_trace_event(c, now, FAL_EV_FAILED,
 			  &(struct fal_ev_failed){ .version = c->versions.published,
 						   .reason = why });
-	/* No `leave` line comes behind the end. */
+	/* No `leave` line may follow the end of the trace. */
 	struct coord_peer *p = NULL;
 	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
 		p->state = PEER_LEFT;
@@ -103,7 +103,8 @@ fal_coord_mixed_fingerprint(uint8_t out[static FAL_FINGERPRINT])
 void
 fal_coord_aggregate(const struct fal_coord *c, struct fal_coord_aggregate *out)
 {
-	double rate = 0; /* tasks a second; of the members before one without a probe */
+	/* tasks per second, of all members up to the first one without a probe */
+	double rate = 0;
 	bool is_known = true;
 	const struct coord_peer *p = NULL;
 	coord_enter(c);

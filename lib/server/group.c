@@ -1,5 +1,5 @@
 /* Tasks granted above become rounds and evaluations of the coordinator below.  Their
- * results go back up: a claim with its sum, or the result of an evaluation.
+ * results go to the job above: a claim with its sum, or the result of an evaluation.
  *
  * Callbacks of the agent and of the coordinator only take notes, because neither may be
  * called back; fal_group_work acts on the notes. */
@@ -16,17 +16,17 @@
 struct task {
 	struct fal_task_run run;
 	uint32_t lane;
-	bool is_started; /* the coordinator below has the task, */
-	uint64_t round;  /* … as this round, if it is no test task */
+	bool is_started; /* the coordinator below has the task */
+	uint64_t round;  /* the round of the task below, unless the task is a test task */
 	bool is_claimed; /* a member's claim has won */
 	bool is_done;    /* the round's sum was given, or the test task is evaluated */
 	bool is_unwanted;
 	struct fal_task_result ran;
 };
 
-/* The number of a version in the job above and in the group below.  Below each version
- * has a higher number than all earlier ones, and none belongs to a branch
- * (base/branch.h): members know no branches. */
+/* The number of a version in the job above and in the group below.  Below, each version
+ * has a higher number than all earlier versions.  No number below is that of a branch
+ * (base/branch.h), because members know no branches. */
 struct version_name {
 	uint64_t above, below;
 };
@@ -34,8 +34,8 @@ struct version_name {
 struct fal_group {
 	size_t params;
 	bool is_ready;           /* READY was sent: grants may come */
-	uint32_t members, lanes; /* as sent last */
-	int err;                 /* in a callback */
+	uint32_t members, lanes; /* as in the last message sent */
+	int err;                 /* an error that occurred in a callback */
 	uint64_t steps;          /* results of members, so far */
 	struct task *task;
 	size_t tasks, task_cap;
@@ -120,8 +120,8 @@ find_version_name(const struct fal_group *g, uint64_t above)
 	return NULL;
 }
 
-/* Names a version.  The version keeps its number if that is higher than all numbers
- * below. */
+/* Names a version.  Below, the version keeps its number if that number is higher than all
+ * earlier ones. */
 static const struct version_name *
 add_version_name(struct fal_group *g, uint64_t above)
 {
@@ -228,7 +228,7 @@ fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 
 /* ---- actions ----------------------------------------------------------------------- */
 
-/* Gives task i to the coordinator below, which makes no result before this returns. */
+/* Gives task i to the coordinator below, which reports no result before this returns. */
 static int
 start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
@@ -251,7 +251,7 @@ start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	return err;
 }
 
-/* Reports a task that is done, or unwanted, to the agent. */
+/* Tells the agent that a task is done, or no longer wanted. */
 static int
 finish_task(const struct fal_group_ends *e, struct task *t)
 {
@@ -273,8 +273,9 @@ process_tasks(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 	int err = FAL_OK;
 	for (size_t i = 0; i < g->tasks && err == FAL_OK;) {
 		struct task t = g->task[i];
-		/* A member that has pushed the sum has left without its claim: the task
-		 * runs once more, as long as its version is kept. */
+		/* The member that pushed the sum has left without a claim.  The task runs
+		 * once more if its version is still kept; else the task counts as
+		 * non-finite. */
 		const bool lacks_claim =
 			t.is_done && !t.run.eval && !t.is_claimed && !t.is_unwanted;
 		t.ran.nonfinite |= lacks_claim;

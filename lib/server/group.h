@@ -2,9 +2,9 @@
  * job above (design.md, D50).
  *
  * Each task that the job above grants to the agent is a round of the coordinator below.
- * The result of the members goes back up: a claim with its sum.  No I/O, no clock:
- * falcon-ps drives the group with a socket on either side, the simulator with a fake
- * network. */
+ * The result of the members goes to the job above: a claim, and the sum.  No I/O, no
+ * clock: falcon-ps drives the group with a socket on either side, the simulator with a
+ * fake network. */
 #ifndef FAL_SERVER_GROUP_H
 #define FAL_SERVER_GROUP_H
 
@@ -36,14 +36,14 @@ enum fal_group_report {
 	FAL_GROUP_MEMBERS, /* CAPACITY: the members have changed */
 	FAL_GROUP_NOBODY,  /* no member is left: end the session above */
 };
-/* Sets `m` to the message, without an incarnation; counts the message as sent.  Before
- * READY there must be at least `least` members, and one. */
+/* Sets `m` to the message, without an incarnation; assumes that the caller sends the
+ * message.  READY needs at least `least` members, and at least one. */
 enum fal_group_report fal_group_report(struct fal_group *g, const struct fal_coord *below,
 				       uint32_t least, struct fal_msg *m);
 
 /* ---- callbacks: notes taken while one of the ends handles an event ---- */
 
-/* For fal_agent_ops.  A version goes on to the members at once. */
+/* For fal_agent_ops.  fal_group_on_version sends a version on to the members at once. */
 void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_task_run *run);
 void fal_group_cancel(struct fal_group *g, uint32_t lane);
 uint64_t fal_group_steps(const struct fal_group *g);

@@ -19,7 +19,8 @@ fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_
 	snprintf(a->name, sizeof(a->name), "%s", name);
 }
 
-/* Returns memory for a copy of the array: that of the same array in `spare`, or new. */
+/* Returns memory for a copy of the array: the memory of the same array in `spare`, or new
+ * memory. */
 static void *
 image_array_memory(const struct fal_image_array *a, struct fal_image *spare)
 {
@@ -31,7 +32,7 @@ image_array_memory(const struct fal_image_array *a, struct fal_image *spare)
 		s->p = NULL;
 		return p;
 	}
-	/* Not zeroed: the array may be large. */
+	/* The memory is not zeroed, because the array may be large. */
 	return FAL_TRY(MALLOC, NULL, malloc(a->bytes > 0 ? a->bytes : 1));
 }
 
@@ -65,8 +66,8 @@ fal_image_head_equal(const struct fal_image_head *a, const struct fal_image_head
 	       a->held == b->held;
 }
 
-/* Returns the offset of the blocks `of` in array `a` of the blocks `run`, and sets
- * *bytes. */
+/* Array `a` has the blocks `run`.  Returns the offset of the blocks `of` in `a`, and sets
+ * *bytes to their bytes. */
 static size_t
 image_offset(const struct fal_image_array *a, const struct fal_image_run *run,
 	     const struct fal_image_run *of, size_t *bytes)
@@ -115,7 +116,7 @@ fal_image_hold(struct fal_image *m, uint64_t version)
 		return true;
 	m->is.holds = true;
 	m->is.held = version;
-	/* The arrays of the version held before stand last. */
+	/* The arrays of the version that was held before come last. */
 	while (m->arrays > 0 && strncmp(m->array[m->arrays - 1].name, "held.", 5) == 0) {
 		m->arrays--;
 		if (m->owned)

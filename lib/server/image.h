@@ -19,8 +19,8 @@
 enum {
 	FAL_IMAGE_NAME = 24,
 	FAL_IMAGE_OTHERS = 1024, /* branches, and slots, at most */
-	/* The most versions that a store keeps, whatever an order says: the versions of
-	 * the largest slack, and those under way. */
+	/* The most versions that a store keeps, whatever an order says: as many as the
+	 * largest slack needs, and versions under way. */
 	FAL_KEPT_MAX = 72
 };
 
@@ -28,8 +28,8 @@ enum {
 struct fal_image_head {
 	uint64_t version;
 	uint64_t steps;        /* steps that the optimiser's state has had */
-	uint32_t olds;         /* kept versions before this one */
-	uint32_t lines, slots; /* counts; a snapshot has neither */
+	uint32_t olds;         /* number of kept versions before this version */
+	uint32_t lines, slots; /* numbers of branches and of slots; 0 in a snapshot */
 	bool holds;            /* there is a held version, `held` */
 	uint64_t held;
 };
@@ -47,7 +47,7 @@ struct fal_image {
 	struct fal_image_array *array;
 	uint32_t arrays;
 	size_t cap;
-	bool owned; /* the image owns the arrays' bytes */
+	bool owned; /* the image owns the bytes of the arrays; else borrows them */
 };
 
 /* Appends an array.  The image borrows `p`. */
@@ -64,14 +64,14 @@ struct fal_image_run {
 	uint32_t first, count;
 	size_t values;
 };
-/* Sets `out` to the part of the image `from` of the blocks `run` that belongs to the
- * blocks `of`, a part of `run`. `out` borrows the arrays. */
+/* `from` is an image of the blocks `run`.  Sets `out` to the part for the blocks `of`,
+ * which are a part of `run`. `out` borrows the arrays. */
 void fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
 		   const struct fal_image_run *of, struct fal_image *out);
 /* Returns true if both heads have equal numbers. */
 bool fal_image_head_equal(const struct fal_image_head *a, const struct fal_image_head *b);
-/* Copies `part`, made by fal_image_cut with the same blocks, into the arrays of `to`.
- * FAL_EFORMAT: the numbers or the arrays differ. */
+/* Copies `part`, which fal_image_cut has made with the same `run` and `of`, into the
+ * arrays of `to`.  FAL_EFORMAT: the numbers or the arrays differ. */
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 		    const struct fal_image *part, const struct fal_image_run *of);
 
@@ -81,8 +81,8 @@ fal_image_keeps(const struct fal_image_head *is)
 {
 	return is->holds && is->held >= is->version - is->olds;
 }
-/* Marks `version` as held in an image made before.  Returns false if the image does not
- * have that version. */
+/* Marks `version` as held, in an image that was made before.  Returns false if the image
+ * does not have that version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
 
 /* A contribution to a round: the number of blocks that the contribution has brought, and,
@@ -96,16 +96,16 @@ struct fal_contribution_blocks {
 /* The most that a store holds at a time, to compute its bytes from. */
 struct fal_store_limits {
 	uint32_t versions; /* kept versions, the newest included, */
-	/* … and further versions until every shard has the next one: the shard's own copy
-	 * of the newest version during an early step, and a version for which other
-	 * shards still lack tasks. */
+	/* further versions, kept until every shard has the next version: a copy of the
+	 * newest version during an early step, and a version for which other shards still
+	 * lack tasks */
 	uint32_t beyond;
-	uint32_t rounds; /* sums: of open rounds, and of collected ones */
+	uint32_t rounds; /* sums of rounds, open or collected */
 	uint32_t lines;
-	uint32_t pushers; /* pushers with a momentum of their own, if the optimiser has
-			   * that */
-	bool deltas;      /* rounds bring changes of weights */
-	bool outer;       /* an outer optimiser steps what branches push */
+	/* pushers with a momentum of their own, if the optimiser has such momenta */
+	uint32_t pushers;
+	bool deltas; /* rounds bring changes of weights */
+	bool outer;  /* an outer optimiser applies what branches push */
 };
 
 #endif

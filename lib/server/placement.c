@@ -1,5 +1,5 @@
-/* The map from blocks to shards: the workers' waits for each shard, the conclusions from
- * these waits (server/psld.h; design.md, D40), and blocks that move (D38). */
+/* The map from blocks to shards: how long workers wait for each shard; which map would be
+ * better (server/psld.h; design.md, D40); and moves of blocks (D38). */
 #include "server/coord_priv.h"
 
 #include "base/mem.h"
@@ -38,9 +38,9 @@ coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 {
 	const uint32_t shards = c->conf.shards;
 	struct coord_placement *pl = &c->placement;
-	/* A worker waits for shards when it does not compute. */
+	/* A worker waits for shards only while the worker does not compute. */
 	const uint64_t limit = m->worked.push + m->worked.pull + m->worked.wait;
-	if (shards == 1) /* no lines tell of a single shard */
+	if (shards == 1) /* the trace has no `shard` lines for a single shard */
 		return fal_shard_wait_get(&m->worked.waits, shards, limit, NULL);
 	int err = fal_shard_wait_get(&m->worked.waits, shards, limit,
 				     find_waits(&pl->lines.rows, worker));
@@ -63,8 +63,9 @@ coord_placement_free(struct fal_coord *c)
 
 /* The medians of the workers' waits for a shard. */
 struct wait_medians {
-	double waited; /* seconds in all */
-	double took;   /* seconds for a part of a version; NAN: no worker had one */
+	double waited; /* sum of the seconds of waiting */
+	/* seconds for the shard's part of a version; NAN: no worker has got one */
+	double took;
 };
 
 /* The medians for the shard in these rows; `scratch` has room for each row.  No worker
@@ -136,11 +137,11 @@ coord_trace_shards(struct fal_coord *c, double now, bool at_end)
 
 /* ---- balance --------------------------------------------------------------------- */
 
-/* The best shard of each block, by the workers' waits (server/psld.h; design.md, D40).
+/* Decides which shard should have each block, by the workers' waits (server/psld.h;
+ * design.md, D40).
  *
- * The coordinator measures each clock that is over when the trace has the clock's update.
- * The caller who runs the coordinator asks for the conclusions from this measurement, and
- * moves blocks where that is possible. */
+ * The coordinator measures each clock when the trace has the clock's update.  The caller
+ * asks for the decision by fal_coord_balance, and moves blocks if a move is possible. */
 
 void
 coord_measure_clock(struct fal_coord *c, double now)
@@ -159,7 +160,8 @@ coord_measure_clock(struct fal_coord *c, double now)
 					 : (struct fal_psld_measurement){ waits.took,
 									  waits.waited };
 	}
-	b->is_due = seconds >= 0; /* NAN: the first clock has no known start */
+	/* false if NAN: the start of the first clock is not known */
+	b->is_due = seconds >= 0;
 	b->seconds = seconds / clocks;
 	b->clocks_over = l->clocks_over;
 	b->measured_at = now;
@@ -167,7 +169,7 @@ coord_measure_clock(struct fal_coord *c, double now)
 	b->rows.n = 0;
 }
 
-/* Does psld have these shards, and the map that holds? */
+/* Does b->psld work with these shards and with the present map? */
 static bool
 psld_is_current(const struct fal_coord *c, uint64_t shards)
 {
@@ -181,8 +183,8 @@ psld_is_current(const struct fal_coord *c, uint64_t shards)
 	return i == b->shards;
 }
 
-/* Starts psld with the map that holds: the shards that have blocks, in their order, then
- * other shards of the set. */
+/* Starts psld with the present map: first the shards that have blocks, in their order;
+ * then the other shards of the set. */
 static void
 restart_psld(struct fal_coord *c, uint64_t shards)
 {
@@ -235,10 +237,10 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 
 /* Blocks that move from shard to shard (design.md, D38).
  *
- * A boundary is a time when nothing is under way: no round is open, no version is still
- * to be made.  There the shards hear of the next map, and each shard gets the blocks that
- * it lacks from the shards that have them.  When all shards have reported so, they take
- * the next map.  Until then the map of before holds, and no shard frees a block. */
+ * A boundary is a time when nothing is under way: no round is open, and every version is
+ * made.  At a boundary the shards hear of the next map, and each shard gets the blocks
+ * that it lacks from the shards that have them.  When all shards have reported so, they
+ * take the next map.  Until then the present map holds, and no shard frees a block. */
 
 const struct fal_map *
 fal_coord_pending_map(const struct fal_coord *c)
@@ -259,7 +261,7 @@ coord_send_block_map(struct fal_coord *c, uint32_t peer)
 	fal_buf_free(&extents);
 }
 
-/* Traces the places of the blocks from now on. */
+/* Writes to the trace which shard has which blocks from now on. */
 static void
 trace_place(struct fal_coord *c, double now)
 {
@@ -281,7 +283,7 @@ trace_place(struct fal_coord *c, double now)
 	free(shard);
 }
 
-/* The move is over: the shards have taken the next map, or (an error) never do. */
+/* Ends the move: the shards use the next map; or, with an error, never will. */
 void
 coord_move_end(struct fal_coord *c, double now, int err)
 {
@@ -290,7 +292,7 @@ coord_move_end(struct fal_coord *c, double now, int err)
 		coord_command_shards(c, &(struct fal_shard_order){
 						.kind = FAL_ORDER_ABORT });
 	c->placement.move.state = MOVE_NONE;
-	/* The next reports of waits are of the map before the move. */
+	/* The next reports of waits still measure the map before the move. */
 	b->is_stale = true;
 	b->is_due = false;
 	b->rows.n = 0;
@@ -311,7 +313,7 @@ coord_move_advance(struct fal_coord *c, double now, bool is_quiet)
 	m->state = MOVE_RUNNING;
 	m->started_at = now;
 	m->ready = 0;
-	/* Versions that no worker can name any more need not move. */
+	/* Versions on which no worker can compute any more need not move. */
 	coord_retain_versions(c, c->versions.retained);
 	coord_command_shards(c, &o);
 }
@@ -329,7 +331,7 @@ coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	}
 	m->ready |= UINT64_C(1) << shard;
-	/* A shard that has no blocks, and will have none, reports nothing. */
+	/* A shard that has blocks in neither map reports nothing. */
 	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->next_map);
 	if ((m->ready & all) != all)
 		return;

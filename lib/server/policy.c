@@ -1,7 +1,7 @@
 /* The job's policy, and changes of the policy.
  *
- * A new rule holds from a drained boundary on: no round begins, open rounds come to
- * their end, the journal has the rule on disk, and then the scheduler gets the rule. */
+ * A new rule holds from a boundary on.  No round begins until the open rounds are over;
+ * then the journal writes the rule to disk; then the scheduler gets the rule. */
 #include "server/coord_priv.h"
 
 #include "base/mem.h"
@@ -63,7 +63,8 @@ coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		   const char *by)
 {
 	const bool new_rule = coord_changes_rule(c, p);
-	/* The clock that the journal has: the policy holds for clocks that begin now. */
+	/* The same clock as in the journal: the policy holds for clocks that begin
+	 * now. */
 	const uint64_t clock = fal_sched_next_clock(c->sched);
 	coord_record_error(c, fal_sched_set_policy(c->sched, now, p));
 	coord_retain_versions(c, fal_sched_count_versions(c->sched));
@@ -119,7 +120,7 @@ void
 coord_policy_advance(struct fal_coord *c, double now)
 {
 	struct coord_policy_control *k = &c->control;
-	/* The trace has the work under the old rule before that rule ends. */
+	/* All work under the old rule must be in the trace before that rule ends. */
 	const bool is_quiet = fal_sched_is_quiet(c->sched) && c->rounds.n_pending == 0;
 	if (c->placement.move.state == MOVE_RUNNING)
 		return;

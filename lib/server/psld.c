@@ -12,22 +12,23 @@
 
 enum {
 	MEMORY = 40,   /* measurements kept of an unchanged shard */
-	NEWEST = 3,    /* the newest of these, whose median shows a change */
-	RECENT = 6,    /* clocks in which the effect of new blocks shows */
+	NEWEST = 3,    /* number of the newest measurements whose median shows a change */
+	RECENT = 6,    /* clocks in which the effect of new blocks can show */
 	CALM = 10,     /* clocks without a move before a trial */
 	HORIZON = 300, /* clocks for which a shard counts as full, or as known */
 	HALVINGS = 100 /* more than the precision of a double */
 };
 
-static const double change_factor = 2;   /* the factor of a shard that has changed */
+/* a shard has changed if its time changes by this factor */
+static const double change_factor = 2;
 static const double move_part_max = 0.2; /* part of the blocks that may move at a time */
-static const double gain_min = 0.02;     /* part of a clock */
+static const double gain_min = 0.02;     /* the least gain, as a part of a clock */
 /* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
 static const double noise_factor = 6;
-static const double seconds_max = 1e9,
-		    seconds_min = 1e-12; /* seconds that stand for infinity and 0 */
+/* Stand for infinite seconds, and for 0 seconds. */
+static const double seconds_max = 1e9, seconds_min = 1e-12;
 static const double rounding_slack =
-	1e-9; /* relative error of a product that is divided again */
+	1e-9; /* relative error of a product after division by one factor */
 
 /* The last measurements, newest last. */
 struct series {
@@ -41,9 +42,9 @@ struct fal_psld {
 		struct series each; /* seconds of one block */
 		double spread;      /* of `each` before the last change; 0: unknown */
 		double waited;      /* in the last clock */
-		/* Clocks until which: the effect of new blocks shows; the shard is
-		 * full, with no room for more than `full_count` blocks; the shard
-		 * is known without having blocks. */
+		/* Three states, each until this clock: the effect of new blocks can show;
+		 * the shard is full, with room for `full_count` blocks; the shard is
+		 * known although it has no blocks. */
 		uint64_t shows_until, full_until, known_until;
 		uint32_t full_count;
 	} shard[FAL_PSLD_SHARDS];
@@ -141,7 +142,8 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 			return (double)INFINITY;
 		*(sum >= blocks ? &high : &low) = t;
 	}
-	/* The sum may be a few blocks too large: the slowest shards give them up. */
+	/* The sum may be a few blocks too large: the slowest shards give these blocks
+	 * up. */
 	for (; sum > blocks; sum--) {
 		uint32_t slowest = 0;
 		for (uint32_t i = 1; i < n; i++)
@@ -153,10 +155,10 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 	return high;
 }
 
-/* Limits the move to the numbers `to`. Each shard has one run of blocks, in the order of
- * the shards, so whatever lies between two runs moves, too.  Therefore the ends of all
- * runs go the same part of the way to their place in `to`: all of the way unless too much
- * would move. */
+/* Limits the move to the numbers `to`. Each shard has one run of blocks, and the runs are
+ * in the order of the shards.  So a change of one run also shifts the runs after it.
+ * Therefore the ends of all runs move by the same part of the way to their places in
+ * `to`: the whole way, unless too many blocks would move. */
 static void
 limit_step(const struct fal_psld *p, uint32_t *to)
 {
@@ -172,7 +174,8 @@ limit_step(const struct fal_psld *p, uint32_t *to)
 	for (uint32_t i = 0; i < p->shards; i++) {
 		end += p->shard[i].count;
 		want += to[i];
-		/* Rounded away from the present end, so that the end arrives some day. */
+		/* Rounds away from the present end, so that the end arrives after some
+		 * steps. */
 		const double at =
 			end + copysign(ceil(part * fabs(want - end)), want - end);
 		to[i] = (uint32_t)(at - last);
@@ -205,7 +208,7 @@ trial_count(const struct fal_psld *p)
 	uint32_t busy = 0;
 	for (uint32_t i = 0; i < p->shards; i++)
 		busy += p->shard[i].count > 0;
-	assert(busy > 0); /* some shard has the blocks */
+	assert(busy > 0); /* some shard always has the blocks */
 	return 1 + p->blocks / (4 * busy);
 }
 
@@ -242,7 +245,7 @@ exploit(struct fal_psld *p, double seconds)
 			continue;
 		now = fmax(now, s->count * cost[i]);
 		waited = fmax(waited, s->waited);
-		/* Right after a change some measurements belong to the clock of the
+		/* Right after a change some measurements still belong to the clock of the
 		 * change. */
 		const double spread = s->each.n < 2 * NEWEST && s->spread > 0
 					      ? s->spread
@@ -251,7 +254,7 @@ exploit(struct fal_psld *p, double seconds)
 					    sqrt(s->each.n));
 	}
 	double best = fal_psld_level(cost, most, p->shards, p->blocks, to);
-	if (isinf(best)) /* no room: ignore the limits */
+	if (isinf(best)) /* no room for all blocks: ignore the limits */
 		best = fal_psld_level(cost, NULL, p->shards, p->blocks, to);
 	if (!(fmin(now - best, waited) > noise))
 		return FAL_PSLD_STAY;
@@ -285,8 +288,8 @@ explore(struct fal_psld *p)
 	return FAL_PSLD_TRY;
 }
 
-/* Goes on with the trial, unless it takes too long: then restores the numbers before the
- * trial, and notes the shard as useless. */
+/* Continues the trial.  If the trial takes too long, restores the numbers of blocks
+ * before the trial, and notes that the shard is of no use. */
 static enum fal_psld_act
 check_trial(struct fal_psld *p, double seconds)
 {

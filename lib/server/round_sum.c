@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The index in s->open where the round of this number stands, or belongs. */
+/* The index in s->open of the round of this number, or the index at which to insert
+ * it. */
 static size_t
 round_index(const struct fal_store *s, uint64_t number)
 {
@@ -34,7 +35,7 @@ round_find(const struct fal_store *s, uint64_t number)
 
 /* ---- contributions ------------------------------------------------------------- */
 
-/* The index where the share of `id` stands, or belongs. */
+/* The index of the share of `id`, or the index at which to insert it. */
 static size_t
 share_index(const struct round *r, struct fal_cid id)
 {
@@ -99,14 +100,15 @@ round_checksum(const struct fal_store *s, const struct round *r, uint32_t b)
 }
 
 /* Updates the shares' checksums of a block after the record `rec` of share `e` was added:
- * the block had the exponent `exponent_before`.  Checksums are not linear if the addition
- * rounded something (`is_rounded`). */
+ * `exponent_before` is the exponent of the block before the addition.  If the addition
+ * has rounded a value (`is_rounded`), checksums are not linear. */
 static void
 update_checksums(const struct fal_store *s, struct round *r, struct share *e,
 		 const struct fal_bfp_rec *rec, int exponent_before, bool is_rounded)
 {
 	const uint32_t b = rec->block;
-	/* Values shifted by k bits have their checksum shifted, too, modulo 2^64. */
+	/* The checksum of values that are shifted by k bits is shifted by k bits, modulo
+	 * 2^64. */
 	const int k = exponent_before - r->exps[b], up = rec->exponent - r->exps[b];
 	uint64_t others = 0;
 	for (uint32_t i = 0; i < r->shares; i++) {
@@ -238,7 +240,7 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 	return err;
 }
 
-/* Has the share, if there is one, not brought the block? */
+/* True unless there is a share that has brought the block. */
 static bool
 lacks_block(const struct share *e, uint32_t b)
 {

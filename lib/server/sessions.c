@@ -1,5 +1,5 @@
-/* Sessions: keys, workers and their names, numerics and data; what workers say of
- * themselves; trainers that fail. */
+/* Sessions: their keys; their workers' names, numerics, data and reports; trainers that
+ * fail. */
 #include "server/coord_priv.h"
 
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 
 /* ---- keys and names -------------------------------------------------------------- */
 
-/* A key with so many charges has no session while another key has a worker. */
+/* A key with so many charges may have no session while another key has a worker. */
 enum { CHARGES_MAX = 2 };
 
 /* The number of the key, which may be new. */
@@ -116,8 +116,9 @@ is_name_taken(const struct fal_coord *c, const struct coord_peer *by)
 	return false;
 }
 
-/* Names the session: the name of an older session of the same process, which then ends;
- * else `name`, or, if another session has that name, name.2, name.3 … */
+/* Names the session.  An older session of the same process gives its name to this
+ * session, and ends.  Else the name is `name`; or, if another session has that name,
+ * name.2, name.3 … */
 static void
 name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *name)
 {
@@ -127,8 +128,8 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 		    memcmp(older->instance, p->instance, FAL_INSTANCE) != 0)
 			continue;
 		snprintf(p->name, sizeof(p->name), "%s", older->name);
-		/* The last HELLO to arrive may have been sent first: if this session is
-		 * the dead one, the other session comes back. */
+		/* The HELLO that arrives last may have been sent first.  If this session
+		 * is the dead one, the process connects once more. */
 		coord_end_session(c, now, older->id, FAL_MSG_LATER,
 				  "its process has opened another session");
 		return;
@@ -144,12 +145,12 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 
 /* ---- numerics -------------------------------------------------------------------- */
 
-/* One fingerprint leads: the fingerprint that most keys have.  Among fingerprints with as
- * many keys, a deterministic one leads, and then the fingerprint of the key which stands
- * first in the keyring.  With numerics = require, workers of other fingerprints stand by.
- */
+/* One fingerprint leads: the fingerprint that most keys have.  Between fingerprints with
+ * equally many keys, a deterministic one leads; then the fingerprint of the key that
+ * comes first in the keyring.  With numerics = require, workers of other fingerprints
+ * stand by. */
 
-/* The keys and sessions that have a fingerprint, or a hash of data. */
+/* How many keys and sessions have a fingerprint, or a hash of data. */
 struct support {
 	uint32_t keys, place, sessions;
 	bool is_deterministic;
@@ -168,7 +169,8 @@ same_numerics(const struct coord_peer *a, const struct coord_peer *b)
 	return memcmp(a->fingerprint, b->fingerprint, FAL_FINGERPRINT) == 0;
 }
 
-/* `seen` has a place for each key, all false before and after. */
+/* The support of the numerics of `p`.  `seen` has an element for each key, all false
+ * before and after the call. */
 static struct support
 numerics_support(const struct fal_coord *c, const struct coord_peer *p, bool *seen)
 {
@@ -256,8 +258,8 @@ update_numerics(struct fal_coord *c, double now)
 	}
 }
 
-/* Workers of the same number compute the same bits as each other; 0: as no other worker.
- */
+/* A number for the scheduler: workers with the same number compute the same bits; 0: like
+ * no other worker. */
 static uint32_t
 numerics_number(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
 {
@@ -270,15 +272,15 @@ numerics_number(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRI
 
 /* ---- data of trainers ------------------------------------------------------------ */
 
-/* The data that count, where trainers have data of their own, by index, and say a hash of
- * these data: the job's hash; or else the hash that most keys have said.  Between two
- * hashes that as many keys have said, the hash of the key which stands first in the
- * keyring counts.
+/* Trainers may have data of their own, which they read by index; they send a hash of
+ * these data.  One hash leads: the hash in the job; or, if there is none, the hash that
+ * most keys have sent.  Between hashes that equally many keys have sent, the hash of the
+ * key that comes first in the keyring leads.
  *
- * The coordinator remembers the hash that a key has said when the key's sessions are
- * over.  So a key that was here first, alone, keeps nobody away for good.  But a key
- * whose hash counted when a version was made takes nothing back, and a job that continues
- * from a snapshot has the data that counted then. */
+ * The coordinator remembers the hash of a key after the key's sessions are over.  So a
+ * key that was here first, and alone, cannot keep other keys away for good.  But updates
+ * that were made while another hash led are not taken back, and a job that continues from
+ * a snapshot has the hash that led at the snapshot. */
 
 static const uint8_t no_data[FAL_DATA_HASH];
 
@@ -303,7 +305,7 @@ data_support(const struct fal_coord *c, const uint8_t *data)
 }
 
 /* The leading hash, and its support; `no_data`: no key has sent a hash.  Keys are few, so
- * that a comparison of all pairs is cheap. */
+ * a comparison of all pairs is cheap. */
 static const uint8_t *
 data_leader(const struct fal_coord *c, struct support *out)
 {
@@ -324,7 +326,7 @@ data_leader(const struct fal_coord *c, struct support *out)
 	return leader;
 }
 
-/* A ready session with other data than `data`: of this key, or of any (0). */
+/* A ready session with other data than `data`: of this key, or (0) of any key. */
 static const struct coord_peer *
 find_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
 {
@@ -336,7 +338,7 @@ find_other_data(const struct fal_coord *c, const uint8_t *data, uint32_t key)
 	return p;
 }
 
-/* Ends the session, as its trainer's data are not the leading data. */
+/* Ends the session, because the data of its trainer are not the leading data. */
 static void
 refuse_data(struct fal_coord *c, double now, const struct coord_peer *p,
 	    const uint8_t *leader, enum fal_msg_type last)
@@ -397,7 +399,7 @@ refuse_other_data(struct fal_coord *c, double now)
 
 /* ---- local steps that diverge, trainers that fail --------------------------------- */
 
-/* The worker's local steps diverged.  Ends the job unless another key's worker may do
+/* The worker's local steps diverged.  Ends the job, unless a worker of another key may do
  * better. */
 static void
 record_divergence(struct fal_coord *c, const struct coord_peer *p)
@@ -463,10 +465,11 @@ coord_trainer_deadline(const struct fal_coord *c)
 
 /* ---- `clock` lines ---------------------------------------------------------------- */
 
-/* The credible part of the time that the worker reports.  No worker spends more time than
- * the worker is here, but for a clock that runs faster and a report that comes late; the
- * audit allows twice that (falcon-trace(5)).  A worker's first line reports also the time
- * before the worker joined. */
+/* The credible part of the time that the worker reports, 0 to 1.  No worker can spend
+ * more time than it has been here.  Since its own clock may run faster and reports may
+ * come late, the limit is higher than that; the audit allows twice as much
+ * (falcon-trace(5)).  The first line of a worker also covers the time before the worker
+ * joined. */
 static double
 credible_part(struct coord_peer *p, double now, const struct fal_msg *m)
 {
@@ -542,8 +545,8 @@ coord_on_worked(struct fal_coord *c, double now, struct coord_peer *p,
 	if (i == n &&
 	    (i == 0 || mark < p->lines.next_round || mark > p->lines.pending[0].round))
 		return FAL_OK;
-	/* An answer that came so late that its line could not wait goes into the oldest
-	 * pending line. */
+	/* If the answer comes so late that its line was written before, the answer goes
+	 * into the oldest pending line. */
 	i = i < n ? i : 0;
 	p->lines.next_round = mark + 1;
 	int err = coord_take_waits(c, p->worker, m);
@@ -633,8 +636,8 @@ trace_join(struct fal_coord *c, double now, const struct coord_peer *p)
 	coord_trace_event(c, now, FAL_EV_JOIN, &line);
 }
 
-/* Takes the speed of a worker of this name and key from before a restart; the next worker
- * of the same name and key is another one. */
+/* Takes the speed that a worker of this name and key had before a restart.  The speed is
+ * then forgotten: the next worker of the same name and key is another worker. */
 static struct fal_history
 take_former_speed(struct fal_coord *c, const struct coord_peer *p)
 {

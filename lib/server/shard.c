@@ -1,4 +1,4 @@
-/* A shard: executes orders, adds pushes to rounds, and reports both as says. */
+/* A shard: executes orders, adds pushes to rounds, and queues its reports, the says. */
 #include "server/shard.h"
 
 #include "base/branch.h"
@@ -12,10 +12,12 @@
 #include <string.h>
 
 struct shard_round {
-	uint64_t round;      /* first: they stand in its order */
-	bool awaits_version; /* not open in the store: the version is not made yet */
-	bool end_ordered;    /* END came ahead */
-	uint32_t skipped;    /* tasks, while the round awaits its version */
+	uint64_t round; /* first member: rounds are sorted by it */
+	/* the round is not open in the store, because its version is not made yet */
+	bool awaits_version;
+	bool end_ordered; /* END was ordered before the round is complete */
+	/* tasks that were skipped while the round awaits its version */
+	uint32_t skipped;
 	struct fal_facts facts;
 };
 
@@ -24,7 +26,7 @@ struct fal_shard {
 	struct fal_store *store;
 	struct shard_round *open; /* by round */
 	size_t opens, open_cap;
-	uint64_t next_round; /* no order has opened this round, nor a later one */
+	uint64_t next_round; /* no order has opened this round or a later round */
 	/* Fences of rounds that are not open yet. */
 	struct early_fence {
 		uint64_t round;
@@ -44,7 +46,7 @@ struct fal_shard {
 		float *params;
 		int8_t *exps;
 	} held;
-	struct fal_image marked; /* an image, memory for an image, or empty */
+	struct fal_image marked; /* an image; or memory for an image; or empty */
 	bool has_marked;         /* an image */
 
 	struct fal_shard_say *say;
@@ -150,7 +152,7 @@ hold_version(struct fal_shard *s, uint64_t version)
 	return FAL_OK;
 }
 
-/* The live image, without kept versions below `from`. */
+/* Appends the present state to `live`, without kept versions before `from`. */
 static int
 live_image(struct fal_shard *s, uint64_t from, struct fal_image *live)
 {
@@ -171,8 +173,8 @@ fal_shard_image(struct fal_shard *s, struct fal_image *live)
 	return live_image(s, 0, live);
 }
 
-/* Makes an image of the newest version and of older ones from `from` on.  Without memory
- * there is no image, and the job goes on. */
+/* Makes an image of the newest version and of older ones from `from` on.  If memory is
+ * short there is no image, and the job continues. */
 static void
 mark_version(struct fal_shard *s, uint64_t from)
 {
@@ -219,14 +221,15 @@ void
 fal_shard_restore_end(struct fal_shard *s)
 {
 	fal_store_restore_end(s->store);
-	/* A held version that is kept has no arrays of its own in the image. */
+	/* A held version that is also a kept version has no arrays of its own in the
+	 * image. */
 	if (s->held.exists && s->held.version >= fal_store_oldest(s->store))
 		(void)hold_version(s, s->held.version);
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
 
-/* Executes the queued orders up to the first one that waits. */
+/* Executes the queued orders up to the first order that must wait. */
 static int execute_queue(struct fal_shard *s);
 
 /* Reports a complete round, or executes the end that was ordered ahead. */
@@ -242,7 +245,7 @@ check_completion(struct fal_shard *s, const struct shard_round *o)
 	return FAL_OK;
 }
 
-/* Opens a round in the store, and fences what was fenced before the round was open. */
+/* Opens a round in the store, and fences contributions whose fences came before. */
 static int
 open_in_store(struct fal_shard *s, uint64_t round, const struct fal_facts *facts)
 {
@@ -275,7 +278,7 @@ lacks_version(const struct fal_shard *s, const struct fal_facts *facts)
 	       !fal_store_find_version(s->store, facts->version, NULL, NULL);
 }
 
-/* Adds a round by OPEN, or by the first ticket if that comes before OPEN. */
+/* Adds a round, at OPEN, or at the first ticket if that comes before OPEN. */
 static int
 shard_add_round(struct fal_shard *s, uint64_t round, const struct fal_facts *facts)
 {
@@ -378,7 +381,8 @@ execute_put(struct fal_shard *s, const struct fal_shard_order *o)
 /* ---- orders in sequence -------------------------------------------------------------
  */
 
-/* May the order end the round: is the round complete, and of the kind for this end? */
+/* May the order end the round?  The round must be complete, and its contributions of the
+ * kind for this end. */
 static bool
 can_end_round(const struct fal_shard *s, const struct shard_round *open,
 	      const struct fal_shard_order *o)
@@ -401,12 +405,13 @@ say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *unstepped)
 		say->id = unstepped->by.id;
 		say->most = unstepped->by.exponent;
 	}
-	/* All gradients were in range, and yet a step would leave it. */
+	/* All gradients were in range, but some step would leave the range of finite
+	 * numbers. */
 	if (unstepped->nonfinite > 0)
 		say->odd = "a step would make parameters that are not finite";
 }
 
-/* Uses the round as its end says; fills in `ended`. */
+/* Uses the sum of the round as o->end says; fills in `ended`. */
 static int
 collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 	      struct fal_shard_say *ended)
@@ -459,7 +464,7 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 		ended.added = fal_store_checksum(s->store, o->round);
 	}
 	int err = collect_round(s, o, &ended);
-	fal_store_drop(s->store, o->round); /* after some ends the round is gone before */
+	fal_store_drop(s->store, o->round); /* no effect if the round is gone by now */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
 	if (err == FAL_OK)
 		queue_say(s, &ended);
@@ -542,8 +547,8 @@ say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 	queue_say(s, &are);
 }
 
-/* Starts an early step if the queue begins with the merge of the round and a step of that
- * round alone. */
+/* Starts an early step if the first queued orders are the merge of the round and a step
+ * by that round alone. */
 static void
 try_early_step(struct fal_shard *s, const struct shard_round *open)
 {
@@ -661,7 +666,8 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 /* ---- pushes ------------------------------------------------------------------------ */
 
 /* Opens the round of a ticket if OPEN has not come.  FAL_ESTATE: the version is not made
- * yet, so no worker can have computed on it: a worker gets its part from this shard. */
+ * yet.  No honest worker can have computed on the version, because workers get its blocks
+ * from this shard. */
 static int
 open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
 {
@@ -673,7 +679,8 @@ open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag 
 }
 
 /* Adds each record, whatever the others are, and counts new ones in `arrived`.  Returns
- * the error of the first bad record.  *any: the shard has the block of some record. */
+ * the error of the first bad record.  *any: the shard has the block of at least one
+ * record. */
 static int
 add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
 	    struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
@@ -693,8 +700,8 @@ add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_r
 		*any = true;
 		got = fal_store_add(s->store, from, &rec);
 		arrived->blocks += got == 1;
-		if (got >= 0 ||
-		    got == FAL_EFENCED) /* the worker may not know the fence */
+		/* A worker may not know of a fence yet. */
+		if (got >= 0 || got == FAL_EFENCED)
 			continue;
 		fal_diag_set(why, got, "block %u: %s", rec.block, fal_strerror(got));
 		err = err == FAL_OK ? got : err;
@@ -725,7 +732,7 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	fal_store_step_ready(s->store);
 	if (!any)
 		return err;
-	/* Good records beside a bad one are counted, and the ledger must know. */
+	/* Good records beside a bad one count, and the coordinator must hear of them. */
 	arrived.whole = !was_whole && fal_store_is_whole(s->store, t->round, t->id);
 	queue_say(s, &arrived);
 	const int next = was_complete

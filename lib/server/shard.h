@@ -27,10 +27,11 @@ struct fal_shard_conf {
 	uint32_t tasks;        /* of a full clock: bounds the values of one task */
 	unsigned bits;         /* of a task's quantised values; 0: all */
 	struct fal_optim optim;
-	bool checksums; /* audit = sums: keep a checksum of each contribution, */
-	struct fal_ticket_scope tickets; /* … with seeds from here */
-	const struct fal_parallel
-		*parallel; /* runs steps; borrowed; NULL: on this thread */
+	bool checksums; /* audit = sums: keep a checksum of each contribution */
+	/* checks tickets; the seeds of checksums come from here, too */
+	struct fal_ticket_scope tickets;
+	const struct fal_parallel *parallel; /* runs steps in parallel; borrowed; NULL:
+						this thread runs steps */
 	/* Borrowed, and read before each early step: true forbids early steps, because no
 	 * worker gets a block before the whole version is made.  NULL: false. */
 	const bool *at_once;
@@ -65,13 +66,13 @@ enum fal_order_kind {
 	FAL_ORDER_END,
 	/* Copy the newest version to the branch of `version`, under that number. */
 	FAL_ORDER_BRANCH,
-	/* Collect weight · (the change of branch `line` since LINE). */
+	/* Collect weight · (the change of branch `line` since BRANCH). */
 	FAL_ORDER_COLLECT,
-	/* Make the next version from the collected changes, at rate `lr`. Gradients are
-	 * the sum over `divisor` samples (0: they make no step), and the `part` of a
-	 * clock; `slot`, if not 0, is their pusher.  With `weight`, an outer optimiser
-	 * steps changes of weights at that rate, with `momentum`. Keep the newest
-	 * `versions` versions, this one included.  Answer: STEPPED. */
+	/* Make the next version from the collected changes, at rate `lr`. Gradients are a
+	 * sum over `divisor` samples (0: gradients make no step), and the part `part` of
+	 * a clock; `slot`, if not 0, is the pusher of the gradients.  With `weight`, an
+	 * outer optimiser steps changes of weights at that rate, with `momentum`. Keep
+	 * the newest `versions` versions, this one included.  Answer: STEPPED. */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP, /* keep the newest `versions` versions from now on */
 	FAL_ORDER_HOLD, /* hold the kept version `version`, until the next HOLD */
@@ -79,14 +80,15 @@ enum fal_order_kind {
 	 * `below` on. */
 	FAL_ORDER_MARK,
 	FAL_ORDER_FORGET, /* end the slot `slot`; 0: all slots and branches */
-	/* The answer to all shards' SQUARES: their sum, `squares`. */
+	/* The answer to the SQUARES of all shards: their sum, `squares`. */
 	FAL_ORDER_SCALE,
-	/* For a shard_set (shard_set.h). Begin a move to the map `map`, between rounds:
-	 * make what each shard will have beside what each shard has.  Answer: MIGRATED.
-	 */
+	/* The next three are for a shard_set (shard_set.h).  Begin a move to the map
+	 * `map`, between rounds: make the next shards, beside the present ones.  Answer:
+	 * MIGRATED. */
 	FAL_ORDER_MIGRATE_BEGIN,
-	FAL_ORDER_COMMIT, /* all shards have answered: drop what they had before */
-	FAL_ORDER_ABORT,  /* drop what they would have had */
+	/* all shards have answered: replace the present shards by the next ones */
+	FAL_ORDER_COMMIT,
+	FAL_ORDER_ABORT, /* drop the next shards */
 	/* Make `version` the newest version: `params` and `exps` of the whole model, made
 	 * elsewhere.  `version` is no older than the newest.  Keep the newest `versions`
 	 * versions.  No answer. */
@@ -100,36 +102,39 @@ struct fal_shard_order {
 	struct fal_cid id, fills;
 	enum fal_end end;
 	double weight, divisor, squares, momentum;
-	/* STEP, END of a branch: waits for the squares of all shards, which clip the step
-	 */
+	/* STEP, END of a branch: the order waits for the squares of all shards, by which
+	 * the step is clipped */
 	bool clipped;
 	bool ahead; /* END */
 	float lr;
 	struct fal_optim_part part;
-	uint64_t slot, below; /* END: the first slot that may still get changes; MARK */
+	/* below: of END, the first slot that may still get changes; of MARK, the first
+	 * kept version for the image */
+	uint64_t slot, below;
 	uint32_t line, versions;
 	bool mark;                 /* STEP: MARK the new version, with `below` */
 	bool hash;                 /* STEP: put leaves into STEPPED */
 	const struct fal_map *map; /* borrowed */
-	struct fal_sum *into;      /* GIVE: a sum over the whole model; borrowed */
-	const float *params;       /* PUT, like `exps`: borrowed */
+	/* END with FAL_END_FORWARD: a sum over the whole model; borrowed */
+	struct fal_sum *into;
+	const float *params; /* PUT, like `exps`: borrowed */
 	const int8_t *exps;
 };
 /* Executes an order.  Returns 0; FAL_ELIMIT: more fences of unopened rounds than a clock
- * has tasks; FAL_EINVAL, FAL_ESTATE: no coordinator gives such an order.
+ * has tasks; FAL_EINVAL, FAL_ESTATE: a correct coordinator never gives such an order.
  *
  * For a round that is over, the shard only gives the answer that the order asks for; it
- * ignores other orders for rounds that are not open.  END and the kinds behind END in
- * enum fal_order_kind are executed in sequence, whatever the first of them waits for.
- * All other kinds are executed at once, but a round whose version is not made yet opens
- * with that version. */
+ * ignores other orders for rounds that are not open.  Orders of the kinds from END to
+ * FORGET are executed in sequence: while the first order waits, all others wait, too.
+ * Orders of other kinds are executed at once; but a round whose version is not made yet
+ * opens when that version is made. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
 /* Adds block records of a contribution.  The shard ignores records of other shards'
  * blocks, and all records of a round that is over.  A ticket opens a round that OPEN has
  * not opened yet.  Each record stands alone: as far as the push can be parsed, good
- * records count whatever else the push contains, so shards need not know of each other's
- * records.
+ * records count whatever else the push contains, so a shard needs to know nothing about
+ * the records of other shards.
  *
  * Returns 0, also for a fenced contribution, whose worker may not know of the fence yet;
  * or the reason for a refusal, with `diag`: FAL_EINVAL and FAL_ELIMIT are the fault of
@@ -138,28 +143,29 @@ int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		   const struct fal_tail *records, struct fal_diag *diag);
 
 enum fal_say_kind {
-	/* `blocks` blocks of `id` were counted; `whole`: now all of them are. */
+	/* `blocks` more blocks of `id` were counted; `whole`: all blocks of `id` are
+	 * counted now. */
 	FAL_SAY_ARRIVED,
 	/* Every block of the round has counted all tasks.  Not said if END came ahead. */
 	FAL_SAY_COMPLETE,
 	FAL_SAY_FENCED, /* No further block of `id` counts. */
-	/* A push of `id` was refused: `err`, `odd`. The process that carries pushes to a
-	 * shard elsewhere says so; a shard of this process returns the error instead. */
+	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
+	 * says this; a shard of this process returns the error instead. */
 	FAL_SAY_REFUSED,
 	/* The squares of the mean gradient, by block, for all `blocks` from `first` on.
 	 * A clipped order, which makes `version`, waits for SCALE. */
 	FAL_SAY_SQUARES,
 	/* The round has ended, as number `rank` of its slot.  With checksums: `brought`
-	 * by each contribution, and `added` by all.  `beyond` blocks did not step, or are
-	 * left out of the change of weights; the largest value was about 2^most, of `id`.
-	 */
+	 * has those of the contributions, and `added` is that of the whole sum.  `beyond`
+	 * blocks did not step, or are left out of the change of weights; the largest
+	 * value was about 2^most, of `id`. */
 	FAL_SAY_ENDED,
 	/* `version` is made.  `beyond` blocks did not step; the largest value was about
 	 * 2^most, of `id`. On request, with the `leaves` (trace/chain.h) and the
 	 * exponents, `exps`, of all `blocks` from `first` on. */
 	FAL_SAY_STEPPED,
-	/* The shard has all that the map of epoch `version` gives to it.  Or the process
-	 * that has the shard says that it cannot: `err`, `odd`. */
+	/* The shard has all blocks that the map of epoch `version` gives it.  Or, with
+	 * `err` and `odd`: the process of the shard cannot have these blocks. */
 	FAL_SAY_MIGRATED
 };
 
@@ -168,7 +174,7 @@ struct fal_shard_say {
 	uint64_t round, version;
 	struct fal_cid id;
 	uint32_t blocks, beyond, first;
-	int8_t *exps;    /* these arrays belong to the shard until the next fetch */
+	int8_t *exps;    /* this array belongs to the shard until the next fetch */
 	double *squares; /* the same */
 	uint8_t *leaves; /* the same */
 	int8_t most;
@@ -204,12 +210,12 @@ struct fal_shard_making {
 	uint32_t n; /* flags that are set */
 };
 bool fal_shard_making(const struct fal_shard *s, struct fal_shard_making *out);
-/* Returns the average of the weights by optim.ema, borrowed likewise; NULL: the job asks
- * for none. */
+/* Returns the average of the weights (optim.ema), borrowed until the next order or push;
+ * NULL: the job asks for no average. */
 const float *fal_shard_average(const struct fal_shard *s);
 
-/* Appends the whole present state to `live`, borrowed until the next order.  FAL_ESTATE:
- * an early step is under way. */
+/* Appends the whole present state to `live`; the arrays are borrowed until the next
+ * order.  FAL_ESTATE: an early step is under way. */
 int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* ---- images that outlive a shard ---- */
@@ -220,9 +226,10 @@ bool fal_shard_take_marked(struct fal_shard *s, uint64_t version, struct fal_ima
 /* Takes an image that is of no more use, as memory for the next one. */
 void fal_shard_recycle_image(struct fal_shard *s, struct fal_image *image);
 
-/* Restores a new shard from an image in two calls.  The first takes the numbers, and sets
- * `live` to the shard's own arrays, borrowed; the caller fills them, calls nothing else
- * meanwhile, and then calls the second.  FAL_EINVAL: no image has these numbers. */
+/* Restores a new shard from an image in two calls.  The first call takes the numbers, and
+ * sets `live` to the shard's own arrays, borrowed.  The caller fills the arrays, calls
+ * nothing else meanwhile, and then makes the second call.  FAL_EINVAL: no image can have
+ * these numbers. */
 int fal_shard_restore_begin(struct fal_shard *s, const struct fal_image_head *is,
 			    struct fal_image *live);
 void fal_shard_restore_end(struct fal_shard *s);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-	/* bytes of a tail in one message: the fields need less than 1,024 */
+	/* bytes of a tail in one message; the other fields need less than 1,024 bytes */
 	PIECE = FAL_MSG_MAX - 1024,
 	ARRAYS_MAX = 4096,            /* of an image */
 	SAY_MAX = 1 << 30,            /* bytes of the arrays of a SAY */
@@ -48,12 +48,12 @@ fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most)
 	if (tail->n > most || p->tail.n > most - tail->n)
 		return FAL_ELIMIT;
 	if (tail->n == 0 && more)
-		return FAL_EFORMAT; /* an endless SAY */
+		return FAL_EFORMAT; /* else a SAY could have no end */
 	fal_put_bytes(&p->tail, tail->p, tail->n);
 	if (p->tail.err < 0 || more)
 		return p->tail.err;
 	*tail = (struct fal_tail){ p->tail.p, p->tail.n };
-	p->tail.n = 0; /* the memory stays until the next call */
+	p->tail.n = 0; /* the memory of the tail stays until the next call */
 	return 1;
 }
 
@@ -210,7 +210,7 @@ fal_shard_codec_say(uint32_t incarnation, uint32_t shard, const struct fal_shard
 	return err;
 }
 
-/* Copies n elements; NULL, with r's error set, if the bytes end before. */
+/* Copies n elements from r.  NULL, with the error of r set: r has too few bytes. */
 static void *
 get_array(struct fal_rd *r, uint32_t n, size_t size)
 {
@@ -375,7 +375,7 @@ fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most, struct fal_ima
 	return err;
 }
 
-/* The next array that has bytes left, from *at on; NULL: none has. */
+/* The first array from *at on that has bytes left; NULL: there is none. */
 static const struct fal_image_array *
 next_array(const struct fal_image *image, struct fal_shard_codec_at *at)
 {

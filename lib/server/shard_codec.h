@@ -27,8 +27,9 @@ struct fal_shard_codec {
 	struct fal_buf tail;
 };
 /* Adds the next piece of a SAY. Returns 1: that was the last piece, and m's tail is now
- * the whole tail, borrowed until the next call; 0: more pieces follow; FAL_ELIMIT: more
- * than `most` bytes; FAL_EFORMAT: an empty piece, yet more to follow; FAL_ENOMEM. */
+ * the whole tail, borrowed until the next call; 0: more pieces follow; FAL_ELIMIT: the
+ * pieces have more than `most` bytes; FAL_EFORMAT: an empty piece that is not the last;
+ * FAL_ENOMEM. */
 int fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most);
 void fal_shard_codec_free(struct fal_shard_codec *p);
 
@@ -42,26 +43,29 @@ int fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t bl
 			    char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
 
 /* Returns the most bytes that the arrays of a SAY take, for a shard of `blocks` blocks
- * and clocks of `tasks` tasks: each task of a block may be another contribution's. */
+ * and clocks of `tasks` tasks: each task of a block may belong to another
+ * contribution. */
 size_t fal_shard_codec_say_most(uint32_t blocks, uint32_t tasks);
 
 /* The subject of an image. */
 struct fal_shard_codec_of {
 	enum fal_fetch what;
-	uint32_t shard; /* number in the process; for a piece: number of the receiver
-			 * in the job */
-	uint32_t epoch, first, count; /* for a piece: of the next map; its blocks */
+	/* number of the shard in its process; for a piece: number of the receiving shard
+	 * in the job */
+	uint32_t shard;
+	/* for a piece: epoch of the next map; blocks of the piece */
+	uint32_t epoch, first, count;
 };
 /* Appends the IMAGE message, which comes before the image's BYTES. */
 int fal_shard_codec_image(uint32_t incarnation, const struct fal_shard_codec_of *of,
 			  const struct fal_image *image, struct fal_buf *out);
-/* Reads an IMAGE: makes an image with memory for its arrays, `most` bytes together.  An
- * image without arrays has no memory to free.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+/* Reads an IMAGE: makes an image with memory for its arrays, at most `most` bytes in all.
+ * An image without arrays has no memory to free.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_shard_codec_image_get(const struct fal_msg *m, uint64_t most,
 			      struct fal_image *out);
 
-/* Returns the most bytes of such an image: versions, as the slack allows, and the state
- * of each block. */
+/* Returns the most bytes of such an image, which has the state of each block and as many
+ * versions as the slack allows. */
 uint64_t fal_shard_codec_image_most(uint32_t blocks, uint32_t slack);
 
 /* A position in the bytes of an image. */

@@ -18,17 +18,19 @@ struct fal_shard_set {
 	struct place {
 		struct holding {
 			struct fal_image_run run; /* of blocks */
-			struct fal_shard *shard;  /* NULL: remote, or none */
+			struct fal_shard *shard;  /* NULL: remote, or no shard */
 		} now, next;                      /* next: after the move */
-		struct fal_map map, next_map;     /* next_map's epoch is 0: no move */
-		bool says_migrated;               /* MIGRATED is to be said */
-		/* The image of the next shard, to be filled in, and its filled blocks. */
+		/* next_map.epoch is 0: there is no move */
+		struct fal_map map, next_map;
+		bool says_migrated; /* MIGRATED is still to be said */
+		/* The image of the next shard, which pieces fill in; by block, whether
+		 * the block is filled. */
 		struct fal_image live;
 		uint8_t *is_filled;
 		uint32_t blocks_left;
 		bool is_gathered; /* the shard's part is in `params` */
 	} at[FAL_SHARDS_MAX];
-	/* The gathered parts of several shards: the whole model of gather_version. */
+	/* The model at gather_version, gathered from several shards. */
 	float *params, *average;
 	bool gathers;
 	uint64_t gather_version;
@@ -170,14 +172,14 @@ fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_pie
 		return err;
 	fal_shard_free(shard);
 	p->now.shard = NULL;
-	if (is_local(r, i)) /* later shards are given, too */
+	if (is_local(r, i)) /* shards that a move makes later are given away, too */
 		r->here = i - r->first;
 	return FAL_OK;
 }
 
 /* ---- moves ------------------------------------------------------------------------- */
 
-/* Has shard `i` the same blocks by both maps of `p`? */
+/* Does shard `i` have the same blocks in both maps of `p`? */
 static bool
 keeps_blocks(const struct place *p, uint32_t i)
 {
@@ -212,7 +214,8 @@ commit_move(struct fal_shard_set *r, uint32_t i)
 	if (!keeps_blocks(p, i)) {
 		struct fal_shard *old = p->now.shard;
 		p->now = p->next;
-		p->next.shard = old; /* end_move frees it: no block's last copy */
+		/* end_move frees the old shard, whose blocks all have another copy now */
+		p->next.shard = old;
 	}
 	p->map = p->next_map;
 	end_move(p);
@@ -246,8 +249,8 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 	return err < 0 ? err : 1;
 }
 
-/* Hands the local pieces for shards that are local (or not) to `each`, `most` blocks at a
- * time. */
+/* Hands the pieces of local shards to `each`: those for local shards, or (to_local false)
+ * those for remote shards; at most `most` blocks in a piece. */
 static int
 each_piece(const struct fal_shard_set *r, bool to_local, uint32_t most,
 	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
@@ -274,15 +277,15 @@ fal_shard_set_each_piece(const struct fal_shard_set *r,
 				     struct fal_shard_set_piece *piece),
 			 void *arg)
 {
-	/* A process forwards or grafts a piece while the next one arrives, and has memory
-	 * for few. */
+	/* A process forwards or grafts a piece while the next piece arrives, and has
+	 * memory for only a few. */
 	return each_piece(r, false, 64, each, arg);
 }
 
-/* Can the piece be a part of the shard to come?  In a move all shards have the same
- * numbers.  Without a local shard to compare with, the piece must contain at least the
- * values that its numbers name: a shard made of the piece then takes memory in proportion
- * to it. */
+/* Can the piece be a part of the next shard?  In a move all shards have the same numbers
+ * in their images.  If there is no local shard to compare with, the piece must contain at
+ * least the values that its numbers name, so that a shard made from the piece takes
+ * memory in proportion to the piece. */
 static bool
 is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *piece,
 	    size_t values)
@@ -376,7 +379,7 @@ fal_shard_set_order(void *shard_set, const struct fal_shard_order *o)
 {
 	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add some */
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add shards */
 		err = fal_shard_set_order_one(r, i, o);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
@@ -459,7 +462,8 @@ bool
 fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct fal_shard_set *r = shard_set;
-	/* A say may lead to orders for all shards, so no shard is done with for good. */
+	/* The caller may answer a say by orders for all shards, so any shard may have a
+	 * new say. */
 	for (uint32_t i = 0; i < r->n; i++, r->next_say = (r->next_say + 1) % r->n)
 		if (fal_shard_set_next_say_one(r, r->next_say, out)) {
 			*shard = r->next_say;
@@ -568,7 +572,7 @@ fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
 		     bytes = p->now.run.values * sizeof(float);
 	const bool averages = r->average != NULL;
 	if (!r->gathers || has->is.version != r->gather_version)
-		return FAL_OK; /* of an earlier gathering */
+		return FAL_OK; /* the part belongs to an earlier gathering */
 	if (!is_remote(p) || has->arrays != 1u + averages ||
 	    has->array[0].bytes != bytes || (averages && has->array[1].bytes != bytes))
 		return FAL_EFORMAT;
@@ -693,8 +697,8 @@ fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 	const uint64_t vector = conf->each.n * sizeof(float);
 	struct fal_store_limits own = *most;
 	uint64_t held = vector;
-	/* Several shards take one version more, until all have made the next one
-	 * (design.md, D28), and a gathered model. */
+	/* With several shards, each keeps one more version until all shards have made the
+	 * next one (design.md, D28); and there is a gathered model. */
 	if (job_shards(conf) > 1) {
 		own.beyond++;
 		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;

@@ -1,14 +1,14 @@
 /* The shards of one process.  Each shard has a run of the model's blocks.
  *
- * Calls to the shard_set go to all of its shards, in order of their numbers.  The shards
- * of the job that other processes have (remote ones) have their numbers and runs here,
- * too, and nothing more.
+ * Calls to the shard_set go to all of its shards, in order of their numbers.  Remote
+ * shards are shards of the job in other processes; of these the shard_set knows only the
+ * numbers and runs of blocks.
  *
  * A move (FAL_ORDER_MIGRATE_BEGIN) makes the next shard beside each present one, from
  * parts of all present shards.  No round is open then, so the present shards do not
- * change.  When the coordinator has heard from all shards that they are complete, COMMIT
- * frees the present ones.  So no block's last copy is dropped before there is another
- * one, and after ABORT, or a crash, the present shards go on.  (design.md, D38.) */
+ * change.  When all next shards have reported that they are complete, COMMIT replaces and
+ * frees the present shards.  So no block's last copy is dropped before there is another
+ * copy.  After ABORT, or a crash, the present shards continue (design.md, D38). */
 #ifndef FAL_SERVER_SHARD_SET_H
 #define FAL_SERVER_SHARD_SET_H
 
@@ -17,8 +17,9 @@
 struct fal_shard_set; /* opaque */
 
 struct fal_shard_set_conf {
-	uint32_t shards;           /* of the job; 0: one; at most one for each block */
-	const struct fal_map *map; /* NULL: an even one; borrowed for the call */
+	/* shards of the job; 0 counts as 1; at most one for each block */
+	uint32_t shards;
+	const struct fal_map *map; /* NULL: an even map; borrowed for the call */
 	/* The local shards: `here` shards from number `first` on; here = 0: all. */
 	uint32_t first, here;
 	struct fal_shard_conf
@@ -48,17 +49,17 @@ struct fal_shard_set_piece {
 	struct fal_image image;
 };
 
-/* Gives a new local shard away: `out` gets the whole shard, as a piece of a move to the
- * present map.  FAL_ENOMEM. */
+/* Gives a new local shard away: sets `out` to the whole shard, as a piece of a move to
+ * the present map.  FAL_ENOMEM. */
 int fal_shard_set_give(struct fal_shard_set *r, uint32_t i,
 		       struct fal_shard_set_piece *out);
 
 /* As fal_shard_order and fal_shard_push, for all shards.  `shard_set` is a struct
- * fal_shard_set, so these calls can be a coordinator's ops.
+ * fal_shard_set *; the void * lets these functions be callbacks of a coordinator.
  *
- * A push goes to all local shards, whatever one of them returns; the first error is
- * returned.  A push by an older map is ignored: its round is over.  A push by the next
- * map goes to the next shard, because a worker may know of the COMMIT before this process
+ * A push goes to all local shards, also after an error; the first error is returned.  A
+ * push by an older map is ignored, because its round is over.  A push by the next map
+ * goes to the next shards, because a worker may hear of the COMMIT before this process
  * does.  FAL_ESTATE: neither map has that epoch. */
 int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o);
 int fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
@@ -83,26 +84,27 @@ int fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_m
 bool fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out);
 
 /* During a move, cuts the next piece that the local shard `from` has for shard `to`: at
- * most `most` blocks, behind the blocks of `out` ({0}: none). The piece is borrowed until
- * the next order.  Returns 1; 0: nothing more, or `to` keeps its blocks; FAL_ESTATE: an
- * early step is under way. */
+ * most `most` blocks, which follow the blocks of the last piece in `out` ({0}: there is
+ * none).  The piece is borrowed until the next order.  Returns 1: `out` is the piece; 0:
+ * there are no more pieces, or `to` keeps its blocks; FAL_ESTATE: an early step is under
+ * way. */
 int fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 			uint32_t most, struct fal_shard_set_piece *out);
-/* Hands all pieces of a move for remote shards to `each`, about a mebibyte of a version
- * at a time.  `each` may take the image.  Stops at a negative value of `each`, and
- * returns that value. */
+/* Hands all pieces of a move for remote shards to `each`, in pieces of about a mebibyte
+ * of a version.  `each` may take the image over.  Stops at a negative value of `each`,
+ * and returns that value. */
 int fal_shard_set_each_piece(const struct fal_shard_set *r,
 			     int (*each)(void *arg, uint32_t to,
 					 struct fal_shard_set_piece *piece),
 			     void *arg);
-/* Adds a piece to the local shard `to`. A part that the shard has already counts once.  A
- * piece of no present move is ignored.  Local pieces for local shards move by
- * fal_shard_set_order instead.  FAL_EFORMAT, FAL_EINVAL: the piece cannot be a part of
+/* Adds a piece to the local shard `to`. Blocks that the shard has already are ignored.  A
+ * piece that belongs to no present move is ignored.  Local pieces for local shards move
+ * by fal_shard_set_order instead.  FAL_EFORMAT, FAL_EINVAL: the piece cannot be a part of
  * the shard. */
 int fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 			const struct fal_shard_set_piece *piece);
 
-/* Sets the blocks of shard `i`. */
+/* Sets *first and *blocks to the run of blocks of shard `i`. */
 void fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *first,
 			 uint32_t *blocks);
 
@@ -120,9 +122,9 @@ bool fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t vers
  * blocks. */
 bool fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out, struct fal_shard_making *is);
-/* Returns all parameters of a version, borrowed until the next order, push or call; NULL:
- * the version is neither kept nor held, or, with remote shards, is not the gathered one.
- */
+/* Returns all parameters of a version, borrowed until the next order, push or call of
+ * this function.  NULL: the version is neither kept nor held; or, with remote shards, the
+ * version is not the gathered one. */
 const float *fal_shard_set_params(struct fal_shard_set *r, uint64_t version);
 /* Starts to gather a version: copies the local parts.  Returns false if the version is
  * neither kept nor held, or memory is short. */
@@ -131,29 +133,30 @@ bool fal_shard_set_gather(struct fal_shard_set *r, uint64_t version);
  * `average`. FAL_EFORMAT: the arrays do not fit. */
 int fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
 			      const struct fal_image *has);
-/* Returns true if some part is still missing; if all of `version` is gathered. */
+/* is_gathering returns true if some part is still missing; has_gathered, if all of
+ * `version` is gathered. */
 bool fal_shard_set_is_gathering(const struct fal_shard_set *r);
 bool fal_shard_set_has_gathered(const struct fal_shard_set *r, uint64_t version);
-/* Returns the average by optim.ema, borrowed likewise, of the version whose parameters
- * were returned; NULL: the job asks for none. */
+/* Returns the average (optim.ema), borrowed likewise, of the version that
+ * fal_shard_set_params has returned; NULL: the job asks for no average. */
 const float *fal_shard_set_average(struct fal_shard_set *r);
-/* Returns the most bytes of the shards, a held version included; and of the image of a
- * marked version. */
+/* Return the most bytes of the shards, a held version included; and the most bytes of the
+ * image of a marked version. */
 uint64_t fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 			     const struct fal_store_limits *most);
 uint64_t fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
 				   const struct fal_store_limits *most);
 
 /* Hands over the images of a marked version: `out`, by shard number, gets those of local
- * shards.  All or none: returns false if a local shard has none. */
+ * shards.  Hands over all images or none: returns false if a local shard has no image. */
 bool fal_shard_set_take_marked(struct fal_shard_set *r, uint64_t version,
 			       struct fal_image *out);
 /* Takes a shard's image that is of no more use, as memory for the next one. */
 void fal_shard_set_recycle_image(struct fal_shard_set *r, uint32_t i,
 				 struct fal_image *image);
-/* Restores new shards from an image.  `fill` fills in each array in the order of the
- * image, shard by shard.  Returns a negative value of `fill`, FAL_EINVAL or FAL_ENOMEM;
- * the shard_set is then only to be freed. */
+/* Restores new shards from an image.  `fill` is called for each array, shard by shard, in
+ * the order of the image, and fills the array.  Returns a negative value of `fill`,
+ * FAL_EINVAL or FAL_ENOMEM; the shard_set is then only to be freed. */
 int fal_shard_set_restore(struct fal_shard_set *r, const struct fal_image_head *is,
 			  int (*fill)(void *arg, const struct fal_image_array *a),
 			  void *arg);

@@ -82,8 +82,8 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->average = averages ? fal_calloc_aligned(conf->n, sizeof(float)) : NULL;
-	/* Pages are touched only in use, and falcon-ps counts them (image.h, `beyond`).
-	 */
+	/* The pages of this memory are touched only in use; falcon-ps counts the pages
+	 * (image.h, `beyond`). */
 	m->params = fal_alloc_pages(conf->n, sizeof(float));
 	if (s->params == NULL || s->state == NULL || m->params == NULL ||
 	    (averages && s->average == NULL)) {
@@ -191,7 +191,7 @@ extend_exp_ranges(struct fal_store *s)
 	}
 }
 
-/* Moves the memory of the oldest version behind that of the others. */
+/* Moves the oldest version to the end of the list, where its memory is used again. */
 static void
 rotate_old_versions(struct fal_store *s)
 {
@@ -230,7 +230,7 @@ struct copy_job {
 	const float *from;
 };
 
-/* Copies block b of `from`; NULL: of the newest whole version. */
+/* Copies block b of `from`; `from` NULL: block b of the newest whole version. */
 static void
 copy_block(void *of, uint32_t b, uint32_t thread)
 {
@@ -244,7 +244,7 @@ copy_block(void *of, uint32_t b, uint32_t thread)
 	memcpy(c->to + first, from, fal_block_len(c->s->conf.n, b) * sizeof(float));
 }
 
-/* Copies all parameters of a version; NULL: of the newest whole version. */
+/* Copies all parameters of a version; `from` NULL: of the newest whole version. */
 static void
 copy_params(const struct fal_store *s, float *to, const float *from)
 {
@@ -355,8 +355,8 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 }
 
 /* Is the change more than FAL_CHANGE_MOST times the largest weight, taken as at least 1?
- * *largest is 0 until the first block whose change needs the search for that weight:
- * mostly none does. */
+ * *largest is 0 until a block needs that weight; most often no block does, and the search
+ * for the weight is saved. */
 static bool
 is_delta_too_large(const struct fal_store *s, const float *delta, uint32_t len,
 		   double *largest)
@@ -486,13 +486,17 @@ struct store_step {
 	float *params, *state; /* of the model that steps */
 	int8_t *exps;
 	struct fal_optim_bounds *reach;
-	bool has_slot_state;       /* `state` is a slot's, which `reach` does not cover */
-	const uint8_t *is_stepped; /* by block, in an early step; NULL: none is */
-	/* The memory of this sum gets a block's former values; NULL: nowhere. */
+	/* `state` belongs to a slot, and `reach` does not cover slots */
+	bool has_slot_state;
+	/* by block, in an early step; NULL: no block is stepped */
+	const uint8_t *is_stepped;
+	/* The memory of this sum gets the former values of stepped blocks; NULL: former
+	 * values are not kept. */
 	struct fal_sum *former;
 };
 
-/* A bound of the values of the mean gradient of block b, from the sum's bound. */
+/* An upper bound of the values of the mean gradient of block b, from the bound of the
+ * sum. */
 static double
 mean_grad_bound(const struct store_step *step, uint32_t b)
 {
@@ -501,8 +505,8 @@ mean_grad_bound(const struct store_step *step, uint32_t b)
 	       step->divisor;
 }
 
-/* Is the mean gradient of block b too large for the optimiser?  Mostly the bound proves
- * that the values are not, without a look at them. */
+/* Is the mean gradient of block b too large for the optimiser?  Most often the bound
+ * proves that no value is too large, and the values need not be read. */
 static bool
 is_out_of_range(const struct fal_store *s, const struct store_step *step, uint32_t b,
 		const float *mean)
@@ -532,8 +536,8 @@ measure_reach(const struct fal_store *s, const float *params, const float *state
 }
 
 /* Steps block b by its mean gradient, and overwrites that gradient.  Returns false,
- * without a change, if parameters or state would not be finite.  Mostly a bound of the
- * step proves that they are, without a look at the values. */
+ * without a change, if parameters or state would not be finite.  Most often a bound of
+ * the step proves that they are finite, and the values need not be read. */
 static bool
 optimise_block(const struct fal_store *s, const struct store_step *step, float scale,
 	       uint32_t b, float *mean)
@@ -613,7 +617,7 @@ struct step_job {
 	const struct store_step *step;
 	float scale;               /* of the mean gradient */
 	const struct round *early; /* the ready blocks of this round; NULL: all blocks */
-	atomic_uint n_stepped;     /* counted for `early` */
+	atomic_uint n_stepped;     /* blocks stepped so far, counted for `early` */
 	atomic_uint out_of_range, nonfinite;
 };
 
@@ -641,7 +645,7 @@ step_block(struct step_job *g, uint32_t b)
 	}
 }
 
-/* Steps block i, or the i-th ready block, unless an early step did so before. */
+/* Steps block i, or the i-th ready block, unless an early step has stepped that block. */
 static void
 step_each(void *of, uint32_t i, uint32_t thread)
 {
@@ -698,8 +702,8 @@ newest_step(const struct fal_store *s)
 				    .is_stepped = fal_store_early_blocks(s, NULL) };
 }
 
-/* Adds the collected changes to the weights.  Returns the number of blocks that would not
- * be finite, and stay as they are. */
+/* Adds the collected changes to the weights.  Returns the number of blocks that stay as
+ * they are because the result would not be finite. */
 static uint32_t
 apply_delta(struct fal_store *s)
 {
@@ -1082,7 +1086,7 @@ fal_store_restore_begin(struct fal_store *s, const struct fal_image_head *is)
 	s->n_old = is->olds;
 	for (uint32_t i = 0; i < s->n_old; i++)
 		s->old[i].version = s->version - s->n_old + i;
-	/* The numbers of branches and slots come with their arrays. */
+	/* The numbers of branches and slots follow from their arrays (restore_end). */
 	for (uint32_t i = 0; i < is->lines; i++)
 		branch_add(s);
 	for (uint32_t i = 0; i < is->slots; i++)

@@ -54,9 +54,9 @@ const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borr
 void fal_store_keep(struct fal_store *s, uint32_t versions);
 /* Returns the number of the oldest kept version. */
 uint64_t fal_store_oldest(const struct fal_store *s);
-/* Finds a kept version, or the newest version of a branch.  Sets *params and *exps (each
- * may be NULL: not wanted), borrowed until the next addition or step.  Returns false if
- * the store does not have the version. */
+/* Finds a kept version, or the newest version of a branch.  Sets *params and *exps,
+ * borrowed until the next addition or step.  `params` or `exps` may be NULL.  Returns
+ * false if the store does not have the version. */
 bool fal_store_find_version(const struct fal_store *s, uint64_t version,
 			    const float **params, const int8_t **exps);
 
@@ -69,8 +69,8 @@ struct fal_store_round {
 	 * the store aligns exponents instead, because helpers compute on other versions,
 	 * and refuses exponents that the block never had in any version.
 	 *
-	 * DELTA: changes of weights.  Each block brings the exponent that the block
-	 * needs. */
+	 * DELTA: changes of weights.  Each block record brings the exponent that its
+	 * values need. */
 	enum fal_kind kind;
 	uint64_t version;
 	bool mixed;
@@ -82,11 +82,11 @@ void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
  * The contribution takes the place of `fills` ({0,0}: of none). The record numbers its
  * block as in the whole model; all other calls here count blocks from 0.
  *
- * Returns 1: added.  0: dropped, because `fills` had brought this block.  FAL_EEXIST: the
+ * Returns 1: added.  0: dropped, because `fills` has brought this block.  FAL_EEXIST: the
  * contribution brought this block before.  FAL_EFENCED: the contribution is fenced.
- * FAL_EINVAL: wrong exponent, another task count than before, more tasks than the round
- * has, or a `needed` that these values cannot have.  FAL_ELIMIT: the values are too large
- * for that many tasks. */
+ * FAL_EINVAL: a wrong exponent; another number of tasks than in earlier records of `id`;
+ * more tasks than the round has; or a `needed` (wire/bfp.h) that these values cannot
+ * have.  FAL_ELIMIT: the values are too large for that many tasks. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;
@@ -100,9 +100,9 @@ int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		    struct fal_cid fills);
 
-/* Counts `tasks` tasks of an open round as empty in each block that has not counted them
- * by contribution `fills` ({0,0}: none). FAL_EINVAL, without an effect: the round has
- * fewer tasks left. */
+/* Counts `tasks` tasks of an open round as empty, except in blocks that contribution
+ * `fills` ({0,0}: none) has brought. FAL_EINVAL, without an effect: the round has fewer
+ * tasks left. */
 int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
 		   struct fal_cid fills);
 
@@ -128,11 +128,11 @@ struct fal_largest {
 	int8_t exponent;
 };
 
-/* The counts of blocks that a step, or a change of weights, has left as they were,
- * exponents included.  `out_of_range`: the mean gradient is too large for the optimiser,
- * or the change is more than FAL_CHANGE_MOST times the largest weight of the store, taken
- * as at least 1; contribution `by` had the largest value.  `nonfinite`: the result would
- * not be finite for any other reason. */
+/* How many blocks a step, or a change of weights, has left as they were, exponents
+ * included.  `out_of_range`: the mean gradient is too large for the optimiser, or the
+ * change is more than FAL_CHANGE_MOST times the largest weight of the store, taken as at
+ * least 1; contribution `by` had the largest value.  `nonfinite`: the result would not be
+ * finite for any other reason. */
 enum { FAL_CHANGE_MOST = 4 };
 struct fal_unstepped {
 	uint32_t out_of_range, nonfinite;
@@ -151,7 +151,8 @@ struct fal_unstepped {
  * is one of several of slot `slot`. The d-th change u of a slot with the mean U changes
  * the slot's share by (u - U)/d, so the share always is the mean.  Returns d.
  *
- * add and revise treat a left-out block as unchanged, and count that block in *out.
+ * add and revise leave a block unchanged if its change is too large, and count that block
+ * in *out.
  *
  * drop: throws the round away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
@@ -163,12 +164,13 @@ void fal_store_drop(struct fal_store *s, uint64_t round);
 
 /* Parameters that another process makes.
  *
- * give: adds the sum of the complete round of gradients to `into`, a sum over the whole
- * model, and forgets the round.  FAL_ELIMIT: the result leaves the range of sums.
+ * fal_store_give adds the sum of the complete round of gradients to `into`, a sum over
+ * the whole model, and forgets the round.  FAL_ELIMIT: the result leaves the range of
+ * sums.
  *
- * put: makes `version` the newest version, with these parameters and exponents (copied).
- * The store keeps as many versions as of its own, and numbers may be missing between
- * them.  FAL_EINVAL: the store has a newer version. */
+ * fal_store_put makes `version` the newest version, with these parameters and exponents
+ * (copied).  The store keeps as many of these versions as of its own; version numbers may
+ * be missing.  FAL_EINVAL: the store has a newer version. */
 int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
 int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
@@ -178,14 +180,16 @@ int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
  * floats.  base/branch.h numbers the versions of branches.  The store keeps only the
  * newest version of a branch.
  *
- * line: copies the newest version of the store to the branch of `version`, under that
- * number.  A new branch copies the exponents, too, and starts with optimiser state 0.
+ * fal_store_set_branch copies the newest version of the store to the branch of `version`,
+ * under that number.  A new branch copies the exponents, too, and starts with optimiser
+ * state 0.
  *
- * line_step: steps the branch of `version` to that number by the gradients of the
- * complete round over `divisor` samples, at rate `lr`, and forgets the round.
+ * fal_store_step_branch makes the version `version` of its branch: steps the branch by
+ * the gradients of the complete round over `divisor` samples, at rate `lr`; then forgets
+ * the round.
  *
- * push: collects weight · (the change of the branch since the last fal_store_set_branch)
- * for the next update. */
+ * fal_store_collect_branch collects weight · (the change of the branch since the last
+ * fal_store_set_branch) for the next update. */
 void fal_store_set_branch(struct fal_store *s, uint64_t version);
 struct fal_store_step_branch {
 	uint64_t version;
@@ -207,15 +211,15 @@ void fal_store_forget_branches(struct fal_store *s);
 void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
 
 /* Makes the next version, and its exponents, from the collected changes.  Gradients are a
- * sum over `divisor` samples (0: they make no step). The optimiser applies them at rate
- * `lr`; with optim.clip the summed `squares` of the whole model clip them.  Changes of
- * weights are added.  A block stays as it is, and counts in the result, if its mean
- * gradient is out of range or if its parameters or state would not be finite.  The same
- * holds for line_step.  So parameters are always finite.
+ * sum over `divisor` samples (0: gradients make no step). The optimiser applies them at
+ * rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
+ * whole model.  Changes of weights are added.  A block stays as it is, and counts in the
+ * result, if its mean gradient is out of range or if its parameters or state would not be
+ * finite.  The same holds for fal_store_step_branch.  So parameters are always finite.
  *
- * Gradients are the `part` of a clock.  If the optimiser has a momentum for each pusher,
- * the slot number `pusher` (0: none) holds that momentum.  The first such slot zeroes the
- * momentum of steps without a pusher. */
+ * Gradients are the part `part` of a clock.  If the optimiser has a momentum for each
+ * pusher, the slot number `pusher` (0: none) holds that momentum.  When the first such
+ * slot is made, the momentum of steps without a pusher becomes 0. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;
@@ -224,24 +228,25 @@ struct fal_store_update {
 };
 struct fal_unstepped fal_store_step(struct fal_store *s,
 				    const struct fal_store_update *how);
-/* Returns the average of all versions by optim.ema, n floats; NULL: the job asks for
- * none. */
+/* Returns the average of all versions (optim.ema), n floats; NULL: the job asks for no
+ * average. */
 const float *fal_store_average(const struct fal_store *s);
 /* Sums, for each block, the squares of the mean gradient over `divisor` samples into
- * `out`: of the complete round of this number, or, without one, of the collected
- * gradients.  A block with a mean gradient out of range has 0. */
+ * `out`: of the complete round `round`; if there is no such round, of the collected
+ * gradients.  The result for a block whose mean gradient is out of range is 0. */
 void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
 
-/* Steps the blocks of a round early: each block as soon as the block has all its tasks,
- * while the round is open.  After the round's merge the next fal_store_step steps the
- * other blocks.  That step must be of this round alone, with the same `lr` and `divisor`.
+/* Starts an early step by an open round: each block steps as soon as the block has
+ * counted all tasks.  After the merge of the round the next fal_store_step steps the
+ * other blocks.  That step must apply this round alone, with the same `lr` and `divisor`.
  *
  * Until then fal_store_params and fal_store_exps show the version in progress, and
  * fal_store_find_version finds the newest whole version.  The memory of a stepped block's
  * sum keeps the values that the block had, because the sum is of no further use.
  *
- * Returns 1; 0, without an effect, if the step is clipped or averaged or uses more than
- * this round, or if an early step is under way. */
+ * Returns 1: the early step is under way.  Returns 0, without an effect: the step is
+ * clipped or averaged or uses more than this round, or another early step is under
+ * way. */
 struct fal_store_step_early {
 	uint64_t round; /* of gradients */
 	float lr;
@@ -262,10 +267,10 @@ const uint8_t *fal_store_early_blocks(const struct fal_store *s, uint32_t *n);
  * rounds and collected changes are not part of an image.  FAL_ESTATE: an early step is
  * under way. */
 int fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m);
-/* Restores a new store from an image in two calls.  The first takes the numbers; the
- * caller then fills the arrays of the store's own image, and calls the second.
- * FAL_EINVAL: the numbers name more versions than there were, or more than the limits
- * allow. */
+/* Restores a new store from an image in two calls.  The first call takes the numbers.
+ * The caller then fills the arrays of the store's own image, and makes the second call.
+ * FAL_EINVAL: the numbers name more versions than can have existed, or more than the
+ * limits allow. */
 int fal_store_restore_begin(struct fal_store *s, const struct fal_image_head *is);
 void fal_store_restore_end(struct fal_store *s);
 

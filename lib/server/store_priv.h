@@ -19,7 +19,8 @@ struct share {
 	uint8_t *received;  /* bit by block: came with this contribution */
 	/* bit by block: came with the contribution that this one fills; NULL: none */
 	uint8_t *inherited;
-	/* with checksums, by block: of the added values, in the quantum of the sum */
+	/* with checksums, by block: checksum of the added values, in the quantum of the
+	 * sum */
 	uint64_t *checksums;
 };
 
@@ -33,7 +34,7 @@ struct round {
 	struct share *share;     /* by id */
 	uint32_t shares;
 	size_t share_cap;
-	struct fal_largest largest; /* value added */
+	struct fal_largest largest; /* the largest value added so far */
 };
 
 struct old_version {
@@ -116,7 +117,7 @@ struct fal_store {
 	/* The newest version: */
 	uint64_t version;
 	float *params, *state;
-	float *average;                  /* of all versions; NULL: not wanted */
+	float *average;                  /* average of all versions; NULL: not wanted */
 	struct fal_optim_bounds *reach;  /* by block */
 	struct fal_optim_history had;    /* the steps that `state` has had */
 	struct image_products *products; /* by block; NULL: not adamw */
@@ -134,7 +135,7 @@ struct fal_store {
 	/* Collected for the next step: */
 	struct fal_sum *sum; /* of gradients, or NULL */
 	int8_t *sum_exps;
-	struct fal_largest largest; /* value in the sum */
+	struct fal_largest largest; /* the largest value in the sum */
 	bool has_delta;             /* `delta` holds a change */
 	float *delta;               /* n: changes of weights; NULL before the first */
 	VEC(struct slot) slots;
@@ -144,7 +145,7 @@ struct fal_store {
 
 /* ---- round_sum.c ---- */
 
-/* *of becomes the larger one. */
+/* Sets *of to the larger of *of and *more. */
 static inline void
 store_largest(struct fal_largest *of, const struct fal_largest *more)
 {
@@ -153,7 +154,7 @@ store_largest(struct fal_largest *of, const struct fal_largest *more)
 }
 /* Finds the open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
-/* Finds a round that must be complete and of this kind. */
+/* Finds the round of this number, which must be complete and of this kind. */
 struct round *round_find_complete(const struct fal_store *s, uint64_t number,
 				  enum fal_kind kind);
 /* Opens a round; gradients are quantised with `exps`. */
@@ -163,7 +164,7 @@ void round_open(struct fal_store *s, const struct fal_store_round *conf,
 void round_queue_early(struct fal_store *s, const struct round *r, uint32_t b);
 /* Computes the checksum of block b of the sum. */
 uint64_t round_checksum(const struct fal_store *s, const struct round *r, uint32_t b);
-/* Takes a sum as memory for later rounds. */
+/* Keeps the memory of `sum` for later rounds. */
 void store_recycle_sum(struct fal_store *s, struct fal_sum *sum);
 void store_free_rounds(struct fal_store *s);
 

@@ -13,14 +13,15 @@
 
 /* The facts about a round that a shard needs to sum the round up. */
 struct fal_facts {
-	uint64_t version; /* that tasks compute on; with `mixed`, on others, too */
+	/* the version that tasks are computed on; with `mixed`, other versions, too */
+	uint64_t version;
 	uint32_t tasks;
 	enum fal_kind kind; /* of the contributions: GRAD or DELTA */
 	bool mixed;
 };
 
-/* The coordinator's statement about a contribution: its tasks, the contribution whose
- * place it takes, and the facts of its round, as in OPEN. */
+/* The coordinator's statement about a contribution: the number of its tasks, the
+ * contribution that it fills, and the facts of its round, as in FAL_ORDER_OPEN. */
 struct fal_ticket {
 	uint64_t round;
 	struct fal_cid id, fills;
@@ -29,7 +30,7 @@ struct fal_ticket {
 	uint32_t epoch; /* of the block map for the push; 0: the present map */
 };
 
-/* The scope of a ticket. */
+/* The scope of a ticket: a ticket counts only in the same scope. */
 struct fal_ticket_scope {
 	uint8_t key[FAL_MAC_KEY];
 	uint32_t incarnation;
