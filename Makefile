@@ -142,7 +142,7 @@ test_publish_WITH := -Wl,--wrap=fal_shard_set_count -Wl,--wrap=fal_shard_set_par
 comma := ,
 test_told_WITH := $(addprefix -Wl$(comma)--wrap=,fal_shard_set_part fal_shard_set_making \
 	fal_shard_version $(addprefix fal_chan_,suite is_unsealed compressing is_local \
-	offer send send_shared skip_shared))
+	write_now send send_shared drop_outdated))
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\

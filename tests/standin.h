@@ -18,7 +18,7 @@ enum { STANDIN_HELD = 256, STANDIN_MAP = 1 };
 struct standin_task {
 	uint64_t round, version;
 	uint32_t task;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	uint8_t kind; /* FAL_KIND_CHECK: it is to be run once more */
 };
 

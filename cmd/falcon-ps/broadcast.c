@@ -611,7 +611,7 @@ broadcast_encode(struct ps_broadcast *b)
 	while ((more = ps_publish_continue(&b->publisher)) > 0)
 		for (size_t i = 0; i < b->n; i++)
 			if (b->v[i].shared != NULL && b->v[i].reader->chan != NULL)
-				fal_chan_offer(b->v[i].reader->chan);
+				fal_chan_write_now(b->v[i].reader->chan);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct ps_delivery d = b->v[i];
 		if (d.shared == NULL ||
@@ -677,7 +677,7 @@ ps_broadcast_add(struct ps_broadcast *b, struct ps_reader *reader,
 	const struct fal_shard_set *shard_set = b->publisher.shard_set;
 	/* A reader that has fallen behind skips to the version that it needs. */
 	if (reader->chan != NULL)
-		fal_chan_skip_shared(reader->chan, is_superseded, model);
+		fal_chan_drop_outdated(reader->chan, is_superseded, model);
 	for (uint32_t i = 0; i < fal_shard_set_count(shard_set); i++) {
 		if (fal_shard_set_shard(shard_set, i) == NULL)
 			continue;

@@ -319,7 +319,7 @@ make_coord_conf(const struct ps_server *s)
 
 /* A fal_coord_ops.model: the session wants a version. */
 static void
-loop_on_model(void *arg, uint32_t peer, const struct fal_coord_publication *model)
+loop_on_publication(void *arg, uint32_t peer, const struct fal_coord_publication *model)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_find_session(&s->sessions, peer);
@@ -334,7 +334,7 @@ create_coord(struct ps_server *s)
 {
 	struct fal_coord_ops ops = { .arg = s,
 				     .send = ps_send_to_peer,
-				     .model = loop_on_model,
+				     .model = loop_on_publication,
 				     .close = ps_close_peer,
 				     .trace = ps_on_trace_line,
 				     .came = ps_status_on_joined,

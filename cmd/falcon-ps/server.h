@@ -596,7 +596,7 @@ struct ps_shard_pool {
 		char by[FAL_MSG_NAME];
 	} drain;
 	/* The last message of a shard of another process. */
-	struct fal_shard_say event;
+	struct fal_shard_report event;
 	uint32_t event_shard;
 	bool has_event; /* the coordinator has not fetched it yet */
 };

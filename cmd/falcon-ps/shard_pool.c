@@ -90,7 +90,7 @@ ps_pool_flush(struct ps_server *s)
 {
 	for (size_t i = 0; i < s->pool.n; i++)
 		if (member_works(s->pool.v[i]))
-			fal_chan_offer(s->pool.v[i]->session->chan);
+			fal_chan_write_now(s->pool.v[i]->session->chan);
 }
 
 /* "shard 3" or "shards 3 to 5". */
@@ -367,14 +367,14 @@ pool_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag 
 }
 
 static bool
-pool_next_event(void *arg, uint32_t *shard, struct fal_shard_say *out)
+pool_next_event(void *arg, uint32_t *shard, struct fal_shard_report *out)
 {
 	struct ps_server *s = arg;
 	struct ps_shard_pool *p = &s->pool;
 	if (fal_shard_set_next_say(s->shard_set, shard, out))
 		return true;
 	if (!p->has_event) {
-		fal_shard_say_free(&p->event);
+		fal_shard_report_free(&p->event);
 		return false;
 	}
 	p->has_event = false;
@@ -727,7 +727,7 @@ pool_give_blocks(struct ps_server *s, struct ps_member *m)
 	struct fal_map map = s->pool.map;
 	struct fal_diag why;
 	uint32_t got = 0;
-	while (got < m->count && fal_map_enter(&map, m->first + got) == FAL_OK)
+	while (got < m->count && fal_map_split_largest(&map, m->first + got) == FAL_OK)
 		got++;
 	int err =
 		got > 0 ? pool_start_move(s, &map, fal_chan_name(m->session->chan), &why)
@@ -1019,11 +1019,11 @@ pool_on_event(struct ps_server *s, struct ps_member *m, const struct fal_msg *ms
 									   s->job)));
 	if (err <= 0)
 		return err;
-	fal_shard_say_free(&p->event);
+	fal_shard_report_free(&p->event);
 	err = fal_shard_codec_say_get(&whole, first, blocks, m->event_text, &p->event);
 	if (err < 0)
 		return err;
-	if (p->event.kind == FAL_SAY_MIGRATED && p->event.err < 0)
+	if (p->event.kind == FAL_REPORT_MIGRATED && p->event.err < 0)
 		pool_on_move_refused(s, m, p->event.odd);
 	p->event_shard = shard;
 	p->has_event = true;
@@ -1221,7 +1221,7 @@ ps_pool_free(struct ps_shard_pool *p)
 	for (size_t i = 0; i < p->n; i++)
 		member_free(p->v[i]);
 	free(p->v);
-	fal_shard_say_free(&p->event);
+	fal_shard_report_free(&p->event);
 }
 
 void

@@ -249,7 +249,7 @@ end_server(struct shard_server *s, int code, const char *why)
 
 /* Ends a drained process when the workers have taken all sent messages. */
 static void
-end_if_parted(struct shard_server *s)
+end_if_drained(struct shard_server *s)
 {
 	size_t i = 0;
 	while (i < s->n_workers && s->worker[i]->reader.chan == NULL)
@@ -265,11 +265,11 @@ end_if_parted(struct shard_server *s)
 static void
 part_send(struct shard_server *s)
 {
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_shard_set_next_say(s->part.shard_set, &shard, &say)) {
-		if (say.kind == FAL_SAY_STEPPED) {
+		if (say.kind == FAL_REPORT_STEPPED) {
 			struct fal_msg m;
 			struct fal_buf rows = { 0 };
 			ps_shard_stats_put(&s->part.broadcast.stats, s->part.first,
@@ -479,7 +479,7 @@ part_add_complete(struct shard_server *s)
 {
 	struct shard_part *p = &s->part;
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	while (fal_shard_set_next_say(p->shard_set, &shard, &say))
 		p->n_complete++;
@@ -548,10 +548,10 @@ part_begin_move(struct shard_server *s, const struct fal_map *map)
 	const bool more = n > part_count_values(s, &p->map);
 	int err = more ? part_check_memory(s, n, &why) : FAL_OK;
 	if (err < 0) { /* this process has no part in the move */
-		const struct fal_shard_say say = { .kind = FAL_SAY_MIGRATED,
-						   .version = map->epoch,
-						   .err = err,
-						   .odd = why.text };
+		const struct fal_shard_report say = { .kind = FAL_REPORT_MIGRATED,
+						      .version = map->epoch,
+						      .err = err,
+						      .odd = why.text };
 		return fal_shard_codec_say(p->incarnation, 0, &say, send_event_piece, s);
 	}
 	p->next_map = *map;
@@ -756,11 +756,11 @@ worker_on_push(struct worker_session *w, const struct fal_msg *m, struct fal_dia
 		return FAL_OK;
 	}
 	/* The coordinator hears of a refusal, and charges the worker's key. */
-	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
-					   .round = t.round,
-					   .id = t.id,
-					   .err = err,
-					   .odd = why->text };
+	const struct fal_shard_report say = { .kind = FAL_REPORT_REFUSED,
+					      .round = t.round,
+					      .id = t.id,
+					      .err = err,
+					      .odd = why->text };
 	if (err < 0)
 		(void)fal_shard_codec_say(s->part.incarnation, 0, &say, send_event_piece,
 					  s);
@@ -810,7 +810,7 @@ worker_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)reason;
 	ps_broadcast_note_drained(&w->server->part.broadcast, &w->reader);
 	w->reader.chan = NULL;
-	end_if_parted(w->server);
+	end_if_drained(w->server);
 }
 
 static void
@@ -865,7 +865,7 @@ coord_on_open(void *arg, struct fal_chan *c)
 }
 
 static void
-coord_on_parting(uv_timer_t *t)
+coord_on_drain_timer(uv_timer_t *t)
 {
 	struct shard_server *s = t->data;
 	end_server(s, FAL_EXIT_DONE, s->done.text);
@@ -888,8 +888,8 @@ coord_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		for (size_t i = 0; i < s->n_workers; i++)
 			if (s->worker[i]->reader.chan != NULL)
 				fal_chan_close(s->worker[i]->reader.chan);
-		uv_timer_start(&s->timer, coord_on_parting, PART_MS, 0);
-		end_if_parted(s);
+		uv_timer_start(&s->timer, coord_on_drain_timer, PART_MS, 0);
+		end_if_drained(s);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
 		fal_diag_set(&s->later, 0, "%s: %s", s->run->opt.join, m.later.why);
 	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {

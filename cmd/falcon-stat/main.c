@@ -245,7 +245,7 @@ main(int argc, char **argv)
 		o.recompute.max_memory = max_memory;
 		code = stat_source_find(cli.arg[0], o.key, &src);
 		if (code == FAL_EXIT_DONE && o.audit)
-			stat_source_enter(&src);
+			stat_source_use_folder(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run_stat(&src, &o);
 		free(src.path);

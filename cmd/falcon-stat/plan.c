@@ -132,7 +132,7 @@ plan_add_ends(struct recompute *r)
 /* ---- the draw ---- */
 
 /* Returns the reason why the clock cannot be computed anew here, or COURSE_COMPUTABLE. */
-static enum course_why
+static enum course_status
 clock_why(const struct recompute *r, uint64_t clock)
 {
 	const struct course *c = &r->course;

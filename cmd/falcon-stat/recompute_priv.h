@@ -20,7 +20,7 @@
 /* ---- course.c ---- */
 
 /* The reason why a clock cannot be computed anew, or COURSE_COMPUTABLE. */
-enum course_why {
+enum course_status {
 	COURSE_COMPUTABLE,
 	COURSE_UNKNOWN, /* the clock has not ended, or no version follows from it alone */
 	COURSE_UNLAWFUL, /* its scheme is not under the law (falcon-schemes(7)) */
@@ -28,7 +28,7 @@ enum course_why {
 };
 
 struct course_clock {
-	enum course_why why;
+	enum course_status why;
 	const char *scheme; /* static */
 	uint64_t version;   /* the version made from the clock; 0: none */
 	uint64_t base;      /* the version that its tasks ran on, but … */

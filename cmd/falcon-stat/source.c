@@ -33,7 +33,7 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 }
 
 void
-stat_source_enter(struct stat_source *s)
+stat_source_use_folder(struct stat_source *s)
 {
 	struct stat st;
 	if (s->live || stat(s->name, &st) < 0 || !S_ISDIR(st.st_mode))

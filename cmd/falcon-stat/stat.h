@@ -32,7 +32,7 @@ struct stat_source {
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
 /* Replaces a folder by the file trace.jsonl in that folder. */
-void stat_source_enter(struct stat_source *s);
+void stat_source_use_folder(struct stat_source *s);
 
 /* Feeds the trace to on_line; of a live job, the lines that exist now.  With `cut`, also
  * feeds lines that a restart cancelled.  Returns as above. */

@@ -271,7 +271,7 @@ runtime_is_ready(const struct job_runtime *k)
 }
 
 int
-runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run)
+runtime_start_task(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run)
 {
 	struct fal_setup *s = &k->setup;
 	const struct fal_places p = run->eval

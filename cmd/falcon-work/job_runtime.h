@@ -93,7 +93,8 @@ bool runtime_is_ready(const struct job_runtime *k);
 
 /* Starts a task on an idle lane, at once or when its samples have arrived.  FAL_EFORMAT:
  * there is no such task. */
-int runtime_run(struct job_runtime *k, uint32_t lane, const struct fal_task_run *run);
+int runtime_start_task(struct job_runtime *k, uint32_t lane,
+		       const struct fal_task_run *run);
 
 /* May a task begin before all blocks of its version have arrived?  No, if blocks move by
  * the workers' waiting times (placement psld): an early begin would hide these times. */

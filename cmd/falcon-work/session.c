@@ -106,7 +106,7 @@ struct session {
 };
 
 static void session_dial(struct session *s);
-static int links_dial(struct session *s);
+static int shard_links_dial(struct session *s);
 static void session_after_agent(struct session *s, int err);
 
 /* The coordinator's address; s->addr is its text. */
@@ -212,7 +212,7 @@ enum link_fact {
 	LINK_IS_CLOSED,
 	LINK_IS_DRAINED, /* the socket has all sent bytes */
 	LINK_HAS_ROOM,   /* takes bulk, or is not needed; ATTACH is sent first */
-	LINK_IS_WELL     /* false: the stream has ended, though its shards have blocks */
+	LINK_IS_USABLE   /* false: the stream has ended, though its shards have blocks */
 };
 
 static bool
@@ -227,7 +227,7 @@ link_is(const struct shard_link *l, enum link_fact fact)
 		return l->chan == NULL || fal_chan_stat(l->chan).held == 0;
 	case LINK_HAS_ROOM:
 		return !link_is_needed(l) || (l->is_open && fal_chan_has_room(l->chan));
-	case LINK_IS_WELL:
+	case LINK_IS_USABLE:
 		return !l->was_dialled || l->chan != NULL || !link_is_needed(l);
 	}
 	return false;
@@ -575,7 +575,7 @@ static void
 on_agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct session *s = arg;
-	int err = runtime_run(&s->runtime, lane, run);
+	int err = runtime_start_task(&s->runtime, lane, run);
 	if (err < 0)
 		session_defer_error(s, err);
 }
@@ -737,7 +737,7 @@ session_begin_job(struct session *s)
 	conf.map_epoch = s->map_epoch;
 	s->agent = fal_agent_new(&conf, &ops);
 	runtime_fetch(k, s->clock);
-	int err = links_dial(s);
+	int err = shard_links_dial(s);
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
 	else
@@ -751,8 +751,8 @@ static void
 on_stream_lost_deadline(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	if (s->chan != NULL && !links_all(s, LINK_IS_WELL)) /* no shard took over the
-							     * blocks */
+	if (s->chan != NULL && !links_all(s, LINK_IS_USABLE)) /* no shard took over the
+							       * blocks */
 		fal_chan_fail(s->chan, FAL_EIO, "the stream to a shard has ended");
 }
 
@@ -860,8 +860,8 @@ session_on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg
 	err = fal_agent_msg(s->agent, uv_hrtime(), m);
 	if (err == FAL_OK && m->type == FAL_MSG_BLOCKS) {
 		links_remove_unneeded(s);
-		if (!links_all(s, LINK_IS_WELL)) /* the stream ended before its shards got
-						    blocks */
+		if (!links_all(s, LINK_IS_USABLE)) /* the stream ended before its shards
+						    got blocks */
 			session_stream_lost(s);
 	}
 	session_after_agent(s, err);
@@ -876,7 +876,7 @@ session_on_map(struct session *s, const struct fal_msg *m)
 	if (err < 0 || s->agent == NULL)
 		return err;
 	(void)runtime_grow(&s->runtime, &s->runtime.maximum, s->links, &s->memory_denied);
-	return links_dial(s);
+	return shard_links_dial(s);
 }
 
 static void
@@ -1067,7 +1067,7 @@ link_dial(struct session *s, struct shard_link *l)
 
 /* Dials the links that were not dialled yet. */
 static int
-links_dial(struct session *s)
+shard_links_dial(struct session *s)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->links && err == FAL_OK; i++)

@@ -735,7 +735,7 @@ trainer_pause(struct trainer *t, uint64_t id, uint64_t until)
  * for the message.
  */
 static bool
-next_word(struct trainer *t, struct fal_grad_message *w)
+next_message(struct trainer *t, struct fal_grad_message *w)
 {
 	const char *p = (const char *)t->in.p;
 	const char *nl = t->in.n > 0 ? memchr(p, '\n', t->in.n) : NULL;
@@ -760,9 +760,9 @@ next_word(struct trainer *t, struct fal_grad_message *w)
 /* Waits for the next message.  False: the trainer is blamed, the task of this id is not
  * wanted, or the time `until` came first. */
 static bool
-await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_message *w)
+await_message(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_message *w)
 {
-	while (!next_word(t, w)) {
+	while (!next_message(t, w)) {
 		if (!t->is_blamed && t->has_ended)
 			blame_end(t);
 		if (t->is_blamed || is_unwanted(t, id) || !trainer_poll(t, until))
@@ -773,7 +773,7 @@ await_word(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_messa
 
 /* Blames the trainer for a message that answers no request. */
 static void
-blame_word(struct trainer *t, const struct fal_grad_message *w)
+blame_message(struct trainer *t, const struct fal_grad_message *w)
 {
 	if (w->op == FAL_GRAD_HELLO)
 		trainer_blame(t, false, "it says hello again");
@@ -788,7 +788,7 @@ await_hello(struct trainer *t, uint64_t id)
 {
 	struct fal_grad_message w;
 	const uint64_t limit = t->start.warned ? hello_ns : warn_ns;
-	const bool said = await_word(t, id, t->started_at + limit, &w);
+	const bool said = await_message(t, id, t->started_at + limit, &w);
 	if (said && w.op != FAL_GRAD_HELLO) {
 		trainer_blame(t, false, "it answers before it was asked");
 	} else if (said && t->has_hello && !fal_grad_hello_equal(&t->hello, &w.hello)) {
@@ -847,8 +847,8 @@ trainer_reach(struct trainer *t, uint64_t id, enum stage stage)
 			return true;
 		} else if (t->stage == GREETED) {
 			send_job(t);
-		} else if (await_word(t, id, 0, &w)) { /* notes an end meanwhile */
-			blame_word(t, &w);
+		} else if (await_message(t, id, 0, &w)) { /* notes an end meanwhile */
+			blame_message(t, &w);
 		} else if (!t->is_blamed) {
 			return !is_unwanted(t, id);
 		}
@@ -918,7 +918,7 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_mes
 	const struct start *s = &t->start;
 	bool said = false;
 	while (!said && !t->is_blamed && !t->quits) {
-		said = await_word(t, *cancels ? any_id : id, until, w);
+		said = await_message(t, *cancels ? any_id : id, until, w);
 		if (said || t->is_blamed || t->quits)
 			continue;
 		if (*cancels || !is_unwanted(t, id)) {
@@ -929,7 +929,7 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_mes
 		}
 	}
 	if (said && (w->op == FAL_GRAD_HELLO || w->id != id))
-		blame_word(t, w);
+		blame_message(t, w);
 	else if (said && w->op == FAL_GRAD_CANCELLED && !*cancels)
 		trainer_blame(t, false, "it cancelled task %" PRIu64 " by itself", id);
 	else if (said && w->op != FAL_GRAD_DONE && s->frame > 0)

@@ -8,14 +8,14 @@
 /* A worker's id (from 1) and a number (from 1): the worker's own count, or, with the bit
  * FAL_PRECLAIMED, the coordinator's for a task that was claimed when it was granted.  {0,
  * 0} names no contribution. */
-struct fal_cid {
+struct fal_contrib_id {
 	uint32_t worker;
 	uint32_t seq;
 };
 #define FAL_PRECLAIMED UINT32_C(0x80000000)
 
 static inline bool
-fal_cid_eq(struct fal_cid a, struct fal_cid b)
+fal_contrib_id_equal(struct fal_contrib_id a, struct fal_contrib_id b)
 {
 	return a.worker == b.worker && a.seq == b.seq;
 }

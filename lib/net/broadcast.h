@@ -65,7 +65,7 @@ struct fal_shared_opt {
 	uint32_t count;       /* messages, at least 1 */
 	const void *ad;       /* associated data that all readers know: job, */
 	size_t ad_n;          /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
-	uint64_t version;     /* for fal_chan_skip_shared */
+	uint64_t version;     /* for fal_chan_drop_outdated */
 	uint32_t parts;       /* publications of a version; 0: one */
 	uint8_t suite;        /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;            /* compresses each message that becomes smaller */

@@ -774,7 +774,7 @@ chan_next_batch(struct fal_chan *c)
 }
 
 void
-fal_chan_offer(struct fal_chan *c)
+fal_chan_write_now(struct fal_chan *c)
 {
 	int got = 0;
 	if (c->is_writing || c->state != FAL_CHAN_OPEN || c->fill_err < 0)
@@ -985,7 +985,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 	const size_t before = c->turn_bulk;
 	c->turn_bulk += msg->n;
 	if (before / OFFER != c->turn_bulk / OFFER)
-		fal_chan_offer(c);
+		fal_chan_write_now(c);
 	return FAL_OK;
 }
 
@@ -999,7 +999,7 @@ fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 }
 
 void
-fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old, const void *arg)
+fal_chan_drop_outdated(struct fal_chan *c, fal_is_outdated_fn *is_old, const void *arg)
 {
 	fal_writer_drop_outdated(c->writer, is_old, arg);
 }

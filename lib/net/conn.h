@@ -127,8 +127,8 @@ bool fal_chan_is_by_door(const struct fal_chan *c);
 /* Queues a copy of one message (`msg` is borrowed).  Control messages leave before bulk
  * messages; each kind keeps its order.  Messages queued before the end of the handshake
  * wait for that end.  Later, queued bulk leaves while the owner makes more bulk
- * (fal_chan_offer).  FAL_ELIMIT: longer than FAL_RECORD_MAX, or beyond the queue's cap
- * (the owner then closes); FAL_ESTATE: the channel is closing; FAL_ENOMEM. */
+ * (fal_chan_write_now).  FAL_ELIMIT: longer than FAL_RECORD_MAX, or beyond the queue's
+ * cap (the owner then closes); FAL_ESTATE: the channel is closing; FAL_ENOMEM. */
 int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how);
 
 /* Is less queued than one batch for the socket, and was less than one batch of bulk sent
@@ -139,16 +139,16 @@ bool fal_chan_has_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, after the bulk.  The peer gets its id and key in an
  * earlier message.  A record that is not made yet leaves once the record is made, by
- * fal_chan_offer or with the next send.  Errors as above; the cap is FAL_VERSIONS_MAX
+ * fal_chan_write_now or with the next send.  Errors as above; the cap is FAL_VERSIONS_MAX
  * versions. */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
 /* Offers the socket, or the emulated link, the rest of the last batch, and then the next
  * batch, at once and without calling back.  The maker of a publication calls
- * fal_chan_offer so that finished records leave while the next records are made.  An
- * owner calls fal_chan_offer if a message has to leave before all other channels' next
- * messages: the loop would serve the channel first that was sent to last. */
-void fal_chan_offer(struct fal_chan *c);
+ * fal_chan_write_now so that finished records leave while the next records are made.  An
+ * owner calls fal_chan_write_now if a message has to leave before all other channels'
+ * next messages: the loop would serve the channel first that was sent to last. */
+void fal_chan_write_now(struct fal_chan *c);
 
 /* Do all messages from now on leave unsealed?  Then publications may leave unsealed,
  * too. */
@@ -156,8 +156,8 @@ bool fal_chan_is_unsealed(const struct fal_chan *c);
 
 /* Drops the unsent rest of outdated publications: the peer gets a newer version
  * instead. */
-void fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
-			  const void *arg);
+void fal_chan_drop_outdated(struct fal_chan *c, fal_is_outdated_fn *is_old,
+			    const void *arg);
 
 /* Prepares for `pub`, whose id and key the peer has sent; all is copied.  Errors as
  * fal_reader_expect. */

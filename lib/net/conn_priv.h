@@ -114,7 +114,7 @@ struct fal_chan {
 	struct fal_writer *writer;
 	struct fal_outbox out;
 	struct fal_acked acked; /* at the start of the compression measurement */
-	int fill_err;           /* error when fal_chan_offer filled a batch */
+	int fill_err;           /* error when fal_chan_write_now filled a batch */
 	size_t turn_bulk;       /* bytes of bulk that were queued in this turn */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;

@@ -260,7 +260,7 @@ frame_add_clock(struct fal_report_state *s, size_t at, double speed)
 	const struct fal_bound_tail tail =
 		fal_bound_tail_of(&s->summary.job.grid, s->base + at);
 	if (s->rule.slack == 0)
-		s->whole += fal_bound_whole(s->lanes, n, won, &tail) -
+		s->whole += fal_bound_whole_tasks(s->lanes, n, won, &tail) -
 			    fal_bound_capacity(s->lanes, n, won);
 	for (size_t i = 0; i < s->rows; i++) {
 		const struct report_cell *c = &s->row[i].cell[at];
@@ -932,8 +932,8 @@ report_split_clock(struct fal_report *r)
 	const struct fal_bound_tail tail = fal_bound_tail_of(&s->summary.job.grid, 0);
 	r->part[FAL_REPORT_SMALL_TASKS] =
 		r->part[FAL_REPORT_IDEAL] *
-		fal_bound_small(v, report_lanes(r, r->task, v),
-				(double)r->batch / (double)r->task, &tail);
+		fal_bound_batch_saving(v, report_lanes(r, r->task, v),
+				       (double)r->batch / (double)r->task, &tail);
 	if (r->part[FAL_REPORT_SMALL_TASKS] > 0)
 		r->part[FAL_REPORT_IDEAL] -= r->part[FAL_REPORT_SMALL_TASKS];
 }
@@ -1229,7 +1229,7 @@ report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_
 	/* A tail keeps its share of a clock, and its tasks their share of a full task. */
 	struct fal_bound_tail tail = fal_bound_tail_of(&r->state->summary.job.grid, 0);
 	tail.tasks *= clocks * (double)r->task / (double)task;
-	const double clock = fal_bound_whole(v, n, clocks * tasks, &tail) / clocks;
+	const double clock = fal_bound_whole_tasks(v, n, clocks * tasks, &tail) / clocks;
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 

@@ -21,7 +21,7 @@ enum { SIM_VERSIONS = 128 };
 struct sim_task {
 	uint64_t round;
 	uint32_t task;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	uint32_t seq; /* of the contribution that it is claimed for in advance; 0: none */
 	uint64_t version; /* the base of its computation */
 	double from;      /* when the worker has the version; INFINITY: it does not exist
@@ -33,7 +33,7 @@ struct sim_task {
 /* A worker's part of a round, under way or done. */
 struct sim_part {
 	uint64_t round;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	uint32_t seq;   /* 0: nothing won yet */
 	double arrives; /* infinite: not pushed yet */
 };
@@ -118,7 +118,7 @@ worker_remove_task(struct sim_worker *w, size_t i, double at)
 static bool
 part_has_task(const struct sim_task *it, const struct sim_part *p)
 {
-	return p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
+	return p->round == it->round && fal_contrib_id_equal(p->fills, it->fills) &&
 	       (it->seq != 0 ? p->seq == it->seq : p->seq < FAL_PRECLAIMED);
 }
 
@@ -421,7 +421,7 @@ static void
 sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 {
 	struct sim_part p = w->part[i];
-	struct fal_cid cid = { (uint32_t)(w - g->worker) + 1, p.seq };
+	struct fal_contrib_id cid = { (uint32_t)(w - g->worker) + 1, p.seq };
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
 	sim_charge(g, g->conf->cost->push_bytes);

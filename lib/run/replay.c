@@ -295,15 +295,15 @@ replay_tasks(struct fal_replay *a)
 static int
 handle_shard_events(struct fal_replay *a)
 {
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	int err = FAL_OK;
 	while (err == FAL_OK && fal_shard_set_next_say(a->shard_set, &shard, &say)) {
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
 		a->is_nonfinite |= say.odd != NULL;
-		if (say.kind == FAL_SAY_STEPPED)
+		if (say.kind == FAL_REPORT_STEPPED)
 			a->version = say.version;
-		if (say.kind != FAL_SAY_SQUARES)
+		if (say.kind != FAL_REPORT_SQUARES)
 			continue;
 		for (uint32_t b = 0; b < say.blocks; b++)
 			scale.squares += say.squares[b];

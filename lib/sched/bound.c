@@ -60,8 +60,8 @@ bound_fits(const struct fal_bound_lanes *v, size_t n, double t, double tasks,
 }
 
 double
-fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
-		const struct fal_bound_tail *tail)
+fal_bound_whole_tasks(const struct fal_bound_lanes *v, size_t n, double tasks,
+		      const struct fal_bound_tail *tail)
 {
 	double low = fal_bound_capacity(v, n, tasks), longest = 0;
 	if (n == 0 || bound_fits(v, n, low, tasks, tail))
@@ -80,8 +80,8 @@ fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
 }
 
 double
-fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
-		const struct fal_bound_tail *tail)
+fal_bound_batch_saving(const struct fal_bound_lanes *v, size_t n, double tasks,
+		       const struct fal_bound_tail *tail)
 {
 	const double t = fal_bound_capacity(v, n, tasks);
 	/* Tasks for each full task. */
@@ -120,7 +120,7 @@ fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks,
 		const struct fal_bound_tail *tail, double *whole, double *small)
 {
 	const double split = fal_bound_capacity(v, n, tasks);
-	const double all = fal_bound_whole(v, n, tasks, tail);
+	const double all = fal_bound_whole_tasks(v, n, tasks, tail);
 	*whole = all > 0 ? 1 - split / all : 0;
-	*small = fal_bound_small(v, n, tasks, tail) * (1 - *whole);
+	*small = fal_bound_batch_saving(v, n, tasks, tail) * (1 - *whole);
 }

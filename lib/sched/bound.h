@@ -43,14 +43,14 @@ double fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double task
 /* The whole-task bound: the fewest seconds that these lanes need for whole tasks, however
  * the lanes share the tasks.  The tasks of `tail` are small (NULL: no task is).  O(n), by
  * halvings and without sorting; exact to a billionth of a task. */
-double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks,
-		       const struct fal_bound_tail *tail);
+double fal_bound_whole_tasks(const struct fal_bound_lanes *v, size_t n, double tasks,
+			     const struct fal_bound_tail *tail);
 
 /* The part of the capacity bound that the clock would save if each lane ran its part of
  * `tasks` as one batch.  Only lanes with a known fixed share count; NAN: there are
  * none. */
-double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks,
-		       const struct fal_bound_tail *tail);
+double fal_bound_batch_saving(const struct fal_bound_lanes *v, size_t n, double tasks,
+			      const struct fal_bound_tail *tail);
 
 /* The fixed share of a machine that takes task_s seconds for `task` samples and large_s
  * seconds for `large` samples at once; time is linear in samples.  NAN: the values tell

@@ -422,7 +422,7 @@ groups_flush(struct fal_sched *s, double now)
 	const struct fal_rule *rule = &s->policy.rule;
 	if (rule->quorum == 0 && !rule->delta) {
 		if (s->rounds == 0)
-			fal_pending_apply(s, s->pending.step_samples);
+			fal_pending_order_step(s, s->pending.step_samples);
 		return;
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
@@ -533,7 +533,7 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	if (rule->delta)
 		branch_push(s, t);
 	else
-		fal_pending_apply(s, divisor);
+		fal_pending_order_step(s, divisor);
 	groups_control(s, now);
 }
 

@@ -83,23 +83,23 @@ fal_ledger_newest(const struct fal_ledger *l, uint32_t worker)
 }
 
 uint32_t
-fal_ledger_find(const struct fal_ledger *l, struct fal_cid id)
+fal_ledger_find(const struct fal_ledger *l, struct fal_contrib_id id)
 {
 	uint32_t ci = fal_ledger_newest(l, id.worker);
-	while (ci != FAL_NONE && !fal_cid_eq(l->contrib[ci].id, id))
+	while (ci != FAL_NONE && !fal_contrib_id_equal(l->contrib[ci].id, id))
 		ci = l->contrib[ci].older;
 	return ci;
 }
 
-static struct fal_cid
+static struct fal_contrib_id
 contrib_cid(const struct fal_ledger *l, uint32_t ci)
 {
-	return ci == FAL_NONE ? (struct fal_cid){ 0, 0 } : l->contrib[ci].id;
+	return ci == FAL_NONE ? (struct fal_contrib_id){ 0, 0 } : l->contrib[ci].id;
 }
 
 /* Opens contribution `id` for the first claim of its task; returns its index. */
 static uint32_t
-contrib_open(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
+contrib_open(struct fal_ledger *l, struct fal_contrib_id id, uint32_t fills)
 {
 	FAL_XGROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1);
 	newest_grow(l);
@@ -114,8 +114,8 @@ contrib_open(struct fal_ledger *l, struct fal_cid id, uint32_t fills)
 }
 
 int
-fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
-		 uint32_t task, int64_t loss, uint32_t *out)
+fal_ledger_claim(struct fal_ledger *l, struct fal_contrib_id id,
+		 struct fal_contrib_id fills, uint32_t task, int64_t loss, uint32_t *out)
 {
 	if (!fal_ledger_has(l, task) || id.worker == 0 || id.seq == 0)
 		return FAL_EINVAL;
@@ -126,11 +126,11 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		if (c->state == FAL_CONTRIB_FENCED)
 			return 0;
 		if (c->state == FAL_CONTRIB_DONE || c->sealed ||
-		    !fal_cid_eq(contrib_cid(l, c->fills), fills))
+		    !fal_contrib_id_equal(contrib_cid(l, c->fills), fills))
 			return FAL_ESTATE;
 	}
 	if (t->contrib != FAL_NONE || t->skipped ||
-	    !fal_cid_eq(contrib_cid(l, t->fills), fills))
+	    !fal_contrib_id_equal(contrib_cid(l, t->fills), fills))
 		return 0;
 	FAL_XGROW(l->claim, l->claim_cap, (size_t)l->claims + 1);
 	if (ci == FAL_NONE)
@@ -162,7 +162,7 @@ fal_ledger_skip(struct fal_ledger *l, uint32_t task)
 }
 
 void
-fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task)
+fal_ledger_preclaim(struct fal_ledger *l, struct fal_contrib_id id, uint32_t task)
 {
 	struct fal_ltask *t = fal_ledger_task(l, task);
 	uint32_t ci;

@@ -30,7 +30,7 @@ enum fal_contrib_state {
 };
 
 struct fal_contrib {
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t fills; /* index of the contribution that this one fills, or FAL_NONE */
 	uint32_t tasks; /* claimed tasks */
 	uint32_t due;   /* of these, tasks claimed ahead and not reported yet */
@@ -153,12 +153,13 @@ fal_ledger_task(const struct fal_ledger *l, uint32_t task)
  * contribution is fenced.  FAL_EINVAL: no task of this round.  FAL_ESTATE: the
  * contribution is sealed or done, or has had another `fills`.  Contributions of a worker
  * may win their first claims in any order. */
-int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
-		     uint32_t task, int64_t loss, uint32_t *ci);
+int fal_ledger_claim(struct fal_ledger *l, struct fal_contrib_id id,
+		     struct fal_contrib_id fills, uint32_t task, int64_t loss,
+		     uint32_t *ci);
 
 /* Claims the unclaimed `task` ahead, when the task is granted, for contribution `id`.
  * That contribution fills the contribution that the task must fill. */
-void fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task);
+void fal_ledger_preclaim(struct fal_ledger *l, struct fal_contrib_id id, uint32_t task);
 /* Reports the result of a task that contribution `ci` has claimed ahead.  False: `ci` has
  * not claimed the task ahead, or the result was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
@@ -178,7 +179,7 @@ void fal_ledger_skip(struct fal_ledger *l, uint32_t task);
 uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);
 
 /* The index of contribution `id`, or FAL_NONE. */
-uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id);
+uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_contrib_id id);
 
 /* Seals contribution `ci`; FAL_ESTATE: it was sealed before. */
 int fal_ledger_seal(struct fal_ledger *l, uint32_t ci);

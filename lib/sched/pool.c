@@ -11,7 +11,7 @@
 
 /* Does part i have tasks in the clock? */
 static bool
-part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
+part_has_tasks(const struct fal_task_pool *p, uint64_t clock, uint32_t i)
 {
 	return fal_grid_part_first_task(&p->grid, clock, i) <
 	       fal_grid_part_first_task(&p->grid, clock, i + 1);
@@ -20,7 +20,7 @@ part_has_tasks(const struct fal_pool *p, uint64_t clock, uint32_t i)
 /* Updates the hindmost part after part i has moved on from `clock`.  If part i was the
  * hindmost, no part with a smaller number was at that clock. */
 static void
-hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
+hindmost_update(struct fal_task_pool *p, uint32_t i, uint64_t clock)
 {
 	if (i != p->hindmost || p->part[i].clock == clock)
 		return;
@@ -39,7 +39,7 @@ hindmost_update(struct fal_pool *p, uint32_t i, uint64_t clock)
  * last clock of an epoch may be shorter, so a part may have tasks in all clocks, only in
  * the last clocks of epochs, only in the others, or in none. */
 static void
-part_advance(struct fal_pool *p, uint32_t i)
+part_advance(struct fal_task_pool *p, uint32_t i)
 {
 	struct fal_part *a = &p->part[i];
 	const uint64_t last = fal_grid_epoch_clocks(&p->grid) - 1, was = a->clock;
@@ -61,9 +61,9 @@ part_advance(struct fal_pool *p, uint32_t i)
 }
 
 void
-fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
+fal_task_pool_init(struct fal_task_pool *p, const struct fal_grid *g)
 {
-	*p = (struct fal_pool){ .grid = *g, .clocks = fal_grid_clocks(g) };
+	*p = (struct fal_task_pool){ .grid = *g, .clocks = fal_grid_clocks(g) };
 	p->grid.parts = g->parts > 0 ? g->parts : 1;
 	p->part = fal_xcalloc(p->grid.parts, sizeof(*p->part));
 	for (uint32_t i = 0; i < p->grid.parts; i++) {
@@ -73,7 +73,7 @@ fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
 }
 
 void
-fal_pool_free(struct fal_pool *p)
+fal_task_pool_free(struct fal_task_pool *p)
 {
 	free(p->part);
 	free(p->back);
@@ -81,7 +81,7 @@ fal_pool_free(struct fal_pool *p)
 }
 
 void
-fal_pool_skip(struct fal_pool *p, uint64_t clock)
+fal_task_pool_skip_clocks(struct fal_task_pool *p, uint64_t clock)
 {
 	p->over = clock;
 	for (uint32_t i = 0; i < p->grid.parts; i++)
@@ -94,35 +94,35 @@ fal_pool_skip(struct fal_pool *p, uint64_t clock)
 }
 
 uint64_t
-fal_pool_first(const struct fal_pool *p)
+fal_task_pool_first(const struct fal_task_pool *p)
 {
 	return p->backs > 0 ? p->back[0].clock : p->part[p->hindmost].clock;
 }
 
 uint64_t
-fal_pool_untouched(const struct fal_pool *p)
+fal_task_pool_untouched(const struct fal_task_pool *p)
 {
 	return p->unendeds > 0 ? p->unended[p->unendeds - 1].clock + 1 : p->over;
 }
 
 uint64_t
-fal_pool_next(const struct fal_pool *p, uint32_t part)
+fal_task_pool_next(const struct fal_task_pool *p, uint32_t part)
 {
 	if (p->backs > 0)
 		return p->back[0].clock;
 	uint64_t own = p->part[part].clock;
-	return own < p->clocks ? own : fal_pool_first(p);
+	return own < p->clocks ? own : fal_task_pool_first(p);
 }
 
-struct fal_run_of
-fal_pool_left(const struct fal_pool *p, uint32_t part)
+struct fal_task_range
+fal_task_pool_left(const struct fal_task_pool *p, uint32_t part)
 {
 	if (p->backs > 0)
 		return p->back[0];
 	if (p->part[part].clock == p->clocks)
 		part = p->hindmost;
 	const struct fal_part *a = &p->part[part];
-	struct fal_run_of left = { a->clock, a->task, 0 };
+	struct fal_task_range left = { a->clock, a->task, 0 };
 	if (a->clock < p->clocks)
 		left.count =
 			fal_grid_part_first_task(&p->grid, a->clock, part + 1) - a->task;
@@ -131,14 +131,14 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 
 /* The index of the clock in `unended`, or the index at which to insert the clock. */
 static size_t
-unended_place(const struct fal_pool *p, uint64_t clock)
+unended_place(const struct fal_task_pool *p, uint64_t clock)
 {
 	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
 /* Adds the clock to `unended`, unless the clock has begun before. */
 static void
-unended_add(struct fal_pool *p, uint64_t clock)
+unended_add(struct fal_task_pool *p, uint64_t clock)
 {
 	size_t i = unended_place(p, clock);
 	if (i < p->unendeds && p->unended[i].clock == clock)
@@ -151,9 +151,9 @@ unended_add(struct fal_pool *p, uint64_t clock)
 
 /* Takes from the runs that came back. */
 static void
-back_take(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
+back_take(struct fal_task_pool *p, uint32_t most, struct fal_task_range *out)
 {
-	struct fal_run_of *r = &p->back[0];
+	struct fal_task_range *r = &p->back[0];
 	*out = *r;
 	if (r->count > most) {
 		out->count = most;
@@ -165,11 +165,11 @@ back_take(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
 }
 
 void
-fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
-	      struct fal_run_of *out)
+fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t most,
+		   struct fal_task_range *out)
 {
 	assert(most > 0);
-	*out = (struct fal_run_of){ .count = 0 };
+	*out = (struct fal_task_range){ .count = 0 };
 	if (p->backs > 0) {
 		back_take(p, most, out);
 		return;
@@ -180,7 +180,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	if (clock == p->clocks)
 		return;
 	unended_add(p, clock);
-	*out = (struct fal_run_of){ clock, p->part[part].task, 0 };
+	*out = (struct fal_task_range){ clock, p->part[part].task, 0 };
 	for (uint32_t i = part; i < p->grid.parts && out->count < most; i++) {
 		struct fal_part *a = &p->part[i];
 		uint32_t end = fal_grid_part_first_task(&p->grid, clock, i + 1);
@@ -201,9 +201,9 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 
 /* Joins run `i` of the runs that came back and the next such run, if the two touch. */
 static void
-back_join(struct fal_pool *p, size_t i)
+back_join(struct fal_task_pool *p, size_t i)
 {
-	struct fal_run_of *a = &p->back[i], *b = a + 1;
+	struct fal_task_range *a = &p->back[i], *b = a + 1;
 	if (i + 1 == p->backs || a->clock != b->clock || a->first + a->count != b->first)
 		return;
 	a->count += b->count;
@@ -211,7 +211,7 @@ back_join(struct fal_pool *p, size_t i)
 }
 
 void
-fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
+fal_task_pool_back(struct fal_task_pool *p, const struct fal_task_range *r)
 {
 	size_t i = 0;
 	FAL_XGROW(p->back, p->back_cap, p->backs + 1);
@@ -227,7 +227,7 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 }
 
 double
-fal_pool_ended_part(const struct fal_pool *p, uint64_t clock)
+fal_task_pool_ended_part(const struct fal_task_pool *p, uint64_t clock)
 {
 	const size_t i = unended_place(p, clock);
 	const uint32_t tasks = fal_grid_tasks(&p->grid, clock);
@@ -237,7 +237,7 @@ fal_pool_ended_part(const struct fal_pool *p, uint64_t clock)
 }
 
 void
-fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r)
+fal_task_pool_ended(struct fal_task_pool *p, const struct fal_task_range *r)
 {
 	size_t i = unended_place(p, r->clock), gone = 0;
 	assert(i < p->unendeds && p->unended[i].clock == r->clock &&

@@ -206,7 +206,8 @@ fal_probation_note_work(struct fal_sched *s, struct fal_worker *w, double now)
 	const bool is_suspect = fal_worker_is_suspect(w);
 	s->patience = 1;
 	if (is_suspect)
-		w->standing = w->suspicion.next_at <= now ? FAL_CLEARED : FAL_SUSPECT;
+		w->standing =
+			w->suspicion.next_at <= now ? FAL_SUSPECT_PROVEN : FAL_SUSPECT;
 	else
 		w->standing = FAL_MEMBER;
 	w->suspicion.is_recalled = false;
@@ -243,7 +244,7 @@ fal_probation_advance(struct fal_sched *s, double now)
 	if (w != NULL)
 		probation_review(s, w, now);
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE &&
-	       s->worker[slot].standing == FAL_CLEARED) {
+	       s->worker[slot].standing == FAL_SUSPECT_PROVEN) {
 		w = &s->worker[slot];
 		w->standing = FAL_MEMBER;
 		fal_worker_recount(s, w, now);

@@ -24,10 +24,11 @@ static struct fal_act *
 act_last_like(struct fal_sched *s, const struct fal_act *act)
 {
 	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
-	const bool same =
-		last != NULL && last->kind == act->kind && last->worker == act->worker &&
-		last->round == act->round && last->version == act->version &&
-		fal_cid_eq(last->fills, act->fills) && fal_cid_eq(last->cid, act->cid);
+	const bool same = last != NULL && last->kind == act->kind &&
+			  last->worker == act->worker && last->round == act->round &&
+			  last->version == act->version &&
+			  fal_contrib_id_equal(last->fills, act->fills) &&
+			  fal_contrib_id_equal(last->cid, act->cid);
 	return same ? last : NULL;
 }
 
@@ -262,7 +263,7 @@ fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	heap_put(&s->suspects, slot,
 		 fal_worker_is_suspect(w) && !w->has_left && !w->is_excluded &&
 			 w->heard_at >= w->suspicion.since,
-		 w->standing == FAL_CLEARED ? 0 : w->suspicion.next_at);
+		 w->standing == FAL_SUSPECT_PROVEN ? 0 : w->suspicion.next_at);
 	if (s->scheme->worker_changed != NULL)
 		s->scheme->worker_changed(s, w);
 }
@@ -306,7 +307,7 @@ static void
 task_preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	      struct fal_act act, uint32_t task)
 {
-	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaims };
+	act.cid = (struct fal_contrib_id){ w->id, FAL_PRECLAIMED | w->preclaims };
 	if (!act_extend_last(s, &act, task)) {
 		struct fal_act *last = act_last_like(s, &act);
 		if (last != NULL && last->run + 1 < FAL_SPANS) {

@@ -20,7 +20,7 @@ rennala_update(struct fal_sched *s, double now)
 {
 	struct rennala *state = s->scheme_state;
 	state->tasks = 0;
-	fal_pending_apply(s, (double)s->pending.samples);
+	fal_pending_order_step(s, (double)s->pending.samples);
 	fal_rounds_abandon_before(s, s->version, now);
 }
 

@@ -144,7 +144,7 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 static const struct fal_retry *
 retry_next(const struct fal_sched *s)
 {
-	const struct fal_run_of *run = s->pool.back;
+	const struct fal_task_range *run = s->pool.back;
 	for (uint32_t i = 0; i < s->retries && s->pool.backs > 0; i++)
 		if (s->retry[i].clock == run->clock &&
 		    s->retry[i].task - run->first < run->count)

@@ -51,7 +51,7 @@ fal_round_free(struct fal_round *r)
 /* Makes `r` a new round of the team, of these tasks; keeps the memory of `r`. */
 static void
 round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_team *t,
-	    const struct fal_run_of *run)
+	    const struct fal_task_range *run)
 {
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
@@ -80,7 +80,7 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 
 /* Opens a round of these tasks: the newest round of all, and of its team. */
 static void
-round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
+round_open(struct fal_sched *s, struct fal_team *t, const struct fal_task_range *run)
 {
 	struct fal_round *r = s->spare;
 	if (r != NULL)
@@ -248,7 +248,7 @@ fal_pending_clear(struct fal_sched *s)
 }
 
 void
-fal_pending_apply(struct fal_sched *s, double divisor)
+fal_pending_order_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->pending.clock,
@@ -257,7 +257,7 @@ fal_pending_apply(struct fal_sched *s, double divisor)
 			       .in = 1 };
 	assert(s->pending.rounds > 0);
 	if (s->traits.alone)
-		act.in = fal_pool_ended_part(&s->pool, s->pending.clock);
+		act.in = fal_task_pool_ended_part(&s->pool, s->pending.clock);
 	act.version = ++s->version;
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest;
@@ -277,18 +277,19 @@ fal_sched_is_drained(const struct fal_sched *s)
 void
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
-	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
+	const struct fal_task_range run = { r->info.clock, r->ledger.first,
+					    r->ledger.tasks };
 	struct fal_team *t = r->team;
 	round_close(s, r, now);
 	fal_round_notify_owner(s, r);
 	if (s->conf.brought) { /* the other scheduler knows which clocks are over */
 		fal_team_update(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_RETRY) {
-		fal_pool_back(&s->pool, &run);
+		fal_task_pool_back(&s->pool, &run);
 		t->version = UINT64_MAX;
 		fal_teams_wake(s);
 	} else {
-		fal_pool_ended(&s->pool, &run);
+		fal_task_pool_ended(&s->pool, &run);
 		fal_team_update(s, t, t->members, t->clock + 1);
 	}
 	if (end.fate < FAL_FATE_DROP)
@@ -408,7 +409,7 @@ fal_clock_complete(struct fal_sched *s, struct fal_round *r, double now)
 	const double samples = fal_round_counted_samples(s, r);
 	fal_round_set_staleness(s, r, 0);
 	fal_round_end(s, r, end, now);
-	fal_pending_apply(s, samples);
+	fal_pending_order_step(s, samples);
 	clock_publish(s, r, now);
 }
 
@@ -648,7 +649,7 @@ fal_teams_form(struct fal_sched *s)
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->slowest = 0;
 	s->first = s->version;
-	s->whole = fal_pool_untouched(&s->pool);
+	s->whole = fal_task_pool_untouched(&s->pool);
 	s->pending.clock = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->team = NULL;
@@ -720,7 +721,8 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 /* The fewest first tasks of the run that together have `samples` samples; at least
  * one. */
 static uint32_t
-tasks_covering(const struct fal_sched *s, const struct fal_run_of *run, double samples)
+tasks_covering(const struct fal_sched *s, const struct fal_task_range *run,
+	       double samples)
 {
 	const struct fal_grid *g = &s->grid;
 	const double end = fal_grid_samples_before(g, run->clock, run->first) + samples;
@@ -742,7 +744,7 @@ team_is_on_probation(const struct fal_sched *s, const struct fal_team *t)
 static uint32_t
 team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
-	const struct fal_run_of run = fal_pool_left(&s->pool, part);
+	const struct fal_task_range run = fal_task_pool_left(&s->pool, part);
 	const double all = fal_grid_samples(&s->grid, run.clock);
 	const double left =
 		fal_grid_range_samples(&s->grid, run.clock, run.first, run.count);
@@ -824,10 +826,10 @@ team_is_barred(const struct fal_sched *s, const struct fal_team *t)
 static bool
 team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	const uint64_t next = fal_pool_next(&s->pool, team_next_part(s, t));
+	const uint64_t next = fal_task_pool_next(&s->pool, team_next_part(s, t));
 	const uint64_t wave = s->rounds > 0           ? s->oldest->info.clock
 			      : s->pending.rounds > 0 ? s->pending.clock
-						      : fal_pool_first(&s->pool);
+						      : fal_task_pool_first(&s->pool);
 	const uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
 	return t->members > 0 && t->open < open_max && next < s->allowed &&
 	       next < s->pool.clocks && !team_is_barred(s, t) &&
@@ -839,13 +841,13 @@ team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 static void
 team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 {
-	struct fal_run_of run;
+	struct fal_task_range run;
 	bool is_shared = s->traits.shared;
 	uint32_t part = team_next_part(s, t), most = team_round_tasks(s, t, part);
 	const uint32_t hindmost = s->pool.hindmost;
 	if (s->scheme->before_round != NULL)
 		s->scheme->before_round(s, t);
-	fal_pool_take(&s->pool, part, is_shared, most, &run);
+	fal_task_pool_take(&s->pool, part, is_shared, most, &run);
 	round_open(s, t, &run);
 	/* Any team may begin a round on a part of the data that becomes the hindmost and
 	 * has no team. */
@@ -889,7 +891,7 @@ void
 fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
 			double now)
 {
-	const struct fal_run_of run = { b->clock, b->task, 1 };
+	const struct fal_task_range run = { b->clock, b->task, 1 };
 	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
 	assert(s->traits.shared);
 	round_open(s, t, &run);
@@ -966,7 +968,7 @@ round_order_commit(struct fal_sched *s, struct fal_round *r)
 					  .weight = 1,
 					  .round = r->id,
 					  .ahead = true });
-	fal_pending_apply(s, samples);
+	fal_pending_order_step(s, samples);
 	s->act[s->acts - 1].ahead = true;
 }
 
@@ -995,10 +997,11 @@ fal_rounds_commit_early(struct fal_sched *s, double now)
 void
 fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double now)
 {
-	const struct fal_run_of run = { r->info.clock, r->ledger.first, r->ledger.tasks };
+	const struct fal_task_range run = { r->info.clock, r->ledger.first,
+					    r->ledger.tasks };
 	assert(r->commit == FAL_COMMIT_REPORTED);
 	round_close(s, r, now);
-	fal_pool_ended(&s->pool, &run);
+	fal_task_pool_ended(&s->pool, &run);
 	if (r->info.clock + 1 == s->pool.clocks)
 		fal_workers_account(s, r);
 }

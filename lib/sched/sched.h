@@ -158,16 +158,16 @@ struct fal_act {
 	uint32_t worker; /* id */
 	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, NONFINITE, SKIP, ACCOUNT */
 	uint32_t first, count;
-	struct fal_cid
-		fills;      /* GRANT, FENCE, SKIP: the contribution to fill, or {0, 0} */
-	struct fal_cid cid; /* FENCE; GRANT, or {0, 0} */
-	bool late;          /* GRANT: the tasks are late tasks of their round */
-	bool more;          /* GRANT: the next GRANT is of the same cid */
-	uint32_t run;       /* GRANT: the number of earlier GRANTs of the cid */
-	enum fal_fate fate; /* END */
-	bool ahead;         /* END, STEP */
-	double weight;      /* END, PUSH, STEP */
-	double momentum;    /* STEP */
+	struct fal_contrib_id
+		fills; /* GRANT, FENCE, SKIP: the contribution to fill, or {0, 0} */
+	struct fal_contrib_id cid; /* FENCE; GRANT, or {0, 0} */
+	bool late;                 /* GRANT: the tasks are late tasks of their round */
+	bool more;                 /* GRANT: the next GRANT is of the same cid */
+	uint32_t run;              /* GRANT: the number of earlier GRANTs of the cid */
+	enum fal_fate fate;        /* END */
+	bool ahead;                /* END, STEP */
+	double weight;             /* END, PUSH, STEP */
+	double momentum;           /* STEP */
 	/* If `weight` is a share of the workers: the number of all these workers.  STEP
 	 * of a quorum: the number of groups. */
 	uint32_t among;
@@ -342,7 +342,7 @@ struct fal_claim_report {
 	uint64_t round;
 	uint32_t task;
 	uint32_t seq;                 /* the worker's contribution */
-	struct fal_cid fills;         /* the contribution that it fills */
+	struct fal_contrib_id fills;  /* the contribution that it fills */
 	double task_s;                /* seconds of computation */
 	int64_t loss;                 /* fixed point */
 	bool nonfinite;               /* the gradient was not finite: no result */
@@ -361,25 +361,27 @@ int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_repo
 /* Seals contribution `cid`: no more claims go into it.  1: the contribution counts.  0:
  * the contribution does not count, because it is unknown, fenced or over.  FAL_ESTATE:
  * the contribution was sealed before. */
-int fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid);
+int fal_sched_close_contrib(struct fal_sched *s, uint64_t round,
+			    struct fal_contrib_id cid);
 
 /* Contribution `cid` of an open round, or NULL: unknown or over.  Borrowed until the next
  * call. */
 const struct fal_contrib *fal_sched_find_contrib(const struct fal_sched *s,
-						 uint64_t round, struct fal_cid cid);
+						 uint64_t round,
+						 struct fal_contrib_id cid);
 /* The contribution that `c` of that round fills; {0, 0}: none. */
-struct fal_cid fal_sched_filled_contrib(const struct fal_sched *s, uint64_t round,
-					const struct fal_contrib *c);
+struct fal_contrib_id fal_sched_filled_contrib(const struct fal_sched *s, uint64_t round,
+					       const struct fal_contrib *c);
 
 /* Notes that `blocks` blocks of `cid` were added; `complete`: all its blocks are counted.
  */
 void fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
-			   struct fal_cid cid, uint32_t blocks, bool complete);
+			   struct fal_contrib_id cid, uint32_t blocks, bool complete);
 
 /* Notes that all shards have fenced `cid` (FAL_ACT_FENCE).  The tasks of `cid` may then
  * be granted again, for contributions that fill `cid`. */
 void fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
-			   struct fal_cid cid);
+			   struct fal_contrib_id cid);
 /* Notes that all shards have made the version (FAL_ACT_STEP).  Before this call no task
  * can begin on the version. */
 void fal_sched_note_published(struct fal_sched *s, double now, uint64_t version);
@@ -405,8 +407,8 @@ void fal_sched_charge(struct fal_sched *s, uint32_t id, const char *why);
 /* A claim that a worker of another key computes once more (verify.c). */
 struct fal_verify {
 	uint64_t round;
-	uint32_t task, worker; /* worker: the worker that must answer */
-	struct fal_cid id;     /* of the claim */
+	uint32_t task, worker;    /* worker: the worker that must answer */
+	struct fal_contrib_id id; /* of the claim */
 	uint8_t hash[FAL_CLAIM_HASH];
 };
 /* A worker's answer to a check. */

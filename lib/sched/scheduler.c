@@ -35,11 +35,11 @@ pending_flush(struct fal_sched *s, double now)
 	}
 	/* With the trait `waves`, a clock waits for its last task. */
 	if (s->rounds > 0 ||
-	    (s->traits.waves && fal_pool_first(&s->pool) == s->pending.clock))
+	    (s->traits.waves && fal_task_pool_first(&s->pool) == s->pending.clock))
 		return;
 	fal_teams_wake(s);
-	fal_pending_apply(s, s->traits.waves ? (double)s->pending.samples
-					     : s->pending.step_samples);
+	fal_pending_order_step(s, s->traits.waves ? (double)s->pending.samples
+						  : s->pending.step_samples);
 }
 
 /* Begins all rounds that may begin.  While a pending update has to be applied first,
@@ -402,13 +402,13 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->full = fal_grid_full_samples(&s->grid);
 	s->typical.fixed = (double)NAN;
 	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
-	fal_pool_init(&s->pool, &s->grid);
+	fal_task_pool_init(&s->pool, &s->grid);
 	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
 	s->version = s->published = conf->from.version;
 	s->first = conf->from.first;
 	s->next_round = conf->from.round;
-	fal_pool_skip(&s->pool, conf->from.clock);
+	fal_task_pool_skip_clocks(&s->pool, conf->from.clock);
 	return s;
 }
 
@@ -437,7 +437,7 @@ fal_sched_free(struct fal_sched *s)
 		fal_round_free(r);
 	}
 	free(s->known);
-	fal_pool_free(&s->pool);
+	fal_task_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
 	fal_heap_free(&s->behind);
 	fal_heap_free(&s->eager);
@@ -547,7 +547,7 @@ fal_sched_first_open_clock(const struct fal_sched *s)
 uint64_t
 fal_sched_next_clock(const struct fal_sched *s)
 {
-	uint64_t next = fal_pool_first(&s->pool);
+	uint64_t next = fal_task_pool_first(&s->pool);
 	return next > s->pool.over ? next : s->pool.over;
 }
 
@@ -555,7 +555,7 @@ bool
 fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
 		       struct fal_sched_from *out)
 {
-	const uint64_t front = fal_pool_first(&s->pool);
+	const uint64_t front = fal_task_pool_first(&s->pool);
 	/* Clocks with tasks of another policy may end in another order. */
 	if (!s->traits.shared || clock > front || clock < s->whole)
 		return false;
@@ -655,7 +655,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 /* Do all shards know that contribution `fills` is fenced?  No worker is told to fill the
  * contribution before that. */
 static bool
-contrib_may_fill(const struct fal_ledger *l, struct fal_cid fills)
+contrib_may_fill(const struct fal_ledger *l, struct fal_contrib_id fills)
 {
 	const uint32_t ci = fills.worker != 0 ? fal_ledger_find(l, fills) : FAL_NONE;
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
@@ -701,7 +701,7 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
  * new number is refused, too, if the remembered numbers have too many gaps. */
 static bool
 contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
-		       struct fal_cid id)
+		       struct fal_contrib_id id)
 {
 	return (fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
 	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
@@ -712,7 +712,7 @@ static int
 claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	   const struct fal_claim_report *c)
 {
-	struct fal_cid id = { c->worker, c->seq };
+	struct fal_contrib_id id = { c->worker, c->seq };
 	uint64_t twice;
 	uint32_t ci;
 	if (contrib_number_is_used(w, r, id))
@@ -796,7 +796,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *
 	if (!fal_grant_history_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
 	if (is_preclaimed)
-		ci = fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
+		ci = fal_ledger_find(&r->ledger,
+				     (struct fal_contrib_id){ c->worker, c->seq });
 	if (ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED)
 		return 0;
 	const struct fal_node *n = fal_node_find(s, r, c->task, w);
@@ -833,7 +834,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_report *
 }
 
 const struct fal_contrib *
-fal_sched_find_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
+fal_sched_find_contrib(const struct fal_sched *s, uint64_t round,
+		       struct fal_contrib_id cid)
 {
 	const struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || fal_worker_find(s, cid.worker) == NULL)
@@ -843,7 +845,7 @@ fal_sched_find_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid
 }
 
 int
-fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
+fal_sched_close_contrib(struct fal_sched *s, uint64_t round, struct fal_contrib_id cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const struct fal_contrib *c = fal_sched_find_contrib(s, round, cid);
@@ -855,18 +857,18 @@ fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
 	return err < 0 ? err : 1;
 }
 
-struct fal_cid
+struct fal_contrib_id
 fal_sched_filled_contrib(const struct fal_sched *s, uint64_t round,
 			 const struct fal_contrib *c)
 {
 	const struct fal_round *r = fal_round_find(s, round);
 	return r != NULL && c->fills != FAL_NONE ? r->ledger.contrib[c->fills].id
-						 : (struct fal_cid){ 0, 0 };
+						 : (struct fal_contrib_id){ 0, 0 };
 }
 
 void
-fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
-		      uint32_t blocks, bool complete)
+fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
+		      struct fal_contrib_id cid, uint32_t blocks, bool complete)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
@@ -888,7 +890,8 @@ fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round, struct fa
 }
 
 void
-fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid)
+fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
+		      struct fal_contrib_id cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
@@ -1017,7 +1020,7 @@ fal_sched_open_external(struct fal_sched *s, double now,
 	uint64_t first = b->clock;
 	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
 		first = r->info.clock < first ? r->info.clock : first;
-	fal_pool_skip(&s->pool, first);
+	fal_task_pool_skip_clocks(&s->pool, first);
 	sched_settle(s, now);
 	return round;
 }

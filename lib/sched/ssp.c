@@ -26,7 +26,7 @@ fal_round_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act e
 {
 	const double divisor = fal_round_divisor(s, r);
 	fal_round_end_own(s, r, end, now);
-	fal_pending_apply(s, divisor);
+	fal_pending_order_step(s, divisor);
 }
 
 void
@@ -57,10 +57,10 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 	/* s = 0: the round is collected; the clock's last round applies all rounds of the
 	 * clock. */
 	fal_round_end_own(s, r, end, now);
-	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->info.clock)
+	if (s->rounds > 0 || fal_task_pool_first(&s->pool) == r->info.clock)
 		return;
 	fal_teams_wake(s);
-	fal_pending_apply(s, (double)s->pending.samples);
+	fal_pending_order_step(s, (double)s->pending.samples);
 }
 
 /* Is the last pull too old for the team's next clock?  SSP's bound holds against the

@@ -70,11 +70,12 @@ struct fal_load {
 
 /* Does the job trust the worker with tasks?  (probation.c) */
 enum fal_standing {
-	FAL_MEMBER,    /* a full member */
-	FAL_PROBATION, /* a former suspect that gets one task, to prove itself */
-	FAL_SUSPECT,   /* has missed a deadline and gets no task */
-	FAL_CLEARED /* a suspect whose work has arrived, and which soon is a full member
-		     */
+	FAL_MEMBER,        /* a full member */
+	FAL_PROBATION,     /* a former suspect that gets one task, to prove itself */
+	FAL_SUSPECT,       /* has missed a deadline and gets no task */
+	FAL_SUSPECT_PROVEN /* a suspect whose work has arrived, and which soon is a full
+			    * member
+			    */
 };
 
 struct fal_worker {
@@ -257,7 +258,7 @@ struct fal_sched {
 	void *scheme_state; /* fal_scheme.state_bytes */
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
-	struct fal_pool pool;
+	struct fal_task_pool pool;
 	struct fal_rng rng;
 
 	uint64_t version;    /* newest */
@@ -692,7 +693,7 @@ void fal_round_free(struct fal_round *r);
 /* Empties the pending update. */
 void fal_pending_clear(struct fal_sched *s);
 /* Applies the pending update, as a part of a step of `divisor` samples. */
-void fal_pending_apply(struct fal_sched *s, double divisor);
+void fal_pending_order_step(struct fal_sched *s, double divisor);
 /* Is no round open, and no update pending? */
 bool fal_sched_is_drained(const struct fal_sched *s);
 /* Asks `w` to account for its time until now, which is the end of round `r`. */

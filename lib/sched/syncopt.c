@@ -28,7 +28,7 @@ syncopt_apply(struct fal_sched *s, double now)
 	const struct fal_act drop = { .fate = FAL_FATE_DROP, .why = "stale" };
 	if (s->pending.rounds == 0 || s->pending.rounds < syncopt_clock_rounds(s))
 		return;
-	fal_pending_apply(s, s->pending.step_samples);
+	fal_pending_order_step(s, s->pending.step_samples);
 	while (s->newest != NULL)
 		fal_round_end_own(s, s->newest, drop, now);
 	fal_teams_wake(s);

@@ -79,7 +79,7 @@ wbsp_publish(struct fal_sched *s)
 	}
 	state->awaited = 0;
 	fal_teams_wake(s);
-	fal_pending_apply(s, (double)s->pending.samples);
+	fal_pending_order_step(s, (double)s->pending.samples);
 }
 
 /* Publishes if the awaited workers have pushed since the last publication.  O(W) for all

@@ -64,7 +64,7 @@ round_facts(const struct fal_round_info *r)
 }
 
 bool
-coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_contrib_id id,
 		  struct fal_ticket *out)
 {
 	struct fal_round_info r;
@@ -576,7 +576,7 @@ coord_rounds_free(struct fal_coord *c)
 /* Collects the squares of a gradient.  Shards clip by the sum of all squares, and all
  * shards wait for this sum.  A shard reports the squares of one order at a time. */
 static void
-on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
+on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_report *say)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const uint32_t blocks = fal_blocks(c->conf.params);
@@ -602,7 +602,7 @@ on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say
  * is none. */
 static const struct fal_contrib *
 find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
-		  struct fal_cid id, struct coord_contribution_acks **out)
+		  struct fal_contrib_id id, struct coord_contribution_acks **out)
 {
 	struct fal_round_info r;
 	if (acks == NULL || !fal_sched_round(c->sched, acks->round, &r))
@@ -621,7 +621,7 @@ find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 /* A shard that has ended a round no longer reports that a contribution is whole. */
 static void
 on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
-		 const struct fal_shard_say *say)
+		 const struct fal_shard_report *say)
 {
 	struct coord_round_acks *acks = acks_find(c, say->round);
 	struct coord_contribution_acks *reports;
@@ -637,7 +637,7 @@ on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
 
 static void
 on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
-		const struct fal_shard_say *say)
+		const struct fal_shard_report *say)
 {
 	struct coord_contribution_acks *reports;
 	const struct fal_contrib *contrib =
@@ -654,7 +654,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
  * charges the worker's key if no honest worker makes such records. */
 static void
-on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
+on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_report *say)
 {
 	const struct coord_peer *p = coord_peer_of_worker(c, say->id.worker);
 	if (p == NULL || p->state != PEER_READY)
@@ -680,7 +680,7 @@ acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint6
  * shard has reported before.  A failure in the report ends the job. */
 static struct coord_pending_line *
 pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
-	      uint32_t shard, const struct fal_shard_say *say)
+	      uint32_t shard, const struct fal_shard_report *say)
 {
 	struct coord_pending_line *line = pending_find(c, kind, number);
 	if (say->odd != NULL) { /* copied, because the text is borrowed */
@@ -702,7 +702,7 @@ pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
 /* Adds the checksums of the contributions' values at a shard. */
 static void
 add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
-	      const struct fal_shard_say *say)
+	      const struct fal_shard_report *say)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, say->round, &r))
@@ -720,7 +720,7 @@ add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
 
 static void
 on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
-	       const struct fal_shard_say *say)
+	       const struct fal_shard_report *say)
 {
 	struct coord_pending_line *line =
 		pending_enter(c, FAL_ACT_END, say->round, shard, say);
@@ -741,7 +741,7 @@ on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
  * makes the hashes of the version. */
 static void
 add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
-	   const struct fal_shard_say *say)
+	   const struct fal_shard_report *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	if (line->leaves == NULL)
@@ -761,7 +761,7 @@ add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
 
 static void
 on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
-		 const struct fal_shard_say *say)
+		 const struct fal_shard_report *say)
 {
 	struct coord_pending_line *line =
 		pending_enter(c, FAL_ACT_STEP, say->version, shard, say);
@@ -779,13 +779,13 @@ on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
 
 static void
 on_shard_report(struct fal_coord *c, double now, uint32_t shard,
-		const struct fal_shard_say *say)
+		const struct fal_shard_report *say)
 {
 	struct coord_round_acks *acks = NULL;
 	/* A shard without blocks has only one thing to report: whether it can have
 	 * blocks. */
 	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
-	    say->kind != FAL_SAY_MIGRATED && say->kind != FAL_SAY_REFUSED)
+	    say->kind != FAL_REPORT_MIGRATED && say->kind != FAL_REPORT_REFUSED)
 		return;
 	if (say->beyond > 0 && (say->id.worker - 1 >= c->sessions.workers ||
 				coord_worker(c, say->id.worker)->key == 0)) {
@@ -793,30 +793,30 @@ on_shard_report(struct fal_coord *c, double now, uint32_t shard,
 		return;
 	}
 	switch (say->kind) {
-	case FAL_SAY_ARRIVED:
+	case FAL_REPORT_ARRIVED:
 		on_shard_arrived(c, now, shard, say);
 		break;
-	case FAL_SAY_COMPLETE:
+	case FAL_REPORT_COMPLETE:
 		acks = acks_find(c, say->round);
 		if (acks != NULL)
 			acks_enter(c, now, acks, &acks->complete, shard);
 		break;
-	case FAL_SAY_FENCED:
+	case FAL_REPORT_FENCED:
 		on_shard_fenced(c, now, shard, say);
 		break;
-	case FAL_SAY_REFUSED:
+	case FAL_REPORT_REFUSED:
 		on_shard_refused(c, now, say);
 		break;
-	case FAL_SAY_SQUARES:
+	case FAL_REPORT_SQUARES:
 		on_shard_squares(c, shard, say);
 		break;
-	case FAL_SAY_ENDED:
+	case FAL_REPORT_ENDED:
 		on_shard_ended(c, now, shard, say);
 		break;
-	case FAL_SAY_STEPPED:
+	case FAL_REPORT_STEPPED:
 		on_shard_stepped(c, now, shard, say);
 		break;
-	case FAL_SAY_MIGRATED:
+	case FAL_REPORT_MIGRATED:
 		coord_on_migrated(c, now, shard, say);
 		break;
 	}
@@ -825,7 +825,7 @@ on_shard_report(struct fal_coord *c, double now, uint32_t shard,
 static void
 take_shard_reports(struct fal_coord *c, double now)
 {
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	while (c->err == 0) {
 		coord_begin_callback(c);
@@ -955,7 +955,7 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 					   .weight = a->weight };
 	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
 	rounds->branch[rounds->n_branches++] =
-		(struct fal_line_push){ a->line, a->weight, a->among };
+		(struct fal_branch_push){ a->line, a->weight, a->among };
 	collect_branch(c, a->line);
 	coord_command_shards(c, &o);
 }

@@ -170,7 +170,7 @@ struct fal_coord_shards {
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
 		    struct fal_diag *diag);
 	/* Takes the next report of a shard, and its number; false: there is none. */
-	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
+	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_report *out);
 	/* Says what the shard has done.  NULL: the trace has no `shard` lines. */
 	void (*served)(void *arg, uint32_t shard, struct fal_coord_shard_stats *out);
 };

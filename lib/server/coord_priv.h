@@ -213,7 +213,7 @@ struct coord_pending_line {
 	uint64_t samples;
 	double loss; /* mean */
 	float lr;
-	struct fal_line_push *branch; /* branches that are merged */
+	struct fal_branch_push *branch; /* branches that are merged */
 	uint32_t n_branches;
 	double norm;          /* of the mean gradient; 0: gradients are not clipped */
 	uint64_t clocks_over; /* with the version */
@@ -240,7 +240,7 @@ struct coord_rounds {
 	bool has_gradients; /* the next update has collected gradients */
 	/* Branches that the next update merges; their rounds come first among the rounds
 	 * for the next update. */
-	struct fal_line_push *branch;
+	struct fal_branch_push *branch;
 	uint32_t n_branches, n_branch_rounds;
 	size_t branch_cap;
 	/* The versions on which tasks of open rounds with several versions were granted.
@@ -541,7 +541,7 @@ void coord_move_advance(struct fal_coord *c, double now, bool is_quiet);
 void coord_move_end(struct fal_coord *c, double now, int err);
 /* Takes a shard's report that the shard is ready for the next map, or cannot be. */
 void coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
-		       const struct fal_shard_say *say);
+		       const struct fal_shard_report *say);
 /* Sends the map that holds to the session. */
 void coord_send_block_map(struct fal_coord *c, uint32_t peer);
 
@@ -650,8 +650,8 @@ void coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint 
  * lines that are complete, until there is nothing to do. */
 void coord_run_actions(struct fal_coord *c, double now);
 /* The ticket of an open round's contribution as it stands; false: there is none. */
-bool coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
-		       struct fal_ticket *out);
+bool coord_make_ticket(const struct fal_coord *c, uint64_t round,
+		       struct fal_contrib_id id, struct fal_ticket *out);
 /* Tells the worker of the version, which the worker pins (`pin`) or does not. */
 void coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
 			    bool pin);

@@ -292,10 +292,10 @@ static int
 on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_t seq,
 	struct fal_diag *diag)
 {
-	const struct fal_cid id = { p->worker, seq };
+	const struct fal_contrib_id id = { p->worker, seq };
 	struct fal_msg m = { .type = FAL_MSG_FENCE };
 	struct fal_ticket t;
-	int sealed = fal_sched_seal(c->sched, round, id);
+	int sealed = fal_sched_close_contrib(c->sched, round, id);
 	if (sealed < 0)
 		return fal_diag_set(diag, sealed,
 				    "closes contribution %u of round %" PRIu64 " twice",

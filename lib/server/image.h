@@ -88,7 +88,7 @@ bool fal_image_hold(struct fal_image *m, uint64_t version);
 /* A contribution to a round: the number of blocks that the contribution has brought, and,
  * with checksums, their checksum. */
 struct fal_contribution_blocks {
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t blocks;
 	uint64_t sum;
 };

@@ -320,7 +320,7 @@ coord_move_advance(struct fal_coord *c, double now, bool is_quiet)
 
 void
 coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
-		  const struct fal_shard_say *say)
+		  const struct fal_shard_report *say)
 {
 	struct coord_move *m = &c->placement.move;
 	const struct coord_peer *p = NULL;

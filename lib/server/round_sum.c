@@ -37,7 +37,7 @@ round_find(const struct fal_store *s, uint64_t number)
 
 /* The index of the share of `id`, or the index at which to insert it. */
 static size_t
-share_index(const struct round *r, struct fal_cid id)
+share_index(const struct round *r, struct fal_contrib_id id)
 {
 	uint64_t key;
 	_Static_assert(sizeof(key) == sizeof(id), "an id is a number");
@@ -46,10 +46,10 @@ share_index(const struct round *r, struct fal_cid id)
 }
 
 static struct share *
-share_find(const struct round *r, struct fal_cid id)
+share_find(const struct round *r, struct fal_contrib_id id)
 {
 	const size_t at = share_index(r, id);
-	const bool found = at < r->shares && fal_cid_eq(r->share[at].id, id);
+	const bool found = at < r->shares && fal_contrib_id_equal(r->share[at].id, id);
 	return found ? &r->share[at] : NULL;
 }
 
@@ -62,8 +62,8 @@ has_bit(const uint8_t *bits, uint32_t i)
 /* Finds or adds the share of `id`.  FAL_ESTATE: the contribution `fills` is not fenced.
  */
 static int
-share_find_or_add(const struct fal_store *s, struct round *r, struct fal_cid id,
-		  struct fal_cid fills, struct share **out)
+share_find_or_add(const struct fal_store *s, struct round *r, struct fal_contrib_id id,
+		  struct fal_contrib_id fills, struct share **out)
 {
 	const uint32_t bytes = (s->blocks + 7) / 8;
 	*out = share_find(r, id);
@@ -229,8 +229,8 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 }
 
 int
-fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
-		struct fal_cid fills)
+fal_store_fence(struct fal_store *s, uint64_t round, struct fal_contrib_id id,
+		struct fal_contrib_id fills)
 {
 	struct round *r = round_find(s, round);
 	struct share *e;
@@ -248,7 +248,8 @@ lacks_block(const struct share *e, uint32_t b)
 }
 
 int
-fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_cid fills)
+fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
+	       struct fal_contrib_id fills)
 {
 	struct round *r = round_find(s, round);
 	const struct share *e = r != NULL ? share_find(r, fills) : NULL;
@@ -265,7 +266,7 @@ fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_c
 }
 
 bool
-fal_store_is_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
+fal_store_is_whole(const struct fal_store *s, uint64_t round, struct fal_contrib_id id)
 {
 	const struct round *r = round_find(s, round);
 	const struct share *e = r != NULL ? share_find(r, id) : NULL;

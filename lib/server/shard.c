@@ -30,7 +30,7 @@ struct fal_shard {
 	/* Fences of rounds that are not open yet. */
 	struct early_fence {
 		uint64_t round;
-		struct fal_cid id, fills;
+		struct fal_contrib_id id, fills;
 	} *fence;
 	size_t fences, fence_cap;
 	/* Orders that the shard executes in sequence.  The first one waits for its round,
@@ -49,7 +49,7 @@ struct fal_shard {
 	struct fal_image marked; /* an image; or memory for an image; or empty */
 	bool has_marked;         /* an image */
 
-	struct fal_shard_say *say;
+	struct fal_shard_report *say;
 	size_t says, next_say, say_cap;
 };
 
@@ -78,13 +78,13 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 }
 
 void
-fal_shard_say_free(struct fal_shard_say *say)
+fal_shard_report_free(struct fal_shard_report *say)
 {
 	free(say->brought);
 	free(say->exps);
 	free(say->squares);
 	free(say->leaves);
-	*say = (struct fal_shard_say){ 0 };
+	*say = (struct fal_shard_report){ 0 };
 }
 
 void
@@ -93,7 +93,7 @@ fal_shard_free(struct fal_shard *s)
 	if (s == NULL)
 		return;
 	for (size_t i = 0; i < s->says; i++)
-		fal_shard_say_free(&s->say[i]);
+		fal_shard_report_free(&s->say[i]);
 	free(s->say);
 	free(s->open);
 	free(s->fence);
@@ -115,17 +115,17 @@ shard_find_round(const struct fal_shard *s, uint64_t round)
 }
 
 static void
-queue_say(struct fal_shard *s, const struct fal_shard_say *say)
+queue_say(struct fal_shard *s, const struct fal_shard_report *say)
 {
 	FAL_XGROW(s->say, s->say_cap, s->says + 1);
 	s->say[s->says++] = *say;
 }
 
 bool
-fal_shard_next_say(struct fal_shard *s, struct fal_shard_say *out)
+fal_shard_next_say(struct fal_shard *s, struct fal_shard_report *out)
 {
 	if (s->next_say > 0)
-		fal_shard_say_free(&s->say[s->next_say - 1]);
+		fal_shard_report_free(&s->say[s->next_say - 1]);
 	if (s->next_say == s->says) {
 		s->next_say = s->says = 0;
 		return false;
@@ -236,7 +236,8 @@ static int execute_queue(struct fal_shard *s);
 static int
 check_completion(struct fal_shard *s, const struct shard_round *o)
 {
-	const struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE, .round = o->round };
+	const struct fal_shard_report done = { .kind = FAL_REPORT_COMPLETE,
+					       .round = o->round };
 	if (!fal_store_is_complete(s->store, o->round))
 		return FAL_OK;
 	if (o->end_ordered)
@@ -306,7 +307,7 @@ open_waiting_rounds(struct fal_shard *s)
 		struct shard_round *o = &s->open[i];
 		if (!o->awaits_version || lacks_version(s, &o->facts))
 			continue;
-		const struct fal_cid none = { 0, 0 };
+		const struct fal_contrib_id none = { 0, 0 };
 		o->awaits_version = false;
 		err = open_in_store(s, o->round, &o->facts);
 		if (err < 0 || o->skipped == 0)
@@ -321,9 +322,9 @@ static int
 execute_fence(struct fal_shard *s, const struct shard_round *open,
 	      const struct fal_shard_order *o)
 {
-	const struct fal_shard_say fenced = { .kind = FAL_SAY_FENCED,
-					      .round = o->round,
-					      .id = o->id };
+	const struct fal_shard_report fenced = { .kind = FAL_REPORT_FENCED,
+						 .round = o->round,
+						 .id = o->id };
 	int err = FAL_OK;
 	if (open != NULL && !open->awaits_version)
 		err = fal_store_fence(s->store, o->round, o->id, o->fills);
@@ -359,7 +360,8 @@ keep_versions(struct fal_shard *s, uint32_t versions)
 {
 	if (versions == 0)
 		return FAL_EINVAL;
-	fal_store_keep(s->store, versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX);
+	fal_store_set_retained(s->store,
+			       versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX);
 	return FAL_OK;
 }
 
@@ -398,7 +400,7 @@ can_end_round(const struct fal_shard *s, const struct shard_round *open,
 }
 
 static void
-say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *unstepped)
+say_unstepped(struct fal_shard_report *say, const struct fal_unstepped *unstepped)
 {
 	say->beyond = unstepped->out_of_range;
 	if (unstepped->out_of_range > 0) {
@@ -414,7 +416,7 @@ say_unstepped(struct fal_shard_say *say, const struct fal_unstepped *unstepped)
 /* Uses the sum of the round as o->end says; fills in `ended`. */
 static int
 collect_round(struct fal_shard *s, const struct fal_shard_order *o,
-	      struct fal_shard_say *ended)
+	      struct fal_shard_report *ended)
 {
 	const struct fal_store_step_branch step = { .version = o->version,
 						    .lr = o->lr,
@@ -455,7 +457,7 @@ static int
 execute_end(struct fal_shard *s, struct shard_round *open,
 	    const struct fal_shard_order *o)
 {
-	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
+	struct fal_shard_report ended = { .kind = FAL_REPORT_ENDED, .round = o->round };
 	if (!can_end_round(s, open, o))
 		return FAL_ESTATE;
 	if (s->conf.checksums) {
@@ -469,7 +471,7 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 	if (err == FAL_OK)
 		queue_say(s, &ended);
 	else
-		fal_shard_say_free(&ended);
+		fal_shard_report_free(&ended);
 	return err;
 }
 
@@ -494,7 +496,7 @@ hash_part(void *of, uint32_t part, uint32_t thread)
 
 /* Adds the leaves and exponents of the newest version to `stepped`. */
 static void
-hash_version(const struct fal_shard *s, struct fal_shard_say *stepped)
+hash_version(const struct fal_shard *s, struct fal_shard_report *stepped)
 {
 	stepped->leaves = fal_xcalloc(s->conf.count, FAL_HASH_BYTES);
 	stepped->exps = fal_xcalloc(s->conf.count, sizeof(*stepped->exps));
@@ -510,7 +512,7 @@ hash_version(const struct fal_shard *s, struct fal_shard_say *stepped)
 static int
 execute_step(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
+	struct fal_shard_report stepped = { .kind = FAL_REPORT_STEPPED };
 	if (o->weight > 0)
 		fal_store_outer_step(s->store, o->weight, o->momentum);
 	int err = keep_versions(s, o->versions);
@@ -537,10 +539,10 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o)
 static void
 say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct fal_shard_say are = { .kind = FAL_SAY_SQUARES,
-				     .version = o->version,
-				     .first = s->conf.first,
-				     .blocks = s->conf.count };
+	struct fal_shard_report are = { .kind = FAL_REPORT_SQUARES,
+					.version = o->version,
+					.first = s->conf.first,
+					.blocks = s->conf.count };
 	are.squares = fal_xcalloc(s->conf.count, sizeof(*are.squares));
 	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
 			  o->divisor, are.squares);
@@ -683,7 +685,7 @@ open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag 
  * record. */
 static int
 add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
-	    struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
+	    struct fal_shard_report *arrived, bool *any, struct fal_diag *diag)
 {
 	int err = FAL_OK;
 	while (r.n > 0) {
@@ -713,9 +715,9 @@ int
 fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	       const struct fal_tail *records, struct fal_diag *diag)
 {
-	struct fal_shard_say arrived = { .kind = FAL_SAY_ARRIVED,
-					 .round = t->round,
-					 .id = t->id };
+	struct fal_shard_report arrived = { .kind = FAL_REPORT_ARRIVED,
+					    .round = t->round,
+					    .id = t->id };
 	const struct fal_store_from from = {
 		.round = t->round, .id = t->id, .fills = t->fills, .tasks = t->tasks
 	};

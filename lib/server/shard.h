@@ -99,7 +99,7 @@ struct fal_shard_order {
 	enum fal_order_kind kind;
 	uint64_t round, version;
 	struct fal_facts facts; /* OPEN, SKIP */
-	struct fal_cid id, fills;
+	struct fal_contrib_id id, fills;
 	enum fal_end end;
 	double weight, divisor, squares, momentum;
 	/* STEP, END of a branch: the order waits for the squares of all shards, by which
@@ -142,37 +142,37 @@ int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		   const struct fal_tail *records, struct fal_diag *diag);
 
-enum fal_say_kind {
+enum fal_report_kind {
 	/* `blocks` more blocks of `id` were counted; `whole`: all blocks of `id` are
 	 * counted now. */
-	FAL_SAY_ARRIVED,
+	FAL_REPORT_ARRIVED,
 	/* Every block of the round has counted all tasks.  Not said if END came ahead. */
-	FAL_SAY_COMPLETE,
-	FAL_SAY_FENCED, /* No further block of `id` counts. */
+	FAL_REPORT_COMPLETE,
+	FAL_REPORT_FENCED, /* No further block of `id` counts. */
 	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
 	 * says this; a shard of this process returns the error instead. */
-	FAL_SAY_REFUSED,
+	FAL_REPORT_REFUSED,
 	/* The squares of the mean gradient, by block, for all `blocks` from `first` on.
 	 * A clipped order, which makes `version`, waits for SCALE. */
-	FAL_SAY_SQUARES,
+	FAL_REPORT_SQUARES,
 	/* The round has ended, as number `rank` of its slot.  With checksums: `brought`
 	 * has those of the contributions, and `added` is that of the whole sum.  `beyond`
 	 * blocks did not step, or are left out of the change of weights; the largest
 	 * value was about 2^most, of `id`. */
-	FAL_SAY_ENDED,
+	FAL_REPORT_ENDED,
 	/* `version` is made.  `beyond` blocks did not step; the largest value was about
 	 * 2^most, of `id`. On request, with the `leaves` (trace/chain.h) and the
 	 * exponents, `exps`, of all `blocks` from `first` on. */
-	FAL_SAY_STEPPED,
+	FAL_REPORT_STEPPED,
 	/* The shard has all blocks that the map of epoch `version` gives it.  Or, with
 	 * `err` and `odd`: the process of the shard cannot have these blocks. */
-	FAL_SAY_MIGRATED
+	FAL_REPORT_MIGRATED
 };
 
-struct fal_shard_say {
-	enum fal_say_kind kind;
+struct fal_shard_report {
+	enum fal_report_kind kind;
 	uint64_t round, version;
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t blocks, beyond, first;
 	int8_t *exps;    /* this array belongs to the shard until the next fetch */
 	double *squares; /* the same */
@@ -188,9 +188,9 @@ struct fal_shard_say {
 	int err;
 };
 /* Fetches the next say.  Returns false if there is none. */
-bool fal_shard_next_say(struct fal_shard *s, struct fal_shard_say *out);
+bool fal_shard_next_say(struct fal_shard *s, struct fal_shard_report *out);
 /* Frees the arrays of a say that the caller owns. */
-void fal_shard_say_free(struct fal_shard_say *say);
+void fal_shard_report_free(struct fal_shard_report *say);
 
 /* Returns the newest whole version. */
 uint64_t fal_shard_version(const struct fal_shard *s);

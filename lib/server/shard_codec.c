@@ -156,7 +156,7 @@ fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_m
 
 /* Appends all arrays of the say. */
 static void
-say_put_arrays(struct fal_buf *out, const struct fal_shard_say *s)
+say_put_arrays(struct fal_buf *out, const struct fal_shard_report *s)
 {
 	const uint64_t n = s->blocks;
 	if (s->leaves != NULL)
@@ -177,8 +177,9 @@ say_put_arrays(struct fal_buf *out, const struct fal_shard_say *s)
 }
 
 int
-fal_shard_codec_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
-		    fal_shard_codec_each *each, void *arg)
+fal_shard_codec_say(uint32_t incarnation, uint32_t shard,
+		    const struct fal_shard_report *s, fal_shard_codec_each *each,
+		    void *arg)
 {
 	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) |
 			  (s->leaves != NULL ? FAL_WIRE_LEAVES : 0) |
@@ -219,7 +220,7 @@ get_array(struct fal_rd *r, uint32_t n, size_t size)
 }
 
 static void
-get_brought(struct fal_rd *r, struct fal_shard_say *out)
+get_brought(struct fal_rd *r, struct fal_shard_report *out)
 {
 	if (out->broughts > r->n / BROUGHT_BYTES)
 		r->err = FAL_EFORMAT;
@@ -239,30 +240,30 @@ get_brought(struct fal_rd *r, struct fal_shard_say *out)
 
 int
 fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
-			char odd[static FAL_MSG_WHY], struct fal_shard_say *out)
+			char odd[static FAL_MSG_WHY], struct fal_shard_report *out)
 {
 	const bool leaves = (m->say.flags & FAL_WIRE_LEAVES) != 0;
 	struct fal_rd r = fal_rd_init(m->say.rest.p, m->say.rest.n);
-	struct fal_shard_say s = { .kind = (enum fal_say_kind)m->say.kind,
-				   .round = m->say.round,
-				   .version = m->say.version,
-				   .id = { m->say.worker, m->say.seq },
-				   .blocks = m->say.blocks,
-				   .beyond = m->say.beyond,
-				   .first = m->say.first,
-				   .most = (int8_t)m->say.most,
-				   .whole = (m->say.flags & FAL_WIRE_WHOLE) != 0,
-				   .broughts = m->say.broughts,
-				   .rank = m->say.rank,
-				   .added = m->say.added,
-				   .err = m->say.err <= 64 ? -(int)m->say.err
-							   : FAL_EINVAL };
-	const bool squares = s.kind == FAL_SAY_SQUARES;
-	if (m->say.kind > FAL_SAY_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
+	struct fal_shard_report s = { .kind = (enum fal_report_kind)m->say.kind,
+				      .round = m->say.round,
+				      .version = m->say.version,
+				      .id = { m->say.worker, m->say.seq },
+				      .blocks = m->say.blocks,
+				      .beyond = m->say.beyond,
+				      .first = m->say.first,
+				      .most = (int8_t)m->say.most,
+				      .whole = (m->say.flags & FAL_WIRE_WHOLE) != 0,
+				      .broughts = m->say.broughts,
+				      .rank = m->say.rank,
+				      .added = m->say.added,
+				      .err = m->say.err <= 64 ? -(int)m->say.err
+							      : FAL_EINVAL };
+	const bool squares = s.kind == FAL_REPORT_SQUARES;
+	if (m->say.kind > FAL_REPORT_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
 	    ((leaves || squares) && (s.first != first || s.blocks != blocks)) ||
-	    (leaves && s.kind != FAL_SAY_STEPPED))
+	    (leaves && s.kind != FAL_REPORT_STEPPED))
 		return FAL_EFORMAT;
-	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_SAY_REFUSED) {
+	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_REPORT_REFUSED) {
 		memcpy(odd, m->say.odd, FAL_MSG_WHY);
 		s.odd = odd;
 	}
@@ -278,7 +279,7 @@ fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks
 	}
 	get_brought(&r, &s);
 	if (fal_rd_end(&r) < 0) {
-		fal_shard_say_free(&s);
+		fal_shard_report_free(&s);
 		return r.err == FAL_ENOMEM ? FAL_ENOMEM : FAL_EFORMAT;
 	}
 	*out = s;

@@ -19,7 +19,7 @@ typedef int fal_shard_codec_each(void *arg, const struct fal_buf *msg);
 
 /* Writes a say of shard number `shard` of this process. */
 int fal_shard_codec_say(uint32_t incarnation, uint32_t shard,
-			const struct fal_shard_say *s, fal_shard_codec_each *each,
+			const struct fal_shard_report *s, fal_shard_codec_each *each,
 			void *arg);
 
 /* The pieces of a SAY so far.  {0} is valid. */
@@ -37,10 +37,10 @@ void fal_shard_codec_free(struct fal_shard_codec *p);
 int fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks,
 			      struct fal_map *map, struct fal_shard_order *out);
 /* Reads the whole SAY of a shard with these blocks; `odd` gets the text for out->odd.
- * Free the content with fal_shard_say_free.  FAL_EFORMAT; FAL_ENOMEM: for the list of
+ * Free the content with fal_shard_report_free.  FAL_EFORMAT; FAL_ENOMEM: for the list of
  * contributions, whose length the peer says. */
 int fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
-			    char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
+			    char odd[static FAL_MSG_WHY], struct fal_shard_report *out);
 
 /* Returns the most bytes that the arrays of a SAY take, for a shard of `blocks` blocks
  * and clocks of `tasks` tasks: each task of a block may belong to another

@@ -444,22 +444,23 @@ fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *
 }
 
 bool
-fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i, struct fal_shard_say *out)
+fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i,
+			   struct fal_shard_report *out)
 {
 	struct place *p = &r->at[i];
 	if (p->now.shard != NULL && fal_shard_next_say(p->now.shard, out))
 		return true;
 	if (p->says_migrated) {
 		p->says_migrated = false;
-		*out = (struct fal_shard_say){ .kind = FAL_SAY_MIGRATED,
-					       .version = p->next_map.epoch };
+		*out = (struct fal_shard_report){ .kind = FAL_REPORT_MIGRATED,
+						  .version = p->next_map.epoch };
 		return true;
 	}
 	return p->next.shard != NULL && fal_shard_next_say(p->next.shard, out);
 }
 
 bool
-fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out)
+fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_report *out)
 {
 	struct fal_shard_set *r = shard_set;
 	/* The caller may answer a say by orders for all shards, so any shard may have a

@@ -71,7 +71,7 @@ int fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i,
 			   const struct fal_ticket *t, const struct fal_tail *records,
 			   struct fal_diag *diag);
 bool fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i,
-				struct fal_shard_say *out);
+				struct fal_shard_report *out);
 /* Reads the ticket of a PUSH from `session`. FAL_EAUTH: the coordinator did not issue the
  * ticket. */
 int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
@@ -81,7 +81,8 @@ int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
  * above. */
 int fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
 			   struct fal_diag *diag);
-bool fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_say *out);
+bool fal_shard_set_next_say(void *shard_set, uint32_t *shard,
+			    struct fal_shard_report *out);
 
 /* During a move, cuts the next piece that the local shard `from` has for shard `to`: at
  * most `most` blocks, which follow the blocks of the last piece in `out` ({0}: there is

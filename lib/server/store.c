@@ -201,7 +201,7 @@ rotate_old_versions(struct fal_store *s)
 }
 
 void
-fal_store_keep(struct fal_store *s, uint32_t versions)
+fal_store_set_retained(struct fal_store *s, uint32_t versions)
 {
 	const uint32_t cap = versions - 1;
 	assert(versions > 0);
@@ -1080,7 +1080,7 @@ fal_store_restore_begin(struct fal_store *s, const struct fal_image_head *is)
 	    fal_branch_of(is->version) != 0 || is->lines > FAL_IMAGE_OTHERS ||
 	    is->slots > FAL_IMAGE_OTHERS)
 		return FAL_EINVAL;
-	fal_store_keep(s, is->olds + 1);
+	fal_store_set_retained(s, is->olds + 1);
 	s->version = is->version;
 	s->had.steps = is->steps;
 	s->n_old = is->olds;

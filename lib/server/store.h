@@ -51,7 +51,7 @@ const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borr
 
 /* Keeps the newest `versions` versions from now on.  Before the first call the store
  * keeps 1, the newest. */
-void fal_store_keep(struct fal_store *s, uint32_t versions);
+void fal_store_set_retained(struct fal_store *s, uint32_t versions);
 /* Returns the number of the oldest kept version. */
 uint64_t fal_store_oldest(const struct fal_store *s);
 /* Finds a kept version, or the newest version of a branch.  Sets *params and *exps,
@@ -89,7 +89,7 @@ void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
  * have.  FAL_ELIMIT: the values are too large for that many tasks. */
 struct fal_store_from {
 	uint64_t round;
-	struct fal_cid id, fills;
+	struct fal_contrib_id id, fills;
 	uint32_t tasks;
 };
 int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
@@ -97,18 +97,19 @@ int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 
 /* Fences contribution `id`: refuses its later records, keeps the earlier ones counted.
  * FAL_ESTATE: the round is not open, or `fills` is not fenced. */
-int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
-		    struct fal_cid fills);
+int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_contrib_id id,
+		    struct fal_contrib_id fills);
 
 /* Counts `tasks` tasks of an open round as empty, except in blocks that contribution
  * `fills` ({0,0}: none) has brought. FAL_EINVAL, without an effect: the round has fewer
  * tasks left. */
 int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
-		   struct fal_cid fills);
+		   struct fal_contrib_id fills);
 
 /* Returns true if all blocks of `id` are counted, by `id` itself or by the contribution
  * that it fills. */
-bool fal_store_is_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
+bool fal_store_is_whole(const struct fal_store *s, uint64_t round,
+			struct fal_contrib_id id);
 
 /* Returns true if every block has counted all tasks of the round. */
 bool fal_store_is_complete(const struct fal_store *s, uint64_t round);
@@ -124,7 +125,7 @@ uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round);
 /* The contribution with the largest value in a sum, about 2^exponent.  FAL_EXP_NONE: no
  * value was added. */
 struct fal_largest {
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	int8_t exponent;
 };
 

@@ -12,8 +12,8 @@
 
 /* One contribution to a round, as this shard sees the contribution. */
 struct share {
-	struct fal_cid id; /* first: the sort key */
-	uint32_t tasks;    /* 0: only fenced so far */
+	struct fal_contrib_id id; /* first: the sort key */
+	uint32_t tasks;           /* 0: only fenced so far */
 	bool is_fenced;
 	uint32_t n_counted; /* bits set in `received` and `inherited` */
 	uint8_t *received;  /* bit by block: came with this contribution */

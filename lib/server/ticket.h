@@ -24,7 +24,7 @@ struct fal_facts {
  * contribution that it fills, and the facts of its round, as in FAL_ORDER_OPEN. */
 struct fal_ticket {
 	uint64_t round;
-	struct fal_cid id, fills;
+	struct fal_contrib_id id, fills;
 	uint32_t tasks;
 	struct fal_facts facts;
 	uint32_t epoch; /* of the block map for the push; 0: the present map */

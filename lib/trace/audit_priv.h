@@ -80,8 +80,9 @@ struct audit_worker *fal_audit_worker(const struct fal_audit *a, uint64_t id);
 /* Counts so many tasks of the round as the worker's work; `possible`: as work that the
  * worker may have done and need not report.  It is a finding if the worker was not here
  * when the tasks could be granted. */
-void fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
-		     enum fal_figure figure, uint64_t tasks, bool possible);
+void fal_audit_add_figure(struct fal_audit *a, const struct fal_trace_round *r,
+			  uint64_t id, enum fal_figure figure, uint64_t tasks,
+			  bool possible);
 
 /* Adds a range to the set.  Returns whether the set had a part of the range before;
  * *twice is then the first number of that part.  If the set has too many runs, returns

@@ -97,8 +97,8 @@ fal_audit_worker(const struct fal_audit *a, uint64_t id)
 }
 
 void
-fal_audit_count(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
-		enum fal_figure figure, uint64_t tasks, bool possible)
+fal_audit_add_figure(struct fal_audit *a, const struct fal_trace_round *r, uint64_t id,
+		     enum fal_figure figure, uint64_t tasks, bool possible)
 {
 	struct audit_worker *w = fal_audit_worker(a, id);
 	/* Lines of updates may be late, too, by as many as are under way. */

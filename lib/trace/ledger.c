@@ -132,9 +132,11 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 				      "granted to worker %ju, but it is worker %u's",
 				      row[0], g->r->owner);
 		if (kind == MOVE)
-			fal_audit_count(g->a, g->r, row[1], FAL_FIGURE_IN, run[1], false);
+			fal_audit_add_figure(g->a, g->r, row[1], FAL_FIGURE_IN, run[1],
+					     false);
 		if (kind != REGRANT)
-			fal_audit_count(g->a, g->r, row[0], figure[kind], run[1], false);
+			fal_audit_add_figure(g->a, g->r, row[0], figure[kind], run[1],
+					     false);
 		if (ledger_has_joined(g, name, row[0], run) &&
 		    (kind != MOVE || ledger_has_joined(g, name, row[1], run)))
 			sum += ledger_unroll(g, name, run, e);
@@ -227,9 +229,9 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	ledger_has_joined(g, "contrib", c->id, e->tasks.v);
 	/* A worker may claim tasks when it gets them, and never run those that the round
 	 * does not need. */
-	fal_audit_count(g->a, g->r, c->id, FAL_FIGURE_DONE,
-			fal_trace_rows_tasks(e->tasks, 2),
-			g->r->end == FAL_END_DROPPED || c->fenced);
+	fal_audit_add_figure(g->a, g->r, c->id, FAL_FIGURE_DONE,
+			     fal_trace_rows_tasks(e->tasks, 2),
+			     g->r->end == FAL_END_DROPPED || c->fenced);
 	struct audit_worker *w = fal_audit_worker(g->a, c->id);
 	if (w != NULL &&
 	    fal_audit_add_range(g->l, &w->seqs, c->seq, c->seq + 1ULL, &twice))

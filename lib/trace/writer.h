@@ -51,7 +51,7 @@ struct fal_line_ledger {
 };
 
 /* The push of a group's branch. */
-struct fal_line_push {
+struct fal_branch_push {
 	uint32_t group;
 	double weight;  /* factor of the branch's changes */
 	uint32_t among; /* so many workers share the weight; 0: a share of samples */
@@ -59,7 +59,7 @@ struct fal_line_push {
 
 /* The pushes and hashes of a new version, besides the members in struct fal_ev_update. */
 struct fal_line_update {
-	const struct fal_line_push *push;
+	const struct fal_branch_push *push;
 	size_t pushes;
 	double outer, momentum; /* rate and momentum of the outer step; 0: none */
 	/* FAL_HASH_BYTES of the version and of its exponents; NULL: the version has no

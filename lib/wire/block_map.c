@@ -110,7 +110,7 @@ fal_map_drain(struct fal_map *m, uint64_t leave)
 }
 
 int
-fal_map_enter(struct fal_map *m, uint32_t shard)
+fal_map_split_largest(struct fal_map *m, uint32_t shard)
 {
 	struct fal_extent *most = &m->of[0];
 	for (uint32_t i = 1; i < m->shards; i++)

@@ -50,6 +50,6 @@ int fal_map_get(const struct fal_tail *of, uint32_t epoch, uint32_t blocks,
 int fal_map_drain(struct fal_map *m, uint64_t leave);
 /* Gives `shard`, which has no blocks, half the blocks of the shard with the most, and
  * raises the epoch.  FAL_ENOENT: no shard has more than one block. */
-int fal_map_enter(struct fal_map *m, uint32_t shard);
+int fal_map_split_largest(struct fal_map *m, uint32_t shard);
 
 #endif

@@ -443,7 +443,7 @@ struct fal_msg {
 			 * is in `version` */
 			struct fal_tail map;
 		} order;
-		struct {                /* struct fal_shard_say */
+		struct {                /* struct fal_shard_report */
 			uint32_t shard; /* of the process, from 0 */
 			uint8_t kind;
 			uint64_t round, version;

@@ -167,7 +167,7 @@ take_task(struct fal_agent *a, struct lane *l)
 		struct snapshot *base = t->kind == FAL_KIND_DELTA ? local_base(a, t)
 					: t->kind == FAL_KIND_CHECK
 						? agent_version(a, t->version)
-						: agent_to_begin(a, t->version);
+						: versions_find_beginnable(a, t->version);
 		struct snapshot *exp_base = t->exponents == t->version
 						    ? base
 						    : agent_version(a, t->exponents);
@@ -597,7 +597,7 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 		got = on_lanes(a, m);
 		break;
 	case FAL_MSG_TICKET:
-		got = contribution_ticket(a, &m->ticket);
+		got = contribution_on_ticket(a, &m->ticket);
 		got = got < 0 ? got : 1;
 		break;
 	case FAL_MSG_FENCE:

@@ -50,7 +50,7 @@ struct task {
 	uint32_t seq;       /* of the contribution that gets its claim; 0: none yet */
 	enum fal_kind kind; /* a task may be granted as a check and as a gradient */
 	bool is_alone;      /* the contribution has no room for a second task */
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 };
 
 enum lane_state { LANE_IDLE, LANE_TRAINS, LANE_EVALUATES, LANE_CANCELLED };
@@ -75,7 +75,7 @@ struct claim {
 struct contribution {
 	uint64_t round;
 	uint32_t seq, tasks;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	bool is_closed; /* by its last claim, or by SEAL: TICKET or FENCE will come */
 	bool is_alone;  /* never gets a second task */
 	/* Claimed when granted (preclaimed): the tasks of at most FAL_SPANS GRANTs, and
@@ -215,7 +215,7 @@ void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
 void tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
 		bool checks);
 /* Is a task queued or running that would go into the contribution? */
-bool tasks_feed(const struct fal_agent *a, const struct contribution *c);
+bool tasks_has_for_contribution(const struct fal_agent *a, const struct contribution *c);
 /* Does a queued task need this version, or its exponents? */
 bool tasks_need_version(const struct fal_agent *a, uint64_t version);
 
@@ -253,7 +253,7 @@ bool versions_are_coming(const struct fal_agent *a);
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 /* The same; or a coming version that no shard can hold up any more, if tasks may begin
  * early. */
-struct snapshot *agent_to_begin(const struct fal_agent *a, uint64_t version);
+struct snapshot *versions_find_beginnable(const struct fal_agent *a, uint64_t version);
 /* Handle messages.  Each returns 1 if queued tasks may be able to begin now, 0, or an
  * error. */
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
@@ -293,7 +293,7 @@ void contribution_claim(struct fal_agent *a, const struct lane *was,
 int contribution_add(struct fal_agent *a, const struct claim *won);
 /* Closes the contributions to which nothing can be added any more. */
 void contribution_close_idle(struct fal_agent *a);
-int contribution_ticket(struct fal_agent *a, const struct fal_msg_ticket *t);
+int contribution_on_ticket(struct fal_agent *a, const struct fal_msg_ticket *t);
 void contribution_fence(struct fal_agent *a, uint64_t round, uint32_t seq);
 
 /* ---- local_steps.c --- */

@@ -177,7 +177,7 @@ contribution_close_idle(struct fal_agent *a)
 	for (size_t i = 0; i < a->contributions.n; i++) {
 		struct contribution *c = &a->contributions.v[i];
 		struct fal_msg m = { .type = FAL_MSG_SEAL };
-		if (c->is_closed || tasks_feed(a, c))
+		if (c->is_closed || tasks_has_for_contribution(a, c))
 			continue;
 		c->is_closed = true;
 		m.seal.round = c->round;
@@ -209,7 +209,7 @@ contribution_claim(struct fal_agent *a, const struct lane *was, struct fal_msg *
 	     i++) {
 		struct contribution *o = &a->contributions.v[i];
 		if (o->round == was->task.round && o->exp_base == was->exp_base &&
-		    !o->is_closed && fal_cid_eq(o->fills, was->task.fills))
+		    !o->is_closed && fal_contrib_id_equal(o->fills, was->task.fills))
 			c = o;
 	}
 	if (c == NULL) {
@@ -224,7 +224,8 @@ contribution_claim(struct fal_agent *a, const struct lane *was, struct fal_msg *
 					    .exp_base = was->exp_base };
 	}
 	claim->claim.seq = c->seq;
-	claim->claim.last = c->is_closed = c->is_alone || !tasks_feed(a, c);
+	claim->claim.last = c->is_closed =
+		c->is_alone || !tasks_has_for_contribution(a, c);
 }
 
 int
@@ -240,7 +241,7 @@ contribution_add(struct fal_agent *a, const struct claim *won)
 }
 
 int
-contribution_ticket(struct fal_agent *a, const struct fal_msg_ticket *t)
+contribution_on_ticket(struct fal_agent *a, const struct fal_msg_ticket *t)
 {
 	const size_t i = contribution_find(a, t->round, t->seq),
 		     k = push_find(a, t->round, t->seq);

@@ -192,7 +192,7 @@ is_same_contribution(const struct task *one, const struct task *other)
 	return !one->is_alone && !other->is_alone && one->kind != FAL_KIND_CHECK &&
 	       other->kind != FAL_KIND_CHECK && one->round == other->round &&
 	       one->seq == other->seq && one->exponents == other->exponents &&
-	       fal_cid_eq(one->fills, other->fills);
+	       fal_contrib_id_equal(one->fills, other->fills);
 }
 
 /* Is there a contribution for the task that has a task already? */
@@ -206,7 +206,7 @@ has_contribution(const struct fal_agent *a, const struct task *task)
 		if (task->seq != 0
 			    ? c->seq == task->seq
 			    : !c->is_closed && c->exp_base->version == task->exponents &&
-				      fal_cid_eq(c->fills, task->fills))
+				      fal_contrib_id_equal(c->fills, task->fills))
 			return true;
 	}
 	return false;

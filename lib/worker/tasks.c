@@ -36,11 +36,11 @@ task_feeds(const struct task *t, const struct contribution *c)
 {
 	return t->kind != FAL_KIND_CHECK && !t->is_alone && t->seq == 0 &&
 	       t->round == c->round && t->exponents == c->exp_base->version &&
-	       fal_cid_eq(t->fills, c->fills);
+	       fal_contrib_id_equal(t->fills, c->fills);
 }
 
 bool
-tasks_feed(const struct fal_agent *a, const struct contribution *c)
+tasks_has_for_contribution(const struct fal_agent *a, const struct contribution *c)
 {
 	for (size_t i = queue_find(a, c->round);
 	     i < a->queue.n && a->queue.v[i].round == c->round; i++)

@@ -172,7 +172,7 @@ agent_version(const struct fal_agent *a, uint64_t version)
 /* A shard whose first block is not here may wait for tasks of this very worker.  So all
  * shards of the version's map and of the present map must have begun. */
 struct snapshot *
-agent_to_begin(const struct fal_agent *a, uint64_t version)
+versions_find_beginnable(const struct fal_agent *a, uint64_t version)
 {
 	struct snapshot *s = find_version(a, version);
 	if (s == NULL || s->blocks_left == 0)

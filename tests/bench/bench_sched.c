@@ -62,7 +62,7 @@ push(struct cluster *c, uint32_t i)
 	struct worker *w = &c->worker[i];
 	struct fal_round_info r;
 	fal_sched_note_blocks(c->sched, c->now, w->round,
-			      (struct fal_cid){ i + 1, w->seq }, 1, true);
+			      (struct fal_contrib_id){ i + 1, w->seq }, 1, true);
 	w->seq++;
 	w->claimed = false;
 	if (!fal_sched_round(c->sched, w->round, &r) || r.owner == 0)

@@ -68,7 +68,7 @@ struct world {
 	uint32_t wins;     /* verdicts */
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
-	struct fal_cid fills[TASKS];
+	struct fal_contrib_id fills[TASKS];
 	struct {
 		uint64_t round;
 		uint32_t task;
@@ -143,7 +143,8 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
 		must(m.grant.first + i < TASKS);
 		w->fills[m.grant.first + i] =
-			(struct fal_cid){ m.grant.fills_worker, m.grant.fills_seq };
+			(struct fal_contrib_id){ m.grant.fills_worker,
+						 m.grant.fills_seq };
 	}
 	if (m.type == FAL_MSG_TICKET)
 		racked_note(&w->tickets, peer, &m);

@@ -33,7 +33,7 @@ fill(void *arg, const struct fal_image_array *a)
 static void
 says(struct fal_shard_set *r)
 {
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	while (fal_shard_set_next_say(r, &shard, &say))
 		;

@@ -37,7 +37,7 @@ static void
 on_say(struct world *w, struct fal_msg *m)
 {
 	char odd[FAL_MSG_WHY];
-	struct fal_shard_say s;
+	struct fal_shard_report s;
 	uint64_t sum = 0;
 	const size_t most = fal_shard_codec_say_most(HAS, TASKS);
 	if (fal_shard_codec_add(&w->post, m, most) != 1)
@@ -45,7 +45,7 @@ on_say(struct world *w, struct fal_msg *m)
 	must(m->say.rest.n <= most);
 	if (fal_shard_codec_say_get(m, FIRST, HAS, odd, &s) < 0)
 		return;
-	must(s.blocks <= HAS && s.kind <= FAL_SAY_MIGRATED && s.err <= 0);
+	must(s.blocks <= HAS && s.kind <= FAL_REPORT_MIGRATED && s.err <= 0);
 	for (uint32_t i = 0; i < s.broughts; i++)
 		sum += s.brought[i].sum;
 	for (uint32_t i = 0; i < s.blocks; i++) {
@@ -53,11 +53,11 @@ on_say(struct world *w, struct fal_msg *m)
 		sum += s.squares != NULL ? s.squares[i] > 0 : 0;
 		sum += s.leaves != NULL ? s.leaves[i * 32 + 31] : 0;
 	}
-	must(s.squares == NULL || s.kind == FAL_SAY_SQUARES);
-	must(s.kind != FAL_SAY_SQUARES || s.squares != NULL);
+	must(s.squares == NULL || s.kind == FAL_REPORT_SQUARES);
+	must(s.kind != FAL_REPORT_SQUARES || s.squares != NULL);
 	must(s.leaves == NULL || s.exps != NULL);
 	w->sum += sum;
-	fal_shard_say_free(&s);
+	fal_shard_report_free(&s);
 }
 
 static void
@@ -72,7 +72,7 @@ on_order(struct world *w, struct fal_msg *m)
 	must((o.kind == FAL_ORDER_MIGRATE_BEGIN) == (o.map != NULL));
 	must(o.map == NULL || fal_map_covers(o.map, BLOCKS));
 	w->over = fal_shard_set_order(w->shard_set, &o) < 0;
-	struct fal_shard_say s;
+	struct fal_shard_report s;
 	uint32_t shard;
 	while (fal_shard_set_next_say(w->shard_set, &shard, &s))
 		must(shard < fal_shard_set_count(w->shard_set));
@@ -102,11 +102,11 @@ on_bytes(struct world *w, const struct fal_msg *m)
 	must(fal_shard_set_graft(w->next, 1,
 				 &(struct fal_shard_set_piece){ 1, FIRST, HAS,
 								w->image }) <= 0);
-	struct fal_shard_say s;
+	struct fal_shard_report s;
 	uint32_t shard;
 	if (!fal_shard_set_next_say(w->next, &shard, &s))
 		return;
-	must(s.kind == FAL_SAY_MIGRATED);
+	must(s.kind == FAL_REPORT_MIGRATED);
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
 	must(fal_shard_set_order(w->next, &commit) == 0);
 	fal_shard_set_free(w->shard_set);

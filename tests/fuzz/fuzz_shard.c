@@ -55,12 +55,12 @@ static void
 hear(struct world *w)
 {
 	for (uint32_t k = 0; k < 2; k++) {
-		struct fal_shard_say s;
+		struct fal_shard_report s;
 		uint32_t shard;
 		while (fal_shard_set_next_say(w->shard_set[k], &shard, &s)) {
 			struct round *r = round_of(w, s.round);
 			must(shard < fal_shard_set_count(w->shard_set[k]));
-			if (s.kind == FAL_SAY_COMPLETE)
+			if (s.kind == FAL_REPORT_COMPLETE)
 				r->complete[k]++;
 		}
 	}
@@ -90,7 +90,7 @@ ticket(struct world *w, uint64_t round, uint32_t task, uint32_t generation)
 				.tasks = 1,
 				.facts = r->facts };
 	if (generation > 0)
-		t.fills = (struct fal_cid){ t.id.worker - TASKS, t.id.seq };
+		t.fills = (struct fal_contrib_id){ t.id.worker - TASKS, t.id.seq };
 	return t;
 }
 

@@ -21,12 +21,12 @@ struct shards {
 	/* What the last orders and words were about: answers are made of it. */
 	struct shards_about {
 		uint64_t round, version;
-		struct fal_cid id;
+		struct fal_contrib_id id;
 	} seen[SHARDS_SEEN];
 	uint32_t seens;
 	/* What is made up, by number from 1, and is said next; 0: nothing. */
 	uint32_t liar;
-	struct fal_shard_say lie;
+	struct fal_shard_report lie;
 	int8_t exps[SHARDS_BLOCKS];
 	double squares[SHARDS_BLOCKS];
 	uint8_t leaves[SHARDS_BLOCKS * FAL_HASH_BYTES];
@@ -60,7 +60,7 @@ shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_dia
 }
 
 static bool
-shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+shards_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
 {
 	struct shards *s = arg;
 	const uint32_t n = fal_shard_set_count(s->shard_set);
@@ -103,7 +103,7 @@ shards_map(uint8_t how, uint32_t least)
 
 /* Whom and what the word is about: something of late, or near it. */
 static void
-shards_about(const struct shards *s, struct fal_rd *r, struct fal_shard_say *out)
+shards_about(const struct shards *s, struct fal_rd *r, struct fal_shard_report *out)
 {
 	const uint8_t how = fal_get_u8(r);
 	const struct shards_about *a =
@@ -127,12 +127,12 @@ shards_about(const struct shards *s, struct fal_rd *r, struct fal_shard_say *out
 /* Its arrays, all of its blocks, and what else its kind has. */
 static void
 shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
-	    struct fal_shard_say *out)
+	    struct fal_shard_report *out)
 {
 	const uint8_t how = fal_get_u8(r), value = fal_get_u8(r);
-	const bool leaves = out->kind == FAL_SAY_STEPPED && (how & 4) != 0;
+	const bool leaves = out->kind == FAL_REPORT_STEPPED && (how & 4) != 0;
 	out->whole = how & 1;
-	if (how & 8 || out->kind == FAL_SAY_REFUSED)
+	if (how & 8 || out->kind == FAL_REPORT_REFUSED)
 		out->odd = "made up";
 	out->beyond = how & 16 ? value % (blocks + 1) : 0;
 	out->most = (int8_t)value;
@@ -150,7 +150,7 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 		s->squares[i] = how & 32 ? (double)value : (double)NAN;
 	out->exps = leaves ? s->exps : NULL;
 	out->leaves = leaves ? s->leaves : NULL;
-	out->squares = out->kind == FAL_SAY_SQUARES ? s->squares : NULL;
+	out->squares = out->kind == FAL_REPORT_SQUARES ? s->squares : NULL;
 	if (out->exps == NULL && out->squares == NULL)
 		out->blocks = how & 32 ? value % (blocks + 1) : blocks;
 }
@@ -159,7 +159,8 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 static void
 shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 {
-	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_MIGRATED + 1) };
+	struct fal_shard_report say = { .kind = fal_get_u8(r) %
+						(FAL_REPORT_MIGRATED + 1) };
 	uint32_t first = 0, blocks = 0;
 	if (shard < fal_shard_set_count(s->shard_set))
 		fal_shard_set_range(s->shard_set, shard, &first, &blocks);
@@ -170,8 +171,8 @@ shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 	s->lie = say;
 	s->liar = shard + 1;
 	/* A push that was refused is anybody's word; of moves it stands for itself. */
-	if (say.kind == FAL_SAY_REFUSED ||
-	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_SAY_MIGRATED))
+	if (say.kind == FAL_REPORT_REFUSED ||
+	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_REPORT_MIGRATED))
 		s->lied = true;
 }
 

@@ -97,7 +97,7 @@ struct fenced {
 /* A shard has said so of a contribution. */
 struct shut {
 	uint64_t round;
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t shard;
 };
 
@@ -122,7 +122,7 @@ struct packet {
 	struct fal_shard_set_piece piece;
 	uint32_t to;
 	struct wanted wanted;
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard; /* whose */
 };
 
@@ -148,20 +148,20 @@ struct link {
 /* A fence that was ordered, and which shards have it. */
 struct ordered {
 	uint64_t round;
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t shards;
 };
 
 /* A contribution that no shard is to count any more. */
 struct called_off {
 	uint64_t round;
-	struct fal_cid id; /* {0, 0}: all of the round */
+	struct fal_contrib_id id; /* {0, 0}: all of the round */
 };
 
 /* A push that somebody is at: blocks that must count, and those that do. */
 struct pushing {
 	uint64_t round;
-	struct fal_cid id;
+	struct fal_contrib_id id;
 	uint32_t blocks, counted;
 };
 
@@ -337,7 +337,7 @@ void intime_order(struct cluster *c, const struct fal_shard_order *o);
  * then all is said: ends the run if they have thrown away what they may not. */
 void intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m,
 		 uint32_t first, uint32_t blocks);
-void intime_say(struct cluster *c, const struct fal_shard_say *s);
+void intime_say(struct cluster *c, const struct fal_shard_report *s);
 void intime_pushed(struct cluster *c);
 
 /* told.c */
@@ -402,7 +402,7 @@ void fleet_restart(struct cluster *c);
 void fleet_end(struct cluster *c);
 /* The coordinator's ops; arg is the cluster. */
 int fleet_order(void *arg, const struct fal_shard_order *o);
-bool fleet_next(void *arg, uint32_t *shard, struct fal_shard_say *out);
+bool fleet_next(void *arg, uint32_t *shard, struct fal_shard_report *out);
 /* A PUSH has left the worker: it is on its way to the shard. */
 void fleet_push(struct cluster *c, uint32_t from, uint32_t shard,
 		const struct fal_buf *msg);

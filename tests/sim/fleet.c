@@ -146,9 +146,9 @@ copy_of(const void *p, size_t n, size_t size)
 
 /* Notes what comes of a push or an order. */
 static void
-note_say(struct cluster *c, uint32_t i, const struct fal_shard_say *s)
+note_say(struct cluster *c, uint32_t i, const struct fal_shard_report *s)
 {
-	if (s->kind != FAL_SAY_STEPPED)
+	if (s->kind != FAL_REPORT_STEPPED)
 		return;
 	c->link[i].version = s->version;
 	c->seen[SEEN_APART] += fleet_apart(c);
@@ -160,7 +160,7 @@ speak(struct cluster *c, uint32_t i)
 {
 	struct packet p = { .map = NULL };
 	while (fal_shard_set_next_say_one(c->shards.shard_set, i, &p.say)) {
-		const struct fal_shard_say *s = &p.say;
+		const struct fal_shard_report *s = &p.say;
 		note_say(c, i, s);
 		intime_say(c, s);
 		p.say.exps = copy_of(s->exps, s->blocks, sizeof(*s->exps));
@@ -204,7 +204,7 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 	}
 	for (size_t k = 0; k < c->ordered.n && o->kind == FAL_ORDER_FENCE; k++)
 		if (c->ordered.v[k].round == o->round &&
-		    fal_cid_eq(c->ordered.v[k].id, o->id))
+		    fal_contrib_id_equal(c->ordered.v[k].id, o->id))
 			c->ordered.v[k].shards |= 1u << i;
 }
 
@@ -259,7 +259,7 @@ taken(struct cluster *c, uint32_t i)
 static bool
 refuses(struct cluster *c, uint32_t i, const struct fal_map *map)
 {
-	const struct packet p = { .say = { .kind = FAL_SAY_MIGRATED,
+	const struct packet p = { .say = { .kind = FAL_REPORT_MIGRATED,
 					   .version = map->epoch,
 					   .err = FAL_ELIMIT } };
 	const uint64_t seed = c->p->toy.seed + 64 * map->epoch + i;
@@ -322,7 +322,7 @@ pushed(struct cluster *c, const struct event *e)
 	for (size_t k = 0; k < c->ordered.n; k++) {
 		const struct ordered *o = &c->ordered.v[k];
 		const bool has = (o->shards >> e->lane & 1) != 0;
-		if (o->round == t->round && fal_cid_eq(o->id, t->id))
+		if (o->round == t->round && fal_contrib_id_equal(o->id, t->id))
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
 	const uint64_t version = c->link[e->lane].version;
@@ -345,7 +345,7 @@ pushed(struct cluster *c, const struct event *e)
 	if (err == FAL_OK)
 		return;
 	const struct packet p = {
-		.say = { .kind = FAL_SAY_REFUSED, .id = t->id, .odd = why, .err = err }
+		.say = { .kind = FAL_REPORT_REFUSED, .id = t->id, .odd = why, .err = err }
 	};
 	if (c->worker[e->worker].m->lie == HONEST && c->failure == NULL)
 		ops_refused(c, e->worker, diag.text);
@@ -363,20 +363,20 @@ fleet_unpush(struct event *e)
 
 /* What is fenced stays as it is. */
 static void
-hold_to_fences(struct cluster *c, uint32_t shard, const struct fal_shard_say *say)
+hold_to_fences(struct cluster *c, uint32_t shard, const struct fal_shard_report *say)
 {
-	if (say->kind == FAL_SAY_FENCED) {
+	if (say->kind == FAL_REPORT_FENCED) {
 		int err = FAL_GROW(c->shut.v, c->shut.cap, c->shut.n + 1);
 		assert(err == FAL_OK);
 		c->shut.v[c->shut.n++] = (struct shut){ say->round, say->id, shard };
 		c->seen[SEEN_FENCED]++;
 	}
-	if (say->kind != FAL_SAY_ARRIVED || say->blocks == 0 || c->failure != NULL)
+	if (say->kind != FAL_REPORT_ARRIVED || say->blocks == 0 || c->failure != NULL)
 		return;
 	for (size_t i = 0; i < c->shut.n; i++) {
 		const struct shut *s = &c->shut.v[i];
 		if (s->round == say->round && s->shard == shard &&
-		    fal_cid_eq(s->id, say->id))
+		    fal_contrib_id_equal(s->id, say->id))
 			c->failure = "what came of a fenced contribution counts";
 	}
 }
@@ -516,7 +516,7 @@ fleet_push(struct cluster *c, uint32_t from, uint32_t shard, const struct fal_bu
 }
 
 bool
-fleet_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+fleet_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
 {
 	struct cluster *c = arg;
 	if (c->said.n > 0)

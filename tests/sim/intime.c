@@ -11,7 +11,7 @@
 /* The coordinator has called off the contribution, or with {0, 0} all that the round has:
  * it is over, or what was brought to it is thrown away. */
 static void
-call_off(struct cluster *c, uint64_t round, struct fal_cid id)
+call_off(struct cluster *c, uint64_t round, struct fal_contrib_id id)
 {
 	int err = FAL_GROW(c->called_off.v, c->called_off.cap, c->called_off.n + 1);
 	assert(err == FAL_OK);
@@ -21,7 +21,7 @@ call_off(struct cluster *c, uint64_t round, struct fal_cid id)
 void
 intime_order(struct cluster *c, const struct fal_shard_order *o)
 {
-	static const struct fal_cid all = { 0, 0 };
+	static const struct fal_contrib_id all = { 0, 0 };
 	if (o->kind == FAL_ORDER_FENCE)
 		call_off(c, o->round, o->id);
 	/* What was ordered ahead waits for all that is owed. */
@@ -30,11 +30,12 @@ intime_order(struct cluster *c, const struct fal_shard_order *o)
 }
 
 static bool
-is_called_off(const struct cluster *c, uint64_t round, struct fal_cid id)
+is_called_off(const struct cluster *c, uint64_t round, struct fal_contrib_id id)
 {
 	for (size_t i = c->called_off.n; i-- > 0;) {
 		const struct called_off *o = &c->called_off.v[i];
-		if (o->round == round && (o->id.worker == 0 || fal_cid_eq(o->id, id)))
+		if (o->round == round &&
+		    (o->id.worker == 0 || fal_contrib_id_equal(o->id, id)))
 			return true;
 	}
 	return false;
@@ -45,7 +46,7 @@ intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m, uint32_
 	    uint32_t blocks)
 {
 	const struct fal_msg_ticket *t = &m->push.ticket;
-	const struct fal_cid id = { t->worker, t->seq };
+	const struct fal_contrib_id id = { t->worker, t->seq };
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
 	struct fal_bfp_rec rec;
 	c->pushing = (struct pushing){ .round = t->round, .id = id };
@@ -58,11 +59,11 @@ intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m, uint32_
 }
 
 void
-intime_say(struct cluster *c, const struct fal_shard_say *s)
+intime_say(struct cluster *c, const struct fal_shard_report *s)
 {
 	struct pushing *p = &c->pushing;
-	if (s->kind == FAL_SAY_ARRIVED && s->round == p->round &&
-	    fal_cid_eq(s->id, p->id))
+	if (s->kind == FAL_REPORT_ARRIVED && s->round == p->round &&
+	    fal_contrib_id_equal(s->id, p->id))
 		p->counted += s->blocks;
 }
 

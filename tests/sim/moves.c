@@ -40,7 +40,8 @@ draw_map(const struct cluster *c, struct fal_rng *r)
 	const bool has = map.of[one].count > 0;
 	if (what == 0 && has && fal_map_drain(&map, UINT64_C(1) << one) == FAL_OK)
 		return map;
-	if (what == 1 && !has && is_there(c, one) && fal_map_enter(&map, one) == FAL_OK)
+	if (what == 1 && !has && is_there(c, one) &&
+	    fal_map_split_largest(&map, one) == FAL_OK)
 		return map;
 	return draw_cuts(c, r);
 }

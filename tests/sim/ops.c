@@ -75,7 +75,7 @@ shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_dia
 }
 
 static bool
-shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+shards_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
 {
 	struct cluster *c = arg;
 	if (c->p->apart)

@@ -31,7 +31,7 @@ enum {
 struct play_item {
 	uint64_t round;
 	uint32_t task;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	double from, began; /* not before; began < 0: not yet */
 	double ends;
 	bool check; /* as a witness */
@@ -40,7 +40,7 @@ struct play_item {
 /* What the worker does, or did, of a round; seq 0: a free place. */
 struct play_part {
 	uint64_t round;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	uint32_t seq;
 	double arrives; /* INFINITY: not pushed yet */
 	uint32_t left;  /* blocks, but the last one */
@@ -310,14 +310,14 @@ play_leave(uint32_t id)
 
 /* The worker's part of the round, or a free place for it. */
 static inline struct play_part *
-play_part(struct play_worker *w, uint64_t round, struct fal_cid fills)
+play_part(struct play_worker *w, uint64_t round, struct fal_contrib_id fills)
 {
 	struct play_part *place = NULL;
 	for (uint32_t i = 0; i < 32; i++) {
 		struct play_part *p = &w->part[i];
 		if (p->seq == 0)
 			place = p;
-		else if (p->round == round && fal_cid_eq(p->fills, fills) &&
+		else if (p->round == round && fal_contrib_id_equal(p->fills, fills) &&
 			 isinf(p->arrives))
 			return p;
 	}
@@ -380,7 +380,7 @@ play_claim(struct play_worker *w)
 static inline void
 play_arrive(struct play_worker *w, struct play_part *p)
 {
-	struct fal_cid cid = { w->id, p->seq };
+	struct fal_contrib_id cid = { w->id, p->seq };
 	struct fal_round_info r;
 	if (p->left > 0) {
 		p->left--;

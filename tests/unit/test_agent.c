@@ -298,7 +298,8 @@ version(uint64_t v, bool keep)
 
 /* Round r on version v has the tasks of clock 100 + r. */
 static int
-grant_on(uint64_t r, uint64_t v, uint32_t first, uint32_t count, struct fal_cid fills)
+grant_on(uint64_t r, uint64_t v, uint32_t first, uint32_t count,
+	 struct fal_contrib_id fills)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
 	m.grant.round = r;
@@ -313,12 +314,12 @@ grant_on(uint64_t r, uint64_t v, uint32_t first, uint32_t count, struct fal_cid 
 }
 
 static int
-grant(uint64_t round, uint32_t first, uint32_t count, struct fal_cid fills)
+grant(uint64_t round, uint32_t first, uint32_t count, struct fal_contrib_id fills)
 {
 	return grant_on(round, round, first, count, fills);
 }
 
-static const struct fal_cid none = { 0, 0 };
+static const struct fal_contrib_id none = { 0, 0 };
 
 static void
 verdict(uint64_t round, uint32_t task, uint32_t seq, bool won)
@@ -620,7 +621,7 @@ fills_are_contributions_of_their_own(void **state)
 	(void)state;
 	version(0, false);
 	grant(0, 0, 1, none);
-	grant(0, 1, 1, (struct fal_cid){ 9, 4 });
+	grant(0, 1, 1, (struct fal_contrib_id){ 9, 4 });
 	finish(1);
 	check(sent[seen].m.claim.fills_worker, 9, "fills worker");
 	check(sent[seen].m.claim.fills_seq, 4, "fills seq");
@@ -651,7 +652,7 @@ a_fill_waits_for_a_sum(void **state)
 	finish(0);
 	expect_claim(1, 1);
 	verdict(0, 1, 1, true);
-	grant(0, 5, 2, (struct fal_cid){ 9, 4 });
+	grant(0, 5, 2, (struct fal_contrib_id){ 9, 4 });
 	check(busy[0] + busy[1], 0, "lanes at a fill while the push is not away");
 	nothing_sent();
 	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");

@@ -28,11 +28,11 @@ test_sharing(void **state)
 	/* 3 lanes at 10 ms and one at 40: 13 tasks take 4 rounds of the quick ones. */
 	const struct fal_bound_lanes v[] = { { 0.01, 3, NAN }, { 0.04, 1, NAN } };
 	NEAR(fal_bound_capacity(v, 2, 13), 13 / 325.0);
-	NEAR(fal_bound_whole(v, 2, 13, NULL), 0.04);
-	NEAR(fal_bound_whole(v, 2, 12, NULL), 0.04);
-	NEAR(fal_bound_whole(v, 2, 14, NULL), 0.05);
+	NEAR(fal_bound_whole_tasks(v, 2, 13, NULL), 0.04);
+	NEAR(fal_bound_whole_tasks(v, 2, 12, NULL), 0.04);
+	NEAR(fal_bound_whole_tasks(v, 2, 14, NULL), 0.05);
 	NEAR(fal_bound_capacity(v, 0, 13), 0);
-	NEAR(fal_bound_whole(v, 0, 13, NULL), 0);
+	NEAR(fal_bound_whole_tasks(v, 0, 13, NULL), 0);
 }
 
 /* The rest of the clock's tasks by handing out one after the other to whoever ends it
@@ -76,8 +76,9 @@ test_whole_is_best(void **state)
 				v[i].task_s * fal_bound_task_size(v[i].fixed, part);
 			best = fmin(best, hand_out(v, n, tasks, i, is));
 		}
-		NEAR(fal_bound_whole(v, n, tasks, NULL), hand_out(v, n, tasks, 0, 0));
-		NEAR(fal_bound_whole(v, n, tasks + part, NULL), best);
+		NEAR(fal_bound_whole_tasks(v, n, tasks, NULL),
+		     hand_out(v, n, tasks, 0, 0));
+		NEAR(fal_bound_whole_tasks(v, n, tasks + part, NULL), best);
 	}
 }
 
@@ -117,9 +118,9 @@ test_whole_with_a_tail(void **state)
 			v[i] = (struct fal_bound_lanes){
 				0.001 * (1 + fal_rng_below(&r, 90)), 1, NAN
 			};
-		NEAR(fal_bound_whole(v, n, large + small * unit, &tail),
+		NEAR(fal_bound_whole_tasks(v, n, large + small * unit, &tail),
 		     try_all(v, n, 0, large, small, unit));
-		NEAR(fal_bound_whole(v, n, 0, &tail), 0);
+		NEAR(fal_bound_whole_tasks(v, n, 0, &tail), 0);
 	}
 	/* A set of fewer samples than a task: one task, and nothing is small. */
 	const struct fal_grid g = { .samples = 5, .batch = 64, .task = 8 };
@@ -142,14 +143,14 @@ test_small(void **state)
 	assert_true(isnan(fal_bound_fixed(8, 0, 64, 0.1)));
 	/* 4 tasks a lane: 3 of 4 times the fixed part is too much. */
 	struct fal_bound_lanes v[] = { { 0.01, 2, 0.2 }, { 0.01, 2, 0.2 } };
-	NEAR(fal_bound_small(v, 2, 16, NULL), 0.15);
-	NEAR(fal_bound_small(v, 2, 4, NULL), 0);
-	NEAR(fal_bound_small(v, 2, 2, NULL), 0);
+	NEAR(fal_bound_batch_saving(v, 2, 16, NULL), 0.15);
+	NEAR(fal_bound_batch_saving(v, 2, 4, NULL), 0);
+	NEAR(fal_bound_batch_saving(v, 2, 2, NULL), 0);
 	v[1].fixed = NAN;
-	NEAR(fal_bound_small(v, 2, 16, NULL), 0.15);
+	NEAR(fal_bound_batch_saving(v, 2, 16, NULL), 0.15);
 	v[0].fixed = NAN;
-	assert_true(isnan(fal_bound_small(v, 2, 16, NULL)));
-	assert_true(isnan(fal_bound_small(v, 0, 16, NULL)));
+	assert_true(isnan(fal_bound_batch_saving(v, 2, 16, NULL)));
+	assert_true(isnan(fal_bound_batch_saving(v, 0, 16, NULL)));
 	NEAR(fal_bound_task_size(0.2, 4), 0.2 + 0.8 * 4);
 	NEAR(fal_bound_task_size((double)NAN, 4), 4);
 	/* 18 tasks on 4 lanes: 5 rounds for 4.5. */

@@ -142,7 +142,7 @@ begin(void **state)
 }
 
 static void
-claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
+claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_contrib_id fills)
 {
 	const struct standin_task t = { in_round, sent[peer].version[in_round], task,
 					fills, FAL_KIND_GRAD };
@@ -231,7 +231,7 @@ evaluated(uint32_t peer, uint32_t task, uint32_t right, uint32_t samples, int64_
 	return tell(peer, &m);
 }
 
-static const struct fal_cid none = { 0, 0 };
+static const struct fal_contrib_id none = { 0, 0 };
 
 static void
 train(void)
@@ -253,7 +253,7 @@ half_a_push(void **state)
 	claim(1, 0, 1, none);
 	check(push(1, 1, 1, 1, 3), FAL_ETRUNC, "PUSH with rubbish behind a block");
 	check(fal_coord_session_end(coord, 0.5, 1, diag.text), 0, "gone");
-	claim(2, 0, 1, (struct fal_cid){ 1, 1 });
+	claim(2, 0, 1, (struct fal_contrib_id){ 1, 1 });
 	for (uint32_t t = 1; t < 4; t++)
 		claim(2, t, 2, none);
 	check(push(2, 1, 1, 2, 0), 0, "PUSH that fills");
@@ -901,7 +901,7 @@ lies(void **state)
 		lie.value = 1 << 25;
 		lie.needed = -10;
 		for (uint32_t t = 0; t < n; t++)
-			claim(2, t, 1, (struct fal_cid){ 1, 1 });
+			claim(2, t, 1, (struct fal_contrib_id){ 1, 1 });
 		lie.value *= n;
 		check(push(2, 1, n, 2, 0), 0, "the honest one's");
 		for (uint32_t t = n; t < 4; t++)

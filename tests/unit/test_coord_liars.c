@@ -254,7 +254,8 @@ work(uint32_t peer)
 	for (uint32_t i = 0; i < s->is.helds; i++) {
 		const struct standin_task *h = &s->is.held[i];
 		const bool one = s->lie.lies && s->lie.each;
-		if (h->round == first.round && fal_cid_eq(h->fills, first.fills) &&
+		if (h->round == first.round &&
+		    fal_contrib_id_equal(h->fills, first.fills) &&
 		    h->version == first.version && (n == 0 || !one))
 			mine[n++] = *h;
 		else

@@ -18,8 +18,8 @@ static uint32_t kept;         /* the last count of versions to retain, before th
 static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
 static struct racked_tickets tickets;
-static struct fal_shard_say lie; /* the next report, of this shard: */
-static uint32_t liar;            /* from 1; 0: nobody */
+static struct fal_shard_report lie; /* the next report, of this shard: */
+static uint32_t liar;               /* from 1; 0: nobody */
 
 static void
 called(enum op op)
@@ -107,7 +107,7 @@ on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *d
 }
 
 static bool
-on_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+on_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
 {
 	(void)arg;
 	called(NEXT);
@@ -259,7 +259,7 @@ only_what_is_needed_moves(void **state)
 /* ---- what cannot be ---------------------------------------------------------------- */
 
 static void
-says(uint32_t shard, struct fal_shard_say what)
+says(uint32_t shard, struct fal_shard_report what)
 {
 	lie = what;
 	liar = shard + 1;
@@ -273,14 +273,14 @@ static void
 words_of_nobody(void **state)
 {
 	static const struct {
-		struct fal_shard_say is;
+		struct fal_shard_report is;
 		bool can_be;
 	} words[] = {
-		{ { .kind = FAL_SAY_STEPPED, .beyond = 1, .id = { 1, 1 } }, true },
-		{ { .kind = FAL_SAY_STEPPED, .beyond = 1, .id = { 9, 1 } }, false },
-		{ { .kind = FAL_SAY_ENDED, .beyond = 1, .id = { 9, 1 } }, false },
-		{ { .kind = FAL_SAY_STEPPED, .beyond = 1 }, false },
-		{ { .kind = FAL_SAY_COMPLETE }, true },
+		{ { .kind = FAL_REPORT_STEPPED, .beyond = 1, .id = { 1, 1 } }, true },
+		{ { .kind = FAL_REPORT_STEPPED, .beyond = 1, .id = { 9, 1 } }, false },
+		{ { .kind = FAL_REPORT_ENDED, .beyond = 1, .id = { 9, 1 } }, false },
+		{ { .kind = FAL_REPORT_STEPPED, .beyond = 1 }, false },
+		{ { .kind = FAL_REPORT_COMPLETE }, true },
 	};
 	asks = NONE;
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -295,14 +295,14 @@ words_of_nobody(void **state)
 }
 
 /* Claims a task of session 1 in a contribution of its own; returns the contribution. */
-static struct fal_cid
+static struct fal_contrib_id
 claims(uint32_t seq, struct standin_task *task)
 {
 	assert_true(worker.helds > 0);
 	*task = standin_take(&worker, 0);
 	const struct fal_msg m = standin_claim(task, seq, true);
 	check(tell(1, &m), 0, "CLAIM");
-	return (struct fal_cid){ 1, seq };
+	return (struct fal_contrib_id){ 1, seq };
 }
 
 /* A shard's FENCED of a contribution that is not fenced changes nothing. */
@@ -314,9 +314,9 @@ orders_of_nobody(void **state)
 	asks = NONE;
 	begin(1);
 	join(1);
-	const struct fal_cid id = claims(1, &task);
-	says(0, (struct fal_shard_say){
-			.kind = FAL_SAY_FENCED, .round = task.round, .id = id });
+	const struct fal_contrib_id id = claims(1, &task);
+	says(0, (struct fal_shard_report){
+			.kind = FAL_REPORT_FENCED, .round = task.round, .id = id });
 	assert_false(fal_coord_status(coord).failed);
 }
 
@@ -334,16 +334,17 @@ words_without_blocks(void **state)
 		struct standin_task task;
 		struct fal_msg_ticket ticket;
 		struct fal_buf records = { 0 };
-		const struct fal_cid id = claims(i, &task);
-		const enum fal_say_kind says_all[] = { FAL_SAY_ARRIVED, FAL_SAY_FENCED,
-						       FAL_SAY_COMPLETE, FAL_SAY_ENDED,
-						       FAL_SAY_STEPPED };
+		const struct fal_contrib_id id = claims(i, &task);
+		const enum fal_report_kind says_all[] = {
+			FAL_REPORT_ARRIVED, FAL_REPORT_FENCED, FAL_REPORT_COMPLETE,
+			FAL_REPORT_ENDED, FAL_REPORT_STEPPED
+		};
 		for (size_t k = 0; k < sizeof(says_all) / sizeof(says_all[0]); k++)
-			says(1, (struct fal_shard_say){ .kind = says_all[k],
-							.round = task.round,
-							.version = 1,
-							.id = id,
-							.whole = true });
+			says(1, (struct fal_shard_report){ .kind = says_all[k],
+							   .round = task.round,
+							   .version = 1,
+							   .id = id,
+							   .whole = true });
 		assert_true(racked_ticket(&tickets, 1, task.round, i, &ticket));
 		check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0,
 		      "records");

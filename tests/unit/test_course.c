@@ -36,7 +36,7 @@ struct run {
 	bool lawful;
 	unsigned print[WORKERS]; /* of worker i + 1 */
 	struct told {
-		enum course_why why;
+		enum course_status why;
 		bool over, hashed;
 		uint64_t on;
 		unsigned maker; /* the first contributor's numerics */

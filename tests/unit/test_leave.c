@@ -157,7 +157,7 @@ push(uint32_t b)
 		.round = 1, .id = { 1, 1 }, .tasks = 1, .facts = facts
 	};
 	const struct fal_shard *shard = fal_shard_set_shard(t.shard_set, 0);
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	struct fal_buf out = { 0 };
 	struct fal_diag diag = { "" };
 	const float *params;

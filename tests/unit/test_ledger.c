@@ -18,7 +18,7 @@ static struct fal_ledger ledger;
 
 static const struct fal_grid grid = { .samples = 1 << 20, .batch = 1 << 20, .task = 8 };
 
-static const struct fal_cid none = { 0, 0 };
+static const struct fal_contrib_id none = { 0, 0 };
 
 static int
 begin(void **state)
@@ -38,7 +38,7 @@ end(void **state)
 
 /* Tasks are counted from the round's first one here. */
 static int
-claim(struct fal_cid id, struct fal_cid fills, uint32_t task)
+claim(struct fal_contrib_id id, struct fal_contrib_id fills, uint32_t task)
 {
 	uint32_t ci;
 	return fal_ledger_claim(&ledger, id, fills, FIRST + task, (int64_t)task + 1, &ci);
@@ -53,7 +53,7 @@ check(int64_t got, int64_t want, const char *what)
 }
 
 static uint32_t
-index_of(struct fal_cid id)
+index_of(struct fal_contrib_id id)
 {
 	uint32_t ci = fal_ledger_find(&ledger, id);
 	if (ci == FAL_NONE)
@@ -65,7 +65,7 @@ static void
 first_claim_wins(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	struct fal_contrib_id a = { 1, 1 }, b = { 2, 1 };
 	check(claim(a, none, 3), 1, "the first");
 	check(claim(b, none, 3), 0, "another's");
 	check(claim(a, none, 3), 0, "its own again");
@@ -82,7 +82,7 @@ static void
 skipped_is_nobodys(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	struct fal_contrib_id a = { 1, 1 }, b = { 2, 1 };
 	fal_ledger_skip(&ledger, FIRST + 3);
 	check(claim(a, none, 3), 0, "a claim of it");
 	check(ledger.contribs, 0, "contributions");
@@ -101,24 +101,26 @@ static void
 refusals(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 };
+	struct fal_contrib_id a = { 1, 1 };
 	check(claim(a, none, TASKS), FAL_EINVAL, "task out of range");
 	check(claim(a, none, UINT32_MAX), FAL_EINVAL, "the task before the first");
 	check(claim(a, none, UINT32_MAX - FIRST), FAL_EINVAL, "the largest task");
 	check(claim(a, none, 0u - FIRST), FAL_EINVAL, "task 0");
-	check(claim((struct fal_cid){ 0, 1 }, none, 0), FAL_EINVAL, "worker 0");
-	check(claim((struct fal_cid){ 1, 0 }, none, 0), FAL_EINVAL, "seq 0");
-	check(claim(a, (struct fal_cid){ 9, 9 }, 0), 0, "fills what is not there");
+	check(claim((struct fal_contrib_id){ 0, 1 }, none, 0), FAL_EINVAL, "worker 0");
+	check(claim((struct fal_contrib_id){ 1, 0 }, none, 0), FAL_EINVAL, "seq 0");
+	check(claim(a, (struct fal_contrib_id){ 9, 9 }, 0), 0, "fills what is not there");
 	check(ledger.contribs, 0, "contributions after refusals");
 	check(claim(a, none, 0), 1, "a good one");
-	check(claim(a, (struct fal_cid){ 9, 9 }, 1), FAL_ESTATE, "changes its fills");
+	check(claim(a, (struct fal_contrib_id){ 9, 9 }, 1), FAL_ESTATE,
+	      "changes its fills");
 	check(fal_ledger_seal(&ledger, index_of(a)), 0, "is closed");
 	check(claim(a, none, 2), FAL_ESTATE, "after it was closed");
 	check(fal_ledger_seal(&ledger, index_of(a)), FAL_ESTATE, "is closed again");
 	ledger.contrib[index_of(a)].blocks += 1;
 	ledger.contrib[index_of(a)].state = FAL_CONTRIB_DONE;
 	check(claim(a, none, 2), FAL_ESTATE, "after the last push");
-	check(claim((struct fal_cid){ 1, 2 }, none, 2), 1, "its next contribution");
+	check(claim((struct fal_contrib_id){ 1, 2 }, none, 2), 1,
+	      "its next contribution");
 }
 
 /* A worker has one contribution open for each thing that it fills, and whichever wins
@@ -127,7 +129,7 @@ static void
 contributions_open_in_any_order(void **state)
 {
 	(void)state;
-	struct fal_cid first = { 1, 1 }, second = { 1, 2 }, other = { 2, 1 };
+	struct fal_contrib_id first = { 1, 1 }, second = { 1, 2 }, other = { 2, 1 };
 	check(claim(other, none, 0), 1, "task 0");
 	check(claim(first, none, 0), 0, "1.1 loses");
 	check(claim(second, none, 1), 1, "1.2 wins");
@@ -140,7 +142,7 @@ static void
 fence_gives_back(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	struct fal_contrib_id a = { 1, 1 }, b = { 2, 1 };
 	claim(a, none, 1);
 	claim(a, none, 2);
 	claim(b, none, 3);
@@ -152,9 +154,9 @@ fence_gives_back(void **state)
 	check(fal_ledger_task(&ledger, FIRST + 3)->fills, FAL_NONE, "what task 3 fills");
 	check(claim(a, none, 4), 0, "a claim into a fenced contribution");
 	check(claim(b, none, 1), 0, "a claim that does not say what it fills");
-	check(claim((struct fal_cid){ 2, 2 }, a, 4), 0, "fills what it need not");
-	check(claim((struct fal_cid){ 2, 2 }, a, 1), 1, "fills");
-	check(claim((struct fal_cid){ 3, 1 }, a, 2), 1, "another fills the rest");
+	check(claim((struct fal_contrib_id){ 2, 2 }, a, 4), 0, "fills what it need not");
+	check(claim((struct fal_contrib_id){ 2, 2 }, a, 1), 1, "fills");
+	check(claim((struct fal_contrib_id){ 3, 1 }, a, 2), 1, "another fills the rest");
 	check(ledger.claimed, 3, "claimed at the end");
 }
 
@@ -162,7 +164,7 @@ static void
 fills_chain(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 }, b = { 2, 1 }, c = { 3, 1 };
+	struct fal_contrib_id a = { 1, 1 }, b = { 2, 1 }, c = { 3, 1 };
 	claim(a, none, 5);
 	claim(a, none, 6);
 	fal_ledger_fence(&ledger, index_of(a));
@@ -170,8 +172,9 @@ fills_chain(void **state)
 	fal_ledger_fence(&ledger, index_of(b));
 	check(claim(c, a, 5), 0, "task 5 must now fill the second");
 	check(claim(c, b, 5), 1, "fills the second");
-	check(claim((struct fal_cid){ 3, 2 }, b, 6), 0, "task 6 was not the second's");
-	check(claim((struct fal_cid){ 3, 2 }, a, 6), 1, "task 6 fills the first");
+	check(claim((struct fal_contrib_id){ 3, 2 }, b, 6), 0,
+	      "task 6 was not the second's");
+	check(claim((struct fal_contrib_id){ 3, 2 }, a, 6), 1, "task 6 fills the first");
 	check(ledger.contrib[index_of(c)].fills, index_of(b), "what 3.1 fills");
 	check(ledger.contrib[index_of(b)].fills, index_of(a), "what 2.1 fills");
 	check(ledger.claimed, 2, "claimed");
@@ -180,14 +183,14 @@ fills_chain(void **state)
 static void
 open_forgets(void **state)
 {
-	claim((struct fal_cid){ 1, 1 }, none, 0);
+	claim((struct fal_contrib_id){ 1, 1 }, none, 0);
 	fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 1, 0, 0);
 	assert_int_equal(begin(state), 0);
 	check(ledger.claimed, 0, "claimed");
 	check(ledger.contribs, 0, "contributions");
 	check((int64_t)ledger.log[FAL_ENTRY_GRANT].n, 0, "grants");
 	check(fal_ledger_loss(&ledger), 0, "loss");
-	check(claim((struct fal_cid){ 1, 2 }, none, 0), 1, "the task again");
+	check(claim((struct fal_contrib_id){ 1, 2 }, none, 0), 1, "the task again");
 }
 
 /* Every worker's contributions are found, however many workers there are, whose ids are
@@ -199,17 +202,17 @@ many_contributors(void **state)
 	enum { MANY = 3000, STEP = 1 << 20 };
 	fal_ledger_open(&ledger, &grid, 0, FIRST, MANY);
 	for (uint32_t i = 0; i < MANY; i++) {
-		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
+		struct fal_contrib_id id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
 		check(fal_ledger_newest(&ledger, id.worker) == FAL_NONE, i < 1000,
 		      "a worker that has none yet");
 		check(claim(id, none, i), 1, "claim");
 		check(fal_ledger_newest(&ledger, id.worker), i, "the newest");
 	}
 	for (uint32_t i = 0; i < MANY; i++) {
-		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
+		struct fal_contrib_id id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
 		check(fal_ledger_find(&ledger, id), i, "find");
 	}
-	check(fal_ledger_find(&ledger, (struct fal_cid){ 1, 4 }), FAL_NONE,
+	check(fal_ledger_find(&ledger, (struct fal_contrib_id){ 1, 4 }), FAL_NONE,
 	      "no such seq");
 	check(fal_ledger_newest(&ledger, 2), FAL_NONE, "no such worker");
 	check(ledger.contributors, 1000, "contributors");
@@ -222,7 +225,7 @@ static void
 absurd_losses(void **state)
 {
 	(void)state;
-	struct fal_cid a = { 1, 1 };
+	struct fal_contrib_id a = { 1, 1 };
 	uint32_t ci;
 	for (uint32_t t = FIRST; t < FIRST + 3; t++)
 		check(fal_ledger_claim(&ledger, a, none, t, INT64_MAX, &ci), 1, "claim");
@@ -259,7 +262,7 @@ json_ranges(void **state)
 		fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 2, moves[i]);
 	fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 3, 7);
 	fal_ledger_log(&ledger, FAL_ENTRY_LOST, 2, 0, 10);
-	struct fal_cid a = { 1, 1 }, b = { 2, 5 };
+	struct fal_contrib_id a = { 1, 1 }, b = { 2, 5 };
 	claim(a, none, 4);
 	claim(a, none, 0);
 	claim(a, none, 3);

@@ -32,7 +32,7 @@ draw(uint32_t *blocks)
 		if (some(0, 1) == 0)
 			(void)fal_map_drain(&map, UINT64_C(1) << some(0, shards - 1));
 		else if (map.of[n].count == 0)
-			(void)fal_map_enter(&map, n);
+			(void)fal_map_split_largest(&map, n);
 	}
 	return map;
 }
@@ -92,7 +92,7 @@ entering(void **state)
 			continue;
 		for (uint32_t i = 0; i < was.shards; i++)
 			most = was.of[i].count > most ? was.of[i].count : most;
-		const int err = fal_map_enter(&map, one);
+		const int err = fal_map_split_largest(&map, one);
 		assert_int_equal(err, most > 1 ? FAL_OK : FAL_ENOENT);
 		is_a_map(&map, blocks);
 		if (err < 0)

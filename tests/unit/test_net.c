@@ -621,7 +621,7 @@ leaves_as_it_is_made(void **state)
 	for (int i = 0; i < 3; i++) {
 		const unsigned before = w.server[0].drained;
 		add(s, 's', 10);
-		fal_chan_offer(c);
+		fal_chan_write_now(c);
 		UNTIL(&w, w.client[0].msgs == 22 + 10 * (unsigned)i &&
 				  w.server[0].drained > before);
 	}
@@ -646,13 +646,13 @@ goes_with_later_offers(void **state)
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	size_t came = 0;
 	assert_int_equal(fal_chan_send_shared(c, s), 0);
-	fal_chan_offer(c);
+	fal_chan_write_now(c);
 	while (came < s->bytes && poll(&p, 1, 1000) == 1) {
 		const size_t most = 1000 + fal_rng_below(&rng, sizeof(in) - 999);
 		const ssize_t n = recv(fd, in, most, 0);
 		assert_true(n > 0);
 		came += (size_t)n;
-		fal_chan_offer(c);
+		fal_chan_write_now(c);
 	}
 	assert_int_equal(came, s->bytes);
 	assert_int_equal(w.server[0].drained, 0);
@@ -688,7 +688,7 @@ others_pass_what_is_made(void **state)
 		add(s[i], (char)('1' + i), more);
 		made[i] += more;
 		all += more;
-		fal_chan_offer(w.server[0].c);
+		fal_chan_write_now(w.server[0].c);
 		if (fal_rng_below(&rng, 3) == 0)
 			UNTIL(&w, w.client[0].msgs == (unsigned)all);
 	}
@@ -758,7 +758,7 @@ skips_to_the_newest(void **state)
 	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[0]), 0);
 	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[1]), 0);
 	UNTIL(&w, w.client[0].msgs > 0); /* the first is on its way */
-	fal_chan_skip_shared(w.server[0].c, is_old, NULL);
+	fal_chan_drop_outdated(w.server[0].c, is_old, NULL);
 	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[2]), 0);
 	UNTIL(&w,
 	      w.client[0].log[w.client[0].msgs - 1] == '3' && w.server[0].drained > 0);

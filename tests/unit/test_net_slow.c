@@ -187,7 +187,7 @@ offers_in_order(void **state)
 	meet_two(&w, &link);
 	for (int k = 0; k < 2; k++) {
 		SEND(&w.client[0], 'w');
-		fal_chan_offer(w.client[0].c);
+		fal_chan_write_now(w.client[0].c);
 	}
 	assert_int_equal(send_bytes(&w.client[1], 'b', 60000, FAL_SEND_BULK), 0);
 	UNTIL(&w, w.server[1].msgs == 2);

@@ -40,8 +40,8 @@ struct run {
 static void
 draw_clocks(struct run *w, size_t n)
 {
-	static const enum course_why why[] = { COURSE_UNKNOWN, COURSE_UNLAWFUL,
-					       COURSE_MIXED };
+	static const enum course_status why[] = { COURSE_UNKNOWN, COURSE_UNLAWFUL,
+						  COURSE_MIXED };
 	const uint32_t odd = 2 + fal_rng_below(&rng, 20), bare = fal_rng_below(&rng, 4);
 	for (size_t i = 0; i < n; i++) {
 		struct course_clock *c = &w->clock[i];

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static struct fal_pool pool;
+static struct fal_task_pool pool;
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -32,27 +32,27 @@ static void
 begin(struct fal_grid grid, uint32_t parts)
 {
 	grid.parts = parts;
-	fal_pool_init(&pool, &grid);
+	fal_task_pool_init(&pool, &grid);
 }
 
 static int
 end(void **state)
 {
 	(void)state;
-	fal_pool_free(&pool);
+	fal_task_pool_free(&pool);
 	return 0;
 }
 
-static struct fal_run_of
+static struct fal_task_range
 take(uint32_t part, bool whole, uint32_t most)
 {
-	struct fal_run_of r;
-	fal_pool_take(&pool, part, whole, most, &r);
+	struct fal_task_range r;
+	fal_task_pool_take(&pool, part, whole, most, &r);
 	return r;
 }
 
 static void
-is(struct fal_run_of got, uint64_t clock, uint32_t first, uint32_t count)
+is(struct fal_task_range got, uint64_t clock, uint32_t first, uint32_t count)
 {
 	if (got.clock != clock || got.first != first || got.count != count)
 		fail_msg("got %u tasks from %u of clock %llu, want %u from %u of %llu",
@@ -68,16 +68,16 @@ clocks_in_order(void **state)
 	begin(small, 0); /* 0 is 1 */
 	check((int64_t)pool.clocks, 6, "clocks");
 	is(take(0, false, 3), 0, 0, 3);
-	check(fal_pool_left(&pool, 0).count, 1, "left of the clock");
+	check(fal_task_pool_left(&pool, 0).count, 1, "left of the clock");
 	is(take(0, false, 3), 0, 3, 1);
-	check((int64_t)fal_pool_next(&pool, 0), 1, "next");
+	check((int64_t)fal_task_pool_next(&pool, 0), 1, "next");
 	is(take(0, true, 100), 1, 0, 4);
 	is(take(0, true, 100), 2, 0, 2); /* the short one */
 	for (uint64_t clock = 3; clock < 6; clock++)
 		is(take(0, true, 4), clock, 0, clock < 5 ? 4 : 2);
-	check((int64_t)fal_pool_next(&pool, 0), 6, "next: none");
-	check((int64_t)fal_pool_first(&pool), 6, "first: none");
-	check(fal_pool_left(&pool, 0).count, 0, "left: none");
+	check((int64_t)fal_task_pool_next(&pool, 0), 6, "next: none");
+	check((int64_t)fal_task_pool_first(&pool), 6, "first: none");
+	check(fal_task_pool_left(&pool, 0).count, 0, "left: none");
 	check(take(0, true, 4).count, 0, "nothing is left");
 	check(take(0, false, 4).count, 0, "nothing is left");
 }
@@ -90,18 +90,19 @@ parts_advance_alone(void **state)
 	(void)state;
 	begin(small, 2);
 	for (uint64_t clock = 0; clock < 6; clock++) {
-		check((int64_t)fal_pool_next(&pool, 1), (int64_t)clock, "next of part 1");
+		check((int64_t)fal_task_pool_next(&pool, 1), (int64_t)clock,
+		      "next of part 1");
 		uint32_t n = clock % 3 == 2 ? 1 : 2;
-		check(fal_pool_left(&pool, 1).count, n, "left of part 1");
+		check(fal_task_pool_left(&pool, 1).count, n, "left of part 1");
 		is(take(1, false, 100), clock, n, n);
 	}
-	check((int64_t)fal_pool_next(&pool, 0), 0, "next of part 0");
+	check((int64_t)fal_task_pool_next(&pool, 0), 0, "next of part 0");
 	check(pool.hindmost, 0, "hindmost");
-	check((int64_t)fal_pool_next(&pool, 1), 0, "part 1 helps");
-	check(fal_pool_left(&pool, 1).count, 2, "left for part 1");
+	check((int64_t)fal_task_pool_next(&pool, 1), 0, "part 1 helps");
+	check(fal_task_pool_left(&pool, 1).count, 2, "left for part 1");
 	is(take(1, false, 1), 0, 0, 1);
 	is(take(0, false, 9), 0, 1, 1);
-	check((int64_t)fal_pool_next(&pool, 0), 1, "next of part 0");
+	check((int64_t)fal_task_pool_next(&pool, 0), 1, "next of part 0");
 }
 
 /* A clock of 2 tasks for 3 parts: one of them has none in it. */
@@ -117,7 +118,7 @@ parts_without_tasks(void **state)
 	is(take(2, false, 9), 0, 2, 2);
 	is(take(2, false, 9), 1, 2, 2);
 	is(take(2, false, 9), 2, 1, 1);
-	check((int64_t)fal_pool_first(&pool), 1, "first");
+	check((int64_t)fal_task_pool_first(&pool), 1, "first");
 	check(pool.hindmost, 1, "hindmost");
 }
 
@@ -165,18 +166,18 @@ what_came_back_goes_first(void **state)
 {
 	(void)state;
 	begin(small, 2);
-	struct fal_run_of a = take(0, false, 2), b = take(1, false, 2);
-	struct fal_run_of c = take(0, false, 2);
-	fal_pool_back(&pool, &c);
-	fal_pool_back(&pool, &b);
-	fal_pool_back(&pool, &a);
-	check((int64_t)fal_pool_next(&pool, 1), 0, "next");
-	check((int64_t)fal_pool_first(&pool), 0, "first");
-	check(fal_pool_left(&pool, 1).count, 4, "left: runs that touch are one");
+	struct fal_task_range a = take(0, false, 2), b = take(1, false, 2);
+	struct fal_task_range c = take(0, false, 2);
+	fal_task_pool_back(&pool, &c);
+	fal_task_pool_back(&pool, &b);
+	fal_task_pool_back(&pool, &a);
+	check((int64_t)fal_task_pool_next(&pool, 1), 0, "next");
+	check((int64_t)fal_task_pool_first(&pool), 0, "first");
+	check(fal_task_pool_left(&pool, 1).count, 4, "left: runs that touch are one");
 	is(take(1, false, 1), 0, 0, 1); /* not of its part: nobody else may come */
-	check(fal_pool_left(&pool, 1).count, 3, "left of what came back");
+	check(fal_task_pool_left(&pool, 1).count, 3, "left of what came back");
 	is(take(1, true, 9), 0, 1, 3);
-	check((int64_t)fal_pool_next(&pool, 1), 1, "next");
+	check((int64_t)fal_task_pool_next(&pool, 1), 1, "next");
 	is(take(1, false, 9), 1, 0, 2);
 	is(take(1, false, 9), 1, 2, 2);
 	is(take(0, false, 9), 2, 0, 1);
@@ -188,22 +189,22 @@ over_is_in_order(void **state)
 {
 	(void)state;
 	begin(small, 1);
-	struct fal_run_of a = take(0, false, 2), b = take(0, false, 2);
-	struct fal_run_of c = take(0, false, 4), d = take(0, false, 2);
-	fal_pool_ended(&pool, &c);
-	fal_pool_ended(&pool, &d);
+	struct fal_task_range a = take(0, false, 2), b = take(0, false, 2);
+	struct fal_task_range c = take(0, false, 4), d = take(0, false, 2);
+	fal_task_pool_ended(&pool, &c);
+	fal_task_pool_ended(&pool, &d);
 	check((int64_t)pool.over, 0, "over while the first clock is not");
-	fal_pool_ended(&pool, &b);
+	fal_task_pool_ended(&pool, &b);
 	check((int64_t)pool.over, 0, "over while half of the first is not");
-	fal_pool_back(&pool, &a);
+	fal_task_pool_back(&pool, &a);
 	check((int64_t)pool.over, 0, "over when it came back");
 	a = take(0, false, 1);
 	b = take(0, false, 1);
-	fal_pool_ended(&pool, &b);
+	fal_task_pool_ended(&pool, &b);
 	check((int64_t)pool.over, 0, "over while one task is not");
-	fal_pool_ended(&pool, &a);
+	fal_task_pool_ended(&pool, &a);
 	check((int64_t)pool.over, 3, "over");
-	check((int64_t)fal_pool_first(&pool), 3, "first");
+	check((int64_t)fal_task_pool_first(&pool), 3, "first");
 }
 
 /* The clocks at which a part stands lie behind one that began: no task, not over. */
@@ -212,16 +213,16 @@ over_waits_for_every_part(void **state)
 {
 	(void)state;
 	begin(small, 2);
-	struct fal_run_of a = take(0, false, 9);
-	fal_pool_ended(&pool, &a);
-	struct fal_run_of b = take(0, false, 9);
-	fal_pool_ended(&pool, &b);
+	struct fal_task_range a = take(0, false, 9);
+	fal_task_pool_ended(&pool, &a);
+	struct fal_task_range b = take(0, false, 9);
+	fal_task_pool_ended(&pool, &b);
 	check((int64_t)pool.over, 0, "over while part 1 did not begin");
 	a = take(1, false, 9);
-	fal_pool_ended(&pool, &a);
+	fal_task_pool_ended(&pool, &a);
 	check((int64_t)pool.over, 1, "over");
 	a = take(1, false, 9);
-	fal_pool_ended(&pool, &a);
+	fal_task_pool_ended(&pool, &a);
 	check((int64_t)pool.over, 2, "over");
 }
 
@@ -229,13 +230,13 @@ enum { CLOCKS_MAX = 40, TASKS_MAX = 40 };
 
 struct job {
 	struct fal_rng r;
-	struct fal_run_of held[64];
+	struct fal_task_range held[64];
 	uint32_t n;
 	uint8_t state[CLOCKS_MAX][TASKS_MAX]; /* 0 in the pool, 1 held, 2 ended */
 };
 
 static void
-mark(struct job *j, struct fal_run_of run, uint8_t from, uint8_t to)
+mark(struct job *j, struct fal_task_range run, uint8_t from, uint8_t to)
 {
 	for (uint32_t i = 0; i < run.count; i++) {
 		uint8_t *s = &j->state[run.clock][run.first + i];
@@ -280,9 +281,9 @@ random_step(struct job *j, const struct fal_grid *g)
 {
 	uint32_t part = fal_rng_below(&j->r, g->parts), what = fal_rng_below(&j->r, 8);
 	if (j->n < 64 && what < 4) {
-		uint64_t next = fal_pool_next(&pool, part);
+		uint64_t next = fal_task_pool_next(&pool, part);
 		bool whole = fal_rng_below(&j->r, 4) == 0;
-		struct fal_run_of run =
+		struct fal_task_range run =
 			take(part, whole, 1 + fal_rng_below(&j->r, TASKS_MAX));
 		if (run.count == 0) {
 			check((int64_t)next, (int64_t)pool.clocks, "next: none");
@@ -294,13 +295,13 @@ random_step(struct job *j, const struct fal_grid *g)
 		j->held[j->n++] = run;
 	} else if (j->n > 0) {
 		uint32_t at = fal_rng_below(&j->r, j->n);
-		struct fal_run_of run = j->held[at];
+		struct fal_task_range run = j->held[at];
 		j->held[at] = j->held[--j->n];
 		mark(j, run, 1, what < 6 ? 2 : 0);
 		if (what < 6)
-			fal_pool_ended(&pool, &run);
+			fal_task_pool_ended(&pool, &run);
 		else
-			fal_pool_back(&pool, &run);
+			fal_task_pool_back(&pool, &run);
 	}
 	check((int64_t)pool.over, (int64_t)naive_over(j, g), "over");
 	judge_parts(g);

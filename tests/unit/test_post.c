@@ -106,7 +106,8 @@ orders_come_back(void **state)
 			    got.facts.tasks == o.facts.tasks &&
 			    got.facts.kind == o.facts.kind &&
 			    got.facts.mixed == o.facts.mixed);
-		assert_true(fal_cid_eq(got.id, o.id) && fal_cid_eq(got.fills, o.fills));
+		assert_true(fal_contrib_id_equal(got.id, o.id) &&
+			    fal_contrib_id_equal(got.fills, o.fills));
 		assert_memory_equal(&got.weight, &o.weight, sizeof(o.weight));
 		assert_memory_equal(&got.divisor, &o.divisor, sizeof(o.divisor));
 		assert_memory_equal(&got.squares, &o.squares, sizeof(o.squares));
@@ -129,33 +130,34 @@ says_come_back(void **state)
 		const uint32_t first = some(1000);
 		size_t most = SIZE_MAX / 4;
 		char odd[FAL_MSG_WHY];
-		struct fal_shard_say s = { .kind = (enum fal_say_kind)some(
-						   FAL_SAY_STEPPED),
-					   .round = any(),
-					   .version = any(),
-					   .id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
-					   .blocks = blocks,
-					   .beyond = some(blocks),
-					   .first = first,
-					   .most = (int8_t)fal_rng_u32(&rng),
-					   .whole = some(1) != 0,
-					   .rank = fal_rng_u32(&rng),
-					   .added = any(),
-					   .err = -(int)some(14) };
-		const bool hashed = s.kind == FAL_SAY_STEPPED && some(1) != 0;
+		struct fal_shard_report s = {
+			.kind = (enum fal_report_kind)some(FAL_REPORT_STEPPED),
+			.round = any(),
+			.version = any(),
+			.id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
+			.blocks = blocks,
+			.beyond = some(blocks),
+			.first = first,
+			.most = (int8_t)fal_rng_u32(&rng),
+			.whole = some(1) != 0,
+			.rank = fal_rng_u32(&rng),
+			.added = any(),
+			.err = -(int)some(14)
+		};
+		const bool hashed = s.kind == FAL_REPORT_STEPPED && some(1) != 0;
 		if (hashed)
 			s.leaves = bytes((size_t)blocks * FAL_HASH_BYTES);
 		if (hashed)
 			s.exps = bytes(blocks);
-		if (s.kind == FAL_SAY_SQUARES)
+		if (s.kind == FAL_REPORT_SQUARES)
 			s.squares = bytes(blocks * sizeof(double));
-		if (s.kind == FAL_SAY_ENDED) {
+		if (s.kind == FAL_REPORT_ENDED) {
 			s.broughts = some(i % 40 == 0 ? 9000 : 5);
 			s.brought = bytes(s.broughts * sizeof(*s.brought));
 		}
-		if (s.kind == FAL_SAY_REFUSED || some(4) == 0)
+		if (s.kind == FAL_REPORT_REFUSED || some(4) == 0)
 			s.odd = "what is wrong";
-		struct fal_shard_say got;
+		struct fal_shard_report got;
 		done = 0;
 		assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_OK);
 		assert_int_equal(done, 1);
@@ -165,7 +167,7 @@ says_come_back(void **state)
 				 FAL_OK);
 		assert_int_equal(got.kind, s.kind);
 		assert_true(got.round == s.round && got.version == s.version &&
-			    fal_cid_eq(got.id, s.id));
+			    fal_contrib_id_equal(got.id, s.id));
 		assert_true(got.blocks == s.blocks && got.beyond == s.beyond &&
 			    got.first == s.first);
 		assert_true(got.most == s.most && got.whole == s.whole);
@@ -173,7 +175,8 @@ says_come_back(void **state)
 			    got.err == s.err);
 		assert_int_equal(got.broughts, s.broughts);
 		for (uint32_t k = 0; k < s.broughts; k++)
-			assert_true(fal_cid_eq(got.brought[k].id, s.brought[k].id) &&
+			assert_true(fal_contrib_id_equal(got.brought[k].id,
+							 s.brought[k].id) &&
 				    got.brought[k].blocks == s.brought[k].blocks &&
 				    got.brought[k].sum == s.brought[k].sum);
 		if (s.leaves != NULL)
@@ -187,7 +190,7 @@ says_come_back(void **state)
 		assert_int_equal(got.odd != NULL, s.odd != NULL);
 		if (s.odd != NULL)
 			assert_string_equal(got.odd, s.odd);
-		fal_shard_say_free(&got);
+		fal_shard_report_free(&got);
 
 		/* Says of other blocks, cut short, or with a byte more, are refused. */
 		if (s.leaves != NULL || s.squares != NULL)
@@ -201,7 +204,7 @@ says_come_back(void **state)
 					 FAL_EFORMAT);
 			whole.say.rest.n++;
 		}
-		fal_shard_say_free(&s);
+		fal_shard_report_free(&s);
 	}
 }
 
@@ -209,9 +212,9 @@ static void
 pieces_have_a_limit(void **state)
 {
 	(void)state;
-	struct fal_shard_say s = { .kind = FAL_SAY_SQUARES,
-				   .blocks = BLOCKS_MAX,
-				   .squares = bytes(BLOCKS_MAX * sizeof(double)) };
+	struct fal_shard_report s = { .kind = FAL_REPORT_SQUARES,
+				      .blocks = BLOCKS_MAX,
+				      .squares = bytes(BLOCKS_MAX * sizeof(double)) };
 	size_t most = FAL_MSG_MAX;
 	done = 0;
 	assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
@@ -219,7 +222,7 @@ pieces_have_a_limit(void **state)
 	/* An endless series of empty pieces is refused. */
 	struct fal_msg m = { .type = FAL_MSG_SAY, .say = { .more = 1 } };
 	assert_int_equal(fal_shard_codec_add(&post, &m, most), FAL_EFORMAT);
-	fal_shard_say_free(&s);
+	fal_shard_report_free(&s);
 }
 
 /* A peer's count without memory for it ends this peer's session only. */
@@ -229,11 +232,11 @@ more_than_there_is_room_for(void **state)
 	(void)state;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	enum { BROUGHTS = 1 << 20 }; /* of 20 bytes each */
-	struct fal_shard_say got;
+	struct fal_shard_report got;
 	char odd[FAL_MSG_WHY];
 	struct rlimit was, none;
 	struct fal_msg m = { .type = FAL_MSG_SAY,
-			     .say = { .kind = FAL_SAY_ENDED, .broughts = BROUGHTS } };
+			     .say = { .kind = FAL_REPORT_ENDED, .broughts = BROUGHTS } };
 	uint8_t *rest = fal_xcalloc(BROUGHTS, 20);
 	m.say.rest = (struct fal_tail){ rest, (size_t)BROUGHTS * 20 };
 	getrlimit(RLIMIT_AS, &was);
@@ -310,7 +313,7 @@ images_come_back(void **state)
 					     commit = { .kind = FAL_ORDER_COMMIT };
 		const struct fal_shard_set_piece came = { map.epoch, piece.first,
 							  piece.count, got };
-		struct fal_shard_say say;
+		struct fal_shard_report say;
 		uint32_t shard;
 		struct fal_shard_set_piece lie =
 			came; /* more than the image has values of */
@@ -319,7 +322,7 @@ images_come_back(void **state)
 		assert_int_equal(fal_shard_set_graft(to, which, &lie), FAL_EFORMAT);
 		assert_int_equal(fal_shard_set_graft(to, which, &came), FAL_OK);
 		assert_true(fal_shard_set_next_say(to, &shard, &say));
-		assert_int_equal(say.kind, FAL_SAY_MIGRATED);
+		assert_int_equal(say.kind, FAL_REPORT_MIGRATED);
 		assert_int_equal(fal_shard_set_order(to, &commit), FAL_OK);
 		struct fal_shard_part part;
 		assert_false(fal_shard_set_part(from, which, 0, &part));
@@ -361,10 +364,10 @@ pieces_have_the_numbers_of_all(void **state)
 	lie.image.is.steps++;
 	assert_int_equal(fal_shard_set_graft(first, 0, &lie), FAL_EFORMAT);
 	assert_int_equal(fal_shard_set_graft(first, 0, &piece), FAL_OK);
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	uint32_t shard;
 	assert_true(fal_shard_set_next_say(first, &shard, &say));
-	assert_int_equal(say.kind, FAL_SAY_MIGRATED);
+	assert_int_equal(say.kind, FAL_REPORT_MIGRATED);
 	fal_image_free(&piece.image);
 	fal_shard_set_free(all);
 	fal_shard_set_free(first);

@@ -84,7 +84,7 @@ granted_again_is_claimed_again(void **state)
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
-	struct fal_cid fills = none;
+	struct fal_contrib_id fills = none;
 	uint32_t claims[3] = { 0 };
 	for (uint32_t i = 1; i <= 6; i++) { /* nobody ever pushes */
 		uint32_t id = holds(1, 0) ? 1 : 2;
@@ -103,10 +103,10 @@ granted_again_is_claimed_again(void **state)
 }
 
 /* The contribution that what was granted last was claimed for. */
-static struct fal_cid
+static struct fal_contrib_id
 ahead(void)
 {
-	const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+	const struct fal_contrib_id id = last[FAL_ACT_GRANT].cid;
 	check(id.seq >= FAL_PRECLAIMED, 1, "claimed ahead");
 	return id;
 }
@@ -123,7 +123,8 @@ claimed_ahead(void **state)
 	join(1, 2, 2, 0.1);
 	join(2, 2, 2, 0.1);
 	open_clock(0);
-	const struct fal_cid second = ahead(), first = { 3 - second.worker, second.seq };
+	const struct fal_contrib_id second = ahead(),
+				    first = { 3 - second.worker, second.seq };
 	check(acts[FAL_ACT_GRANT], 2, "grants");
 	check(ledger()->claimed, 4, "claimed");
 	check(ledger()->due, 4, "not reported");
@@ -143,7 +144,8 @@ claimed_ahead(void **state)
 	check(claim_as(second.worker, task[0], second.seq, none, 0.1), 1, "reported");
 	check((int64_t)fal_sched_first_open_clock(sched), 0,
 	      "over with one of two reports");
-	check(fal_sched_seal(sched, current(), second), FAL_ESTATE, "sealed by a worker");
+	check(fal_sched_close_contrib(sched, current(), second), FAL_ESTATE,
+	      "sealed by a worker");
 	check(claim_as(second.worker, task[1], second.seq, none, 0.1), 1, "reported");
 	check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
 	/* No more than that. */
@@ -175,7 +177,7 @@ ordered_while_at_work(void **state)
 		late = true;
 		const uint32_t models = acts[FAL_ACT_MODEL];
 		open_clock(2);
-		const struct fal_cid id = ahead();
+		const struct fal_contrib_id id = ahead();
 		check(ledger()->due, tasks, "at work");
 		check(acts[FAL_ACT_STEP], 1, "steps ordered");
 		check(round_info(0).armed, 1, "ordered to end");
@@ -226,7 +228,7 @@ made_and_never_reported(void **state)
 	join(2, 1, 1, 0.1);
 	late = true;
 	open_clock(0);
-	const struct fal_cid id = ahead();
+	const struct fal_contrib_id id = ahead();
 	fal_sched_note_blocks(sched, now, 0, id, 1, true);
 	fal_sched_note_stepped(sched, now, 0);
 	check(round_info(0).passed, 0, "passed");
@@ -251,7 +253,7 @@ claimed_ahead_in_vain(void **state)
 	late = true;
 	open_clock(0);
 	const uint32_t task = worker[1].q[0].task, other = worker[1].q[1].task;
-	const struct fal_cid id = { 1, ahead().seq };
+	const struct fal_contrib_id id = { 1, ahead().seq };
 	/* One of its tasks has no result: the others are called off, too. */
 	check(claim_as(1, task, id.seq, none, 0.1), 1, "reported");
 	check(claim_nonfinite(1, other), 0, "without a result");
@@ -267,7 +269,8 @@ claimed_ahead_in_vain(void **state)
 	follow_all();
 	check(acts[FAL_ACT_FENCE] >= 2, 1, "fenced");
 	const uint32_t grants = acts[FAL_ACT_GRANT];
-	fal_sched_note_fenced(sched, now, current(), (struct fal_cid){ 2, id.seq });
+	fal_sched_note_fenced(sched, now, current(),
+			      (struct fal_contrib_id){ 2, id.seq });
 	follow_all();
 	check(acts[FAL_ACT_GRANT] > grants, 1, "granted again");
 	check(last[FAL_ACT_GRANT].worker, 1, "to who is left");
@@ -411,8 +414,10 @@ nonsense_is_refused(void **state)
 	check(claim_nonfinite(1, 2), FAL_EINVAL, "no such task, non-finite");
 	check(claim_of(current() - 1, 1, 0, 1, none, 1), 0, "a round that is over");
 	check(claim_as(1, 0, FAL_PRECLAIMED - 1, none, 1.8e10), 1, "after 570 years");
-	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
-	assert_null(fal_sched_find_contrib(sched, current(), (struct fal_cid){ 1, 1 }));
+	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 1, 1 }, 1,
+			      true);
+	assert_null(fal_sched_find_contrib(sched, current(),
+					   (struct fal_contrib_id){ 1, 1 }));
 	fal_sched_note_pong(sched, now, 7, 1, 0);
 	fal_sched_charge(sched, 7, "why");
 	check(ledger()->claimed, 1, "claimed");

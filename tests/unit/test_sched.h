@@ -25,14 +25,14 @@ enum { WORKERS = 8, TASKS = 64, CLOCKS = 2000 };
 struct item {
 	uint64_t round;
 	uint32_t task;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	double began; /* negative: not yet */
 };
 
 /* A contribution that did not arrive yet. */
 struct pending {
 	uint64_t round;
-	struct fal_cid fills;
+	struct fal_contrib_id fills;
 	uint32_t seq;
 	double at; /* when it arrives, if nothing more of its round comes before */
 };
@@ -59,7 +59,7 @@ static double now;
 static bool late;      /* what shards do is done when the test says so */
 static bool preclaims; /* of the next one */
 
-static const struct fal_cid none = { 0, 0 };
+static const struct fal_contrib_id none = { 0, 0 };
 
 static inline void
 check(int64_t got, int64_t want, const char *what)
@@ -265,8 +265,8 @@ complete(uint64_t round)
 }
 
 static inline int
-claim_of(uint64_t round, uint32_t id, uint32_t task, uint32_t seq, struct fal_cid fills,
-	 double task_s)
+claim_of(uint64_t round, uint32_t id, uint32_t task, uint32_t seq,
+	 struct fal_contrib_id fills, double task_s)
 {
 	struct fal_claim_report c = { .worker = id,
 				      .round = round,
@@ -280,7 +280,8 @@ claim_of(uint64_t round, uint32_t id, uint32_t task, uint32_t seq, struct fal_ci
 }
 
 static inline int
-claim_as(uint32_t id, uint32_t task, uint32_t seq, struct fal_cid fills, double task_s)
+claim_as(uint32_t id, uint32_t task, uint32_t seq, struct fal_contrib_id fills,
+	 double task_s)
 {
 	return claim_of(current(), id, task, seq, fills, task_s);
 }
@@ -435,8 +436,9 @@ finish_item(uint32_t id, struct item *at)
 	run_lanes(w);
 	hear(id);
 	uint32_t c = 0;
-	while (c < w->pendings && (w->pending[c].round != item.round ||
-				   !fal_cid_eq(w->pending[c].fills, item.fills)))
+	while (c < w->pendings &&
+	       (w->pending[c].round != item.round ||
+		!fal_contrib_id_equal(w->pending[c].fills, item.fills)))
 		c++;
 	if (c == w->pendings)
 		w->pending[c] = (struct pending){ item.round, item.fills, w->seq, 0 };
@@ -473,7 +475,7 @@ arrive(uint32_t id, struct pending *p)
 	struct pending it = *p;
 	*p = w->pending[--w->pendings];
 	hear(id);
-	struct fal_cid cid = { id, it.seq };
+	struct fal_contrib_id cid = { id, it.seq };
 	fal_sched_note_blocks(sched, now, it.round, cid, 1, true);
 	follow_all();
 	if (is_complete(it.round))

@@ -340,7 +340,7 @@ who_is_alone_claims_ahead(void **state)
 		if (!alone)
 			join(2, lanes, lanes, 0.1);
 		open_clock(0);
-		const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+		const struct fal_contrib_id id = last[FAL_ACT_GRANT].cid;
 		check(id.seq >= FAL_PRECLAIMED, own, "claimed ahead");
 		check(ledger()->claimed, own ? tasks : 0, "claimed");
 		if (!own) {
@@ -452,8 +452,8 @@ clock_of(uint32_t n, uint64_t clock, double rtt, double far, double later, uint3
 		now = begun + 0.1 + (i / n) * later;
 		ahead += seq >= FAL_PRECLAIMED;
 		check(claim_as(id, task, seq, none, 0.1), 1, "claim");
-		fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ id, seq },
-				      1, true);
+		fal_sched_note_blocks(sched, now, current(),
+				      (struct fal_contrib_id){ id, seq }, 1, true);
 	}
 	complete(current());
 	return ahead;
@@ -592,7 +592,8 @@ lost_race_is_no_push(void **state)
 	finish_item(1, &worker[1].q[0]);
 	check(holds(2, task), 0, "the loser runs it");
 	now += 0.001;
-	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 2, 1 }, 1,
+			      true);
 	near(fal_worker_find(sched, 2)->push.s, 0.001, 1e-9, "seconds of the push");
 }
 

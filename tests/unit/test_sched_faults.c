@@ -17,17 +17,19 @@ leave_is_filled(void **state)
 	fal_sched_leave(sched, now, 1);
 	follow_all();
 	check(acts[FAL_ACT_FENCE], 1, "fences");
-	assert_true(fal_cid_eq(last[FAL_ACT_FENCE].cid, (struct fal_cid){ 1, 1 }));
+	assert_true(fal_contrib_id_equal(last[FAL_ACT_FENCE].cid,
+					 (struct fal_contrib_id){ 1, 1 }));
 	check(worker[2].n, 6, "tasks that the other holds");
 	for (uint32_t i = 0; i < 6; i++) {
-		struct fal_cid want = { worker[2].q[i].task == 0, 0 };
+		struct fal_contrib_id want = { worker[2].q[i].task == 0, 0 };
 		want.seq = want.worker;
-		if (!fal_cid_eq(worker[2].q[i].fills, want))
+		if (!fal_contrib_id_equal(worker[2].q[i].fills, want))
 			fail_msg("task %u fills %u.%u", worker[2].q[i].task,
 				 worker[2].q[i].fills.worker, worker[2].q[i].fills.seq);
 	}
 	check(claim_as(2, 0, 1, none, 0.1), 0, "a claim that fills nothing");
-	check(claim_as(2, 0, 1, (struct fal_cid){ 1, 1 }, 0.1), 1, "one that fills");
+	check(claim_as(2, 0, 1, (struct fal_contrib_id){ 1, 1 }, 0.1), 1,
+	      "one that fills");
 	check(claim_as(1, 1, 2, none, 0.1), 0, "a claim of who left");
 	fal_sched_leave(sched, now, 1);
 	fal_sched_note_message(sched, now, 1);
@@ -41,7 +43,7 @@ static void
 fills_wait_for_fences(void **state)
 {
 	(void)state;
-	const struct fal_cid dead = { 1, 1 };
+	const struct fal_contrib_id dead = { 1, 1 };
 	begin("epsp", 6, 0);
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
@@ -264,7 +266,8 @@ one_is_behind(void)
 	now = 0.1;
 	check(claim_as(2, 1, 1, none, 0.1), 1, "claim");
 	worker[2].n = 0;
-	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 2, 1 }, 1,
+			      true);
 }
 
 /* So many actions of the kind came, the last one of worker `id`. */
@@ -304,7 +307,8 @@ silence_is_suspected(void **state)
 	check(claim_as(1, 0, 1, none, 0.5), 1, "its late claim comes first");
 	check(holds(2, 0), 0, "task 0 after the claim");
 	check(info(1).suspected, 1, "suspected after the claim");
-	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 1, 1 }, 1,
+			      true);
 	complete(current());
 	check(info(1).suspected, 0, "suspected when its work has come");
 	was_told(FAL_ACT_CLEARED, 1, 1, now - since, "its work came");
@@ -370,7 +374,8 @@ claims_of_time_count_for_nothing(void **state)
 			      "claim");
 			worker[id].n = 0;
 			fal_sched_note_blocks(sched, now, current(),
-					      (struct fal_cid){ id, seq }, 1, true);
+					      (struct fal_contrib_id){ id, seq }, 1,
+					      true);
 		}
 		complete(current());
 	}
@@ -442,7 +447,7 @@ what_is_filled_is_named(void **state)
 	follow_all();
 	check(fal_sched_oldest_version(sched, 2) > 0, 1, "an old one");
 	check(is_named(0), 1, "to be filled");
-	const struct fal_cid dead = { 1, 1 };
+	const struct fal_contrib_id dead = { 1, 1 };
 	for (uint32_t task = 0; task < 2; task++)
 		if (fal_ledger_task(round_info(0).ledger, task)->contrib == FAL_NONE)
 			check(claim_of(0, 2, task, 3, dead, 0.1), 1, "fills");
@@ -463,7 +468,7 @@ a_push_takes_from_its_first_block(void **state)
 	join(1, 1, 1, 0.1);
 	for (uint32_t clock = 0; clock < 40; clock++) {
 		open_clock(clock);
-		const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+		const struct fal_contrib_id id = last[FAL_ACT_GRANT].cid;
 		const bool before = fal_rng_below(&r, 2) == 0;
 		const double gap = 1e-3 * (1 + fal_rng_below(&r, 1000)),
 			     rest = 1e-3 * (1 + fal_rng_below(&r, 1000));
@@ -500,8 +505,8 @@ do_all(uint32_t id, uint32_t seq)
 		won += claim_of(it.round, id, it.task, seq, it.fills, 0.01) == 1;
 	}
 	if (won > 0)
-		fal_sched_note_blocks(sched, now, round, (struct fal_cid){ id, seq }, 1,
-				      true);
+		fal_sched_note_blocks(sched, now, round,
+				      (struct fal_contrib_id){ id, seq }, 1, true);
 }
 
 /* It is tried with one task, in the next clock, and is a full member when that came. */
@@ -516,7 +521,8 @@ trial_of_one_task(void **state)
 	now += 0.1;
 	check(claim_as(2, 0, 2, none, 0.1), 1, "the other one does it");
 	worker[2].n = 0;
-	fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ 2, 2 }, 1, true);
+	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 2, 2 }, 1,
+			      true);
 	complete(current());
 	end(state);
 
@@ -744,8 +750,8 @@ who_hang_by_turns_are_not_all_there_is(void **state)
 	for (uint32_t id = 2; id <= 3; id++) {
 		check(claim_as(id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
 		worker[id].n = 0;
-		fal_sched_note_blocks(sched, now, current(), (struct fal_cid){ id, 1 }, 1,
-				      true);
+		fal_sched_note_blocks(sched, now, current(),
+				      (struct fal_contrib_id){ id, 1 }, 1, true);
 	}
 	tick_until(FAL_ACT_REVOKE, 1);
 	check(info(1).suspected, 1, "who is silent");
@@ -810,10 +816,11 @@ nonfinite_twice_skips(void **state)
 	check(last[FAL_ACT_SKIP].first, task[1], "which");
 	for (uint32_t i = 1; i <= 3; i++)
 		check(holds(i, task[1]), 0, "somebody holds it");
-	check(claim_of(round, second, task[second], 1, (struct fal_cid){ 0, 0 }, 1), 1,
-	      "another task");
-	check(claim_of(round, other, task[other], 1, (struct fal_cid){ 0, 0 }, 1), 1,
-	      "and the last one");
+	check(claim_of(round, second, task[second], 1, (struct fal_contrib_id){ 0, 0 },
+		       1),
+	      1, "another task");
+	check(claim_of(round, other, task[other], 1, (struct fal_contrib_id){ 0, 0 }, 1),
+	      1, "and the last one");
 	check(round_info(round).ledger->claimed, 3, "claimed");
 	check(round_info(round).samples, 2, "samples");
 	complete(round);
@@ -844,8 +851,8 @@ finish_first(uint32_t id)
 {
 	const uint64_t round = worker[id].q[0].round;
 	claim_first(id, false);
-	fal_sched_note_blocks(sched, now, round, (struct fal_cid){ id, worker[id].seq },
-			      1, true);
+	fal_sched_note_blocks(sched, now, round,
+			      (struct fal_contrib_id){ id, worker[id].seq }, 1, true);
 	complete(round);
 }
 

@@ -64,8 +64,8 @@ pass_on(uint32_t a, uint32_t b)
 	struct fal_round *own = play_its(b)->team->rounds;
 	for (uint32_t i = 0; i < own->ledger.tasks; i++)
 		play_check(claim(b, own, own->ledger.first + i, false), 1, "own");
-	fal_sched_note_blocks(play.s, play.now, own->id, (struct fal_cid){ b, 1 }, 1,
-			      true);
+	fal_sched_note_blocks(play.s, play.now, own->id, (struct fal_contrib_id){ b, 1 },
+			      1, true);
 	fal_sched_note_complete(play.s, play.now, own->id);
 	play_follow_all();
 	struct fal_round *again = play_its(b)->team->rounds;
@@ -253,8 +253,8 @@ test_no_half_clock(void **state)
 	struct fal_round *one = open_round(0);
 	for (uint32_t i = 0; i < 8; i++)
 		play_check(claim(1, one, one->ledger.first + i, false), 1, "claim");
-	fal_sched_note_blocks(play.s, play.now, one->id, (struct fal_cid){ 1, 1 }, 1,
-			      true);
+	fal_sched_note_blocks(play.s, play.now, one->id, (struct fal_contrib_id){ 1, 1 },
+			      1, true);
 	fal_sched_note_complete(play.s, play.now, one->id);
 	play_follow_all();
 	play_leave(1);

@@ -51,7 +51,8 @@ bound(void)
 	for (uint32_t i = 0; i < play.last_id; i++)
 		v[i] = (struct fal_bound_lanes){ play.task_s * play.worker[i + 1].slow, 1,
 						 play.fixed };
-	return fal_bound_whole(v, play.last_id, fal_grid_size(&play.s->grid, 0), NULL) +
+	return fal_bound_whole_tasks(v, play.last_id, fal_grid_size(&play.s->grid, 0),
+				     NULL) +
 	       2 * play.link_s;
 }
 

@@ -44,17 +44,17 @@ check(int64_t got, int64_t want, const char *what)
 static void
 fetch_says(uint32_t r)
 {
-	struct fal_shard_say s;
+	struct fal_shard_report s;
 	uint32_t shard;
 	while (fal_shard_set_next_say(shard_set[r], &shard, &s)) {
 		struct said *to = &said[r];
-		to->arrived += s.kind == FAL_SAY_ARRIVED ? s.blocks : 0;
-		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
-		to->complete += s.kind == FAL_SAY_COMPLETE;
+		to->arrived += s.kind == FAL_REPORT_ARRIVED ? s.blocks : 0;
+		to->whole += s.kind == FAL_REPORT_ARRIVED && s.whole;
+		to->complete += s.kind == FAL_REPORT_COMPLETE;
 		to->beyond += s.beyond;
-		to->ended += s.kind == FAL_SAY_ENDED;
-		to->stepped += s.kind == FAL_SAY_STEPPED;
-		for (uint32_t i = 0; i < s.broughts && s.kind == FAL_SAY_ENDED; i++)
+		to->ended += s.kind == FAL_REPORT_ENDED;
+		to->stepped += s.kind == FAL_REPORT_STEPPED;
+		for (uint32_t i = 0; i < s.broughts && s.kind == FAL_REPORT_ENDED; i++)
 			to->sent += s.brought[i].sum;
 		to->added += s.added;
 		assert_null(s.odd);
@@ -232,7 +232,7 @@ placements_make_equal_versions(void **state)
 				.kind = FAL_ORDER_FENCE, .round = round, .id = t.id });
 			check(push(&t, round - 1, 1, came, blocks), 0, "a late push");
 			t.fills = t.id;
-			t.id = (struct fal_cid){ 9, i };
+			t.id = (struct fal_contrib_id){ 9, i };
 			check(push(&t, round - 1, 1, 0, blocks), 0, "a fill");
 		}
 		if (opens > TASKS)
@@ -517,7 +517,7 @@ answers_of_all_are_fetched(void **state)
 	(void)state;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
 	for (uint32_t r = 0; r < RACKS; r++) {
-		struct fal_shard_say s;
+		struct fal_shard_report s;
 		uint32_t shard, heard = 0;
 		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
 		for (; fal_shard_set_next_say(shard_set[r], &shard, &s); heard++)
@@ -594,7 +594,7 @@ any_orders(void **state)
 	for (uint32_t i = 0; i < 1200; i++) {
 		const uint32_t r = i % RACKS;
 		struct fal_map map;
-		struct fal_shard_say s;
+		struct fal_shard_report s;
 		uint32_t shard, n_of = 0;
 		fal_shard_set_free(shard_set[r]);
 		make_shard_set(r);

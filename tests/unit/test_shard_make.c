@@ -33,8 +33,8 @@ static struct { /* numbers of events */
 /* The says of a shard since the last reset. */
 static struct said {
 	uint32_t complete, beyond, ended, stepped;
-	struct fal_cid by; /* the contribution with the largest value, if blocks are out
-			    * of range */
+	struct fal_contrib_id by; /* the contribution with the largest value, if blocks
+				   * are out of range */
 	uint64_t sent, added;
 	bool odd;
 	uint8_t leaves[BLOCKS * FAL_HASH_BYTES];
@@ -42,7 +42,7 @@ static struct said {
 
 /* A contribution. */
 struct part {
-	struct fal_cid id, fills;
+	struct fal_contrib_id id, fills;
 	uint32_t tasks;
 	const struct fal_sum *sum;
 	const int8_t *exps;      /* of that value */
@@ -80,17 +80,17 @@ below(uint32_t most)
 static void
 fetch_says(uint32_t i)
 {
-	struct fal_shard_say s;
+	struct fal_shard_report s;
 	struct said *to = &said[i];
 	while (fal_shard_next_say(shard[i], &s)) {
-		to->complete += s.kind == FAL_SAY_COMPLETE;
+		to->complete += s.kind == FAL_REPORT_COMPLETE;
 		to->beyond += s.beyond;
 		to->by = s.beyond > 0 ? s.id : to->by;
-		to->ended += s.kind == FAL_SAY_ENDED;
-		to->stepped += s.kind == FAL_SAY_STEPPED;
+		to->ended += s.kind == FAL_REPORT_ENDED;
+		to->stepped += s.kind == FAL_REPORT_STEPPED;
 		to->odd |= s.odd != NULL;
 		to->added += s.added;
-		for (uint32_t k = 0; k < s.broughts && s.kind == FAL_SAY_ENDED; k++)
+		for (uint32_t k = 0; k < s.broughts && s.kind == FAL_REPORT_ENDED; k++)
 			to->sent += s.brought[k].sum;
 		if (s.leaves != NULL)
 			memcpy(to->leaves, s.leaves, (size_t)blocks * FAL_HASH_BYTES);
@@ -330,7 +330,7 @@ go_on(struct round *r, struct part *p)
 						.id = p->id,
 						.fills = p->fills });
 		fill.fills = p->id;
-		fill.id = (struct fal_cid){ 40 + r->parts, 1 };
+		fill.id = (struct fal_contrib_id){ 40 + r->parts, 1 };
 		fill.pushed = 0;
 		/* The filling contribution is honest. */
 		if (fill.sum == r->odd)
@@ -430,7 +430,7 @@ settle(struct round *r)
 	}
 	check(said[EARLY].odd, said[TWIN].odd, "steps that are refused");
 	check(said[EARLY].beyond, said[TWIN].beyond, "blocks beyond the numbers");
-	assert_true(fal_cid_eq(said[EARLY].by, said[TWIN].by));
+	assert_true(fal_contrib_id_equal(said[EARLY].by, said[TWIN].by));
 	met.refused += said[EARLY].odd;
 	met.beyond += said[EARLY].beyond;
 	check((int64_t)said[EARLY].added, (int64_t)said[TWIN].added, "added");

@@ -19,7 +19,8 @@
 /* Three blocks, the last one short. */
 enum { N = 2 * FAL_BLOCK + 100, BLOCKS = 3, SEED = 5 };
 
-static const struct fal_cid none = { 0, 0 }, a = { 1, 1 }, b = { 2, 1 }, c = { 3, 1 };
+static const struct fal_contrib_id none = { 0, 0 }, a = { 1, 1 }, b = { 2, 1 },
+				   c = { 3, 1 };
 
 static struct fal_store *store;
 static float init[N], grad[N];
@@ -73,14 +74,14 @@ end(void **state)
 
 /* The number of blocks that a contribution has brought to a round, and their checksum. */
 static struct fal_contribution_blocks
-brought_by(uint64_t round, struct fal_cid id)
+brought_by(uint64_t round, struct fal_contrib_id id)
 {
 	struct fal_contribution_blocks is = { .id = id };
 	uint32_t n;
 	struct fal_contribution_blocks *all =
 		fal_store_list_contributions(store, round, &n);
 	for (uint32_t i = 0; i < n; i++)
-		if (fal_cid_eq(all[i].id, id))
+		if (fal_contrib_id_equal(all[i].id, id))
 			is = all[i];
 	free(all);
 	return is;
@@ -118,7 +119,8 @@ make_rec(const struct fal_sum *from, uint32_t block)
 }
 
 static int
-add_to(uint64_t round, struct fal_cid id, struct fal_cid fills, uint32_t tasks)
+add_to(uint64_t round, struct fal_contrib_id id, struct fal_contrib_id fills,
+       uint32_t tasks)
 {
 	const struct fal_store_from from = { round, id, fills, tasks };
 	return fal_store_add(store, &from, &rec);
@@ -126,7 +128,7 @@ add_to(uint64_t round, struct fal_cid id, struct fal_cid fills, uint32_t tasks)
 
 /* To round 1. */
 static int
-add(struct fal_cid id, struct fal_cid fills, uint32_t tasks, uint32_t block)
+add(struct fal_contrib_id id, struct fal_contrib_id fills, uint32_t tasks, uint32_t block)
 {
 	make_rec(sum, block);
 	return add_to(1, id, fills, tasks);
@@ -220,7 +222,7 @@ fence_and_fill(void **state)
 	/* Two workers fill the contribution, one task each: block 0 was there, the others
 	 * not. */
 	for (uint32_t w = 0; w < 2; w++) {
-		struct fal_cid id = w == 0 ? b : c;
+		struct fal_contrib_id id = w == 0 ? b : c;
 		check(add(id, a, 1, 0), 0, "dropped");
 		check(add(id, a, 1, 0), FAL_EEXIST, "dropped again");
 		check(add(id, a, 1, 1), 1, "added");
@@ -318,10 +320,11 @@ many_contributions(void **state)
 	open_round(1, MANY, 0);
 	for (uint32_t i = 1; i <= MANY; i++)
 		for (uint32_t k = 0; k < BLOCKS; k++)
-			check(add((struct fal_cid){ i, i * 7 }, none, 1, k), 1, "add");
+			check(add((struct fal_contrib_id){ i, i * 7 }, none, 1, k), 1,
+			      "add");
 	for (uint32_t i = 1; i <= MANY; i++)
-		check(fal_store_is_whole(store, 1, (struct fal_cid){ i, i * 7 }), 1,
-		      "whole");
+		check(fal_store_is_whole(store, 1, (struct fal_contrib_id){ i, i * 7 }),
+		      1, "whole");
 	check(fal_store_is_complete(store, 1), 1, "complete");
 	check((int64_t)sum_of_checksums(1), (int64_t)fal_store_checksum(store, 1),
 	      "sums");
@@ -471,7 +474,7 @@ room_is_for_all(void **state)
 	check((int64_t)fal_store_checksum(store, 1), 0, "added");
 	for (uint32_t t = 0; t < 32; t++) {
 		make_lie(t % 2 ? -most : most, 20, 0);
-		check(add_to(1, (struct fal_cid){ 2, t + 1 }, none, 1), 1,
+		check(add_to(1, (struct fal_contrib_id){ 2, t + 1 }, none, 1), 1,
 		      "the most of one task");
 	}
 	open_delta(2);
@@ -520,7 +523,7 @@ checksums(void **state)
 
 /* Adds a whole contribution of one task to a round: `values` under `exps`. */
 static void
-bring(uint64_t round, struct fal_cid id, const float *values, const int8_t *exps)
+bring(uint64_t round, struct fal_contrib_id id, const float *values, const int8_t *exps)
 {
 	check(fal_sum_quantise(sum, values, exps, FAL_BFP_ROOM, NULL), 0, "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
@@ -588,7 +591,7 @@ versions_kept(void **state)
 	const float *params;
 	const int8_t *e;
 	check(fal_store_find_version(store, 0, &params, &e), 1, "the newest");
-	fal_store_keep(store, 3);
+	fal_store_set_retained(store, 3);
 	for (uint32_t v = 0; v < 6; v++) {
 		memcpy(was[v], fal_store_params(store), sizeof(was[v]));
 		memcpy(exps[v], fal_store_exps(store), BLOCKS);
@@ -611,13 +614,13 @@ versions_kept(void **state)
 		fal_store_step(store,
 			       &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	}
-	fal_store_keep(store, 2);
+	fal_store_set_retained(store, 2);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
 	check(fal_store_find_version(store, 4, &params, &e), 1, "version 4");
 	assert_memory_equal(params, was[4], sizeof(was[4]));
-	fal_store_keep(store, 4);
+	fal_store_set_retained(store, 4);
 	check((int64_t)fal_store_oldest(store), 4, "oldest");
-	fal_store_keep(store, 1);
+	fal_store_set_retained(store, 1);
 	check(fal_store_find_version(store, 4, &params, &e), 0, "version 4");
 	fal_store_step(store, &(struct fal_store_update){ .lr = 0.1f, .divisor = 1 });
 	check((int64_t)fal_store_oldest(store), 6, "oldest");
@@ -631,7 +634,7 @@ merge_aligns(void **state)
 	static float before[N];
 	static double want[N];
 	int8_t old[BLOCKS];
-	fal_store_keep(store, 2);
+	fal_store_set_retained(store, 2);
 	memcpy(old, fal_store_exps(store), BLOCKS);
 	open_round(1, 1, 0);
 	open_round(2, 1, 0);
@@ -688,7 +691,7 @@ mixed_round(void **state)
 			grad[i] = ldexpf(grad[i], t == 2 && i >= 2 * FAL_BLOCK ? -30 : 0);
 		for (size_t i = 0; i < N; i++)
 			want[i] = (t > 0 ? want[i] : 0) + (double)grad[i];
-		bring(1, (struct fal_cid){ 4, t + 1 }, grad, exps[t]);
+		bring(1, (struct fal_contrib_id){ 4, t + 1 }, grad, exps[t]);
 		if (t < 2)
 			check((int64_t)sum_of_checksums(1),
 			      (int64_t)fal_store_checksum(store, 1), "sums");
@@ -712,7 +715,7 @@ mixed_round(void **state)
 
 /* Adds a block of a contribution of `tasks` tasks: `value` in each place. */
 static void
-bring_tasks(uint64_t round, struct fal_cid id, uint32_t tasks, uint32_t block,
+bring_tasks(uint64_t round, struct fal_contrib_id id, uint32_t tasks, uint32_t block,
 	    int64_t value, int8_t exponent)
 {
 	const int bits = value != 0 ? 64 - __builtin_clzll((uint64_t)value) : 0;
@@ -723,14 +726,14 @@ bring_tasks(uint64_t round, struct fal_cid id, uint32_t tasks, uint32_t block,
 }
 
 static void
-bring_block(uint64_t round, struct fal_cid id, uint32_t block, int64_t value,
+bring_block(uint64_t round, struct fal_contrib_id id, uint32_t block, int64_t value,
 	    int8_t exponent)
 {
 	bring_tasks(round, id, 1, block, value, exponent);
 }
 
 static void
-bring_value(uint64_t round, struct fal_cid id, uint32_t tasks, int64_t value,
+bring_value(uint64_t round, struct fal_contrib_id id, uint32_t tasks, int64_t value,
 	    int8_t exponent)
 {
 	for (uint32_t k = 0; k < BLOCKS; k++)
@@ -754,7 +757,7 @@ what_each_brought(void **state)
 	check(brought_by(1, a).blocks, 2, "blocks of a");
 	check(brought_by(1, b).blocks, BLOCKS, "blocks of b");
 	check(brought_by(1, c).blocks, 1, "blocks of c");
-	check(brought_by(1, (struct fal_cid){ 9, 1 }).blocks, 0, "of nobody");
+	check(brought_by(1, (struct fal_contrib_id){ 9, 1 }).blocks, 0, "of nobody");
 }
 
 /* Some version had these exponents in all blocks, and the newest version has those. */
@@ -809,7 +812,7 @@ blocks_out_of_range_stay(void **state)
 		      "exponent of block 2");
 		if (k > 0)
 			break;
-		check(fal_cid_eq(is.by.id, b), 1, "the largest");
+		check(fal_contrib_id_equal(is.by.id, b), 1, "the largest");
 		check(is.by.exponent, 53 + 67, "its exponent");
 	}
 }
@@ -883,7 +886,7 @@ blocks_out_of_range_stay_early(void **state)
 					      .lr = how.lr, .divisor = how.divisor });
 	check(is.out_of_range, 1, "beyond");
 	check(is.nonfinite, 0, "refused");
-	check(fal_cid_eq(is.by.id, b), 1, "the largest");
+	check(fal_contrib_id_equal(is.by.id, b), 1, "the largest");
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		check(memcmp(was + (size_t)i * FAL_BLOCK,
 			     fal_store_params(store) + (size_t)i * FAL_BLOCK,
@@ -977,7 +980,7 @@ a_lie_costs_four_clocks(void **state)
 
 /* Adds a change of weights: `value` · 2^(exponent - 23) in every place. */
 static void
-bring_change(uint64_t round, struct fal_cid id, int64_t value, int8_t exponent)
+bring_change(uint64_t round, struct fal_contrib_id id, int64_t value, int8_t exponent)
 {
 	open_delta(round);
 	for (uint32_t k = 0; k < BLOCKS; k++) {
@@ -1009,7 +1012,7 @@ too_large_changes_are_left_out(void **state)
 		check(memcmp(was, fal_store_params(store), sizeof(was)) == 0, left_out,
 		      "they stay");
 		if (left_out)
-			check(fal_cid_eq(is.by.id, a), 1, "whose");
+			check(fal_contrib_id_equal(is.by.id, a), 1, "whose");
 	}
 	struct fal_unstepped is = { 0 };
 	memcpy(was, fal_store_params(store), sizeof(was));

@@ -377,8 +377,8 @@ a_store_steps_as_by_one(void **state)
 		conf.parallel = some_threads(&threads);
 		struct fal_store *shared = fal_store_new(&conf, init);
 		const uint32_t kept = 1 + below(3);
-		fal_store_keep(alone, kept);
-		fal_store_keep(shared, kept);
+		fal_store_set_retained(alone, kept);
+		fal_store_set_retained(shared, kept);
 		for (uint64_t round = 1; round <= 4; round++) {
 			some_gradient(g, n);
 			const uint32_t was = step(alone, g, round, lr);
@@ -472,10 +472,10 @@ hash_of(const struct fal_shard_conf *conf, const float *init, uint8_t *leaves)
 		.kind = FAL_ORDER_STEP, .lr = 0.1f, .versions = 1, .hash = true
 	};
 	struct fal_shard *s = fal_shard_new(conf, init);
-	struct fal_shard_say say;
+	struct fal_shard_report say;
 	assert_int_equal(fal_shard_order(s, &order), 0);
 	assert_true(fal_shard_next_say(s, &say));
-	assert_int_equal(say.kind, FAL_SAY_STEPPED);
+	assert_int_equal(say.kind, FAL_REPORT_STEPPED);
 	assert_int_equal(say.blocks, conf->count);
 	memcpy(leaves, say.leaves, (size_t)say.blocks * FAL_HASH_BYTES);
 	assert_false(fal_shard_next_say(s, &say));

@@ -109,7 +109,7 @@ tell_in(uint32_t peer, struct fal_msg m)
 
 static int
 claim_for(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last,
-	  struct fal_cid fills)
+	  struct fal_contrib_id fills)
 {
 	const struct standin_task t = { round, version[round], task, fills,
 					FAL_KIND_GRAD };
@@ -119,14 +119,14 @@ claim_for(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last,
 static int
 claim(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last)
 {
-	return claim_for(peer, round, task, seq, last, (struct fal_cid){ 0, 0 });
+	return claim_for(peer, round, task, seq, last, (struct fal_contrib_id){ 0, 0 });
 }
 
 /* The last claim of a contribution: task 0 of round 0, to fill the first of worker 1. */
 static int
 fill(uint32_t peer, uint32_t seq)
 {
-	return claim_for(peer, 0, 0, seq, true, (struct fal_cid){ 1, 1 });
+	return claim_for(peer, 0, 0, seq, true, (struct fal_contrib_id){ 1, 1 });
 }
 
 static int

@@ -50,12 +50,12 @@ uint8_t __wrap_fal_chan_suite(const struct fal_chan *c);
 bool __wrap_fal_chan_is_unsealed(const struct fal_chan *c);
 bool __wrap_fal_chan_compressing(const struct fal_chan *c);
 bool __wrap_fal_chan_is_local(const struct fal_chan *c);
-void __wrap_fal_chan_offer(struct fal_chan *c);
+void __wrap_fal_chan_write_now(struct fal_chan *c);
 int __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
 			 enum fal_send how);
 int __wrap_fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
-void __wrap_fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
-				 const void *arg);
+void __wrap_fal_chan_drop_outdated(struct fal_chan *c, fal_is_outdated_fn *is_old,
+				   const void *arg);
 
 bool
 __wrap_fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t version,
@@ -119,14 +119,14 @@ __wrap_fal_chan_is_local(const struct fal_chan *c)
 }
 
 void
-__wrap_fal_chan_offer(struct fal_chan *c)
+__wrap_fal_chan_write_now(struct fal_chan *c)
 {
 	(void)c;
 }
 
 void
-__wrap_fal_chan_skip_shared(struct fal_chan *c, fal_is_outdated_fn *is_old,
-			    const void *arg)
+__wrap_fal_chan_drop_outdated(struct fal_chan *c, fal_is_outdated_fn *is_old,
+			      const void *arg)
 {
 	(void)c, (void)is_old, (void)arg;
 }

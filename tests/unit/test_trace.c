@@ -810,7 +810,7 @@ test_written(void **state)
 		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
 		       ",\"on\":[[5,2,1,3]],\"seed\":\"00000000000000ff\",\"added\":"
 		       "\"0000000000000000\"}");
-	const struct fal_line_push push = { 1, 0.75, 4 };
+	const struct fal_branch_push push = { 1, 0.75, 4 };
 	struct fal_ev_update update = { .version = 6,
 					.clock = 3,
 					.rounds = { rounds, 2 },
