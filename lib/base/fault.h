@@ -1,7 +1,7 @@
 /* Fault points: every call that the system may refuse, for want of memory or because of a
  * broken or full disk, is made through FAL_TRY.  In a build with FAL_FAULTS (make
- *MODE=fault) the environment selects the call that fails (tests/fault.c); other builds
- *contain nothing of it.
+ * MODE=fault) the environment selects the call that fails (tests/fault.c); other builds
+ * contain nothing of it.
  *
  *	FALCON_FAULT=KIND:N     the N-th call of its kind fails, and no other
  *	FALCON_FAULT=KIND:N+    the N-th and all later calls fail
