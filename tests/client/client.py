@@ -382,7 +382,8 @@ class Job:
         self.manifest(texts[2])
         self.clocks = -(-self.sets[0]["n"] // self.batch)
         first = min(self.batch, self.sets[0]["n"])
-        self.tail = ini.getfloat("batch", "tail", fallback=0)
+        small = ini.has_option("batch", "tail-task") or -(-first // self.task) >= 8
+        self.tail = ini.getfloat("batch", "tail", fallback=0.25 if small else 0)
         self.small = ini.getint("batch", "tail-task", fallback=max(self.task // 4, 1))
         self.room = min(55, 60 - (self.cut(first)[2] - 1).bit_length())
 
