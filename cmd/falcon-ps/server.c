@@ -1,4 +1,4 @@
-/* What every file of the server needs: log lines, failures, and the check of memory. */
+/* Helpers of all files of the server: log lines, failures, and the check of memory. */
 #include "server.h"
 
 #include <stdarg.h>

@@ -18,8 +18,8 @@ struct trainer_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number;
-	/* So many starts in a row without a hello make Falcon give the trainer up; 0: any
-	 * error does. */
+	/* Falcon gives the trainer up after this many starts in a row without a hello;
+	 * 0: after any error. */
 	unsigned max_silent_starts;
 };
 

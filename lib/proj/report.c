@@ -653,7 +653,7 @@ fal_report_window(struct fal_report *r)
 
 /* A class is frequent for a worker from this share of the worker's clocks on. */
 #define OFTEN 0.10
-/* So many stops, or nearly stops, are no chance. */
+/* A worker that stops, or nearly stops, at least this often does not do so by chance. */
 #define STALLS 3
 
 const char *

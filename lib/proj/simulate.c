@@ -514,7 +514,7 @@ sim_begin(struct sim *g)
 {
 	const struct fal_cost *c = g->conf->cost;
 	g->grid = c->grid;
-	/* So many epochs that the simulation never reaches the job's end. */
+	/* The epochs are so many that the simulation never reaches the job's end. */
 	g->grid.epochs = (uint32_t)((g->conf->warm + g->conf->clocks + g->conf->most) /
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);

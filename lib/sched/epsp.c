@@ -30,7 +30,7 @@ epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load
 
 /* Do claims of `w` wait much longer than its tasks take?  Then the coordinator is the
  * bottleneck: a move of a task of `w` costs two messages, and the claim comes no sooner.
- * What the last claim tells holds for as long as a few such claims would wait. */
+ * The verdict of the last claim holds for as long as a few such claims would wait. */
 static bool
 worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker *w,
 			     double now)

@@ -43,9 +43,9 @@ struct groups {
 	bool is_stale; /* workers came or went since the last decision */
 	double since;  /* time of the last decision; 0: none */
 	double idle_s; /* Σ seconds of workers without work since then */
-	/* Of the rounds since then: their number; Σ of their staleness in updates.  Of
-	 * those with known losses: their number; their samples; the mean training loss,
-	 * weighted by samples; Σ of squared differences from the mean. */
+	/* The rounds since then: their number, and Σ of their staleness in updates.  The
+	 * rounds of known loss among them: their number, their samples, the mean training
+	 * loss weighted by samples, and Σ of squared differences from the mean. */
 	double rounds, stale, known, samples, loss, squares;
 	bool has_best;
 	double best, best_noise; /* the least mean loss, and its standard error */

@@ -114,6 +114,7 @@ fal_load_runnable(const struct fal_sched *s, const struct fal_worker *w)
 	return load;
 }
 
+/* A task that waits for its version has no clone: the clone would wait, too. */
 struct fal_node *
 fal_worker_uncloned(const struct fal_worker *w)
 {

@@ -71,7 +71,7 @@ struct fal_coord_skipped_blocks {
 	bool change;            /* a change of weights; false: gradients */
 };
 
-/* What a shard has done in this incarnation. */
+/* The work of a shard in this incarnation. */
 struct fal_coord_shard_stats {
 	/* Name and address of the shard's process, borrowed for the call; NULL: the
 	 * coordinator's. */

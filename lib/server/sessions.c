@@ -145,7 +145,7 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 
 /* ---- numerics -------------------------------------------------------------------- */
 
-/* One fingerprint leads: the fingerprint that most keys have.  Between fingerprints with
+/* The leading fingerprint is the fingerprint of most keys.  Between fingerprints with
  * equally many keys, a deterministic one leads; then the fingerprint of the key that
  * comes first in the keyring.  With numerics = require, workers of other fingerprints
  * stand by. */

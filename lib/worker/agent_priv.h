@@ -110,7 +110,7 @@ struct local_round {
 	bool has_begun;
 	bool is_closed; /* its last task is claimed */
 	uint32_t seq;   /* of its contribution; 0: nothing is claimed yet */
-	/* Of the present piece: */
+	/* The present piece: */
 	uint32_t piece, tasks_won;
 	uint64_t samples;
 	struct fal_sum *sum; /* NULL before the round has begun */
@@ -165,7 +165,7 @@ struct fal_agent {
 		size_t halves;              /* of all sums, in the pool or not */
 		uint32_t snapshots;         /* snapshots that have memory, with `spare` */
 		struct snapshot *spare;     /* memory for the next one, or NULL */
-		/* What the driver has denied: more sums, more versions. */
+		/* The driver has denied more sums, or more versions. */
 		bool sums_denied, versions_denied;
 	} memory;
 
