@@ -414,7 +414,7 @@ loop_begin_job(struct ps_server *s)
 	ps_count_worker_keys(s);
 	ps_introduce_sessions(s);
 	/* A job that resumes may be at its end already. */
-	return found != NULL ? fal_coord_take_reports(s->coord, ps_now()) : FAL_OK;
+	return found != NULL ? fal_coord_tick(s->coord, ps_now()) : FAL_OK;
 }
 
 /* ---- what follows from an event --- */

@@ -595,10 +595,6 @@ struct ps_shard_pool {
 		uint32_t requester; /* session that waits for it; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
-	/* The last message of a shard of another process. */
-	struct fal_shard_report event;
-	uint32_t event_shard;
-	bool has_event; /* the coordinator has not fetched it yet */
 };
 
 /* The coordinator's shards, in any process: a member of fal_coord_ops; `arg` is the

@@ -44,8 +44,7 @@ struct ps_member {
 		uint64_t sent_bytes; /* bytes of all messages that it has taken */
 		struct fal_window round_trips;
 	} ping;
-	struct fal_shard_codec event_codec; /* a SAY that is on its way */
-	char event_text[FAL_MSG_WHY];
+	struct fal_shard_codec report_codec; /* a REPORT that is on its way */
 };
 
 /* ---- sending --- */
@@ -299,6 +298,14 @@ member_owns_piece(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
+/* Tells the coordinator, unless it is at its end, what came of a message of a process. */
+static void
+pool_report(struct ps_server *s, const struct fal_shard_result *r)
+{
+	if (s->coord != NULL && !s->end.is_saved && s->end.broken == FAL_OK)
+		ps_fail(s, fal_coord_take_result(s->coord, ps_now(), r), "scheduler");
+}
+
 /* Adds a received piece to a shard of this process, or passes the piece on to another
  * process.  FAL_EFORMAT, FAL_ENOMEM. */
 static int
@@ -311,17 +318,17 @@ pool_add_piece(struct ps_server *s, struct image_intake *in)
 		in->image = piece.image;
 		return err;
 	}
-	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece);
-	if (err == FAL_OK && s->coord != NULL && !s->end.is_saved &&
-	    s->end.broken == FAL_OK)
-		ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
+	struct fal_shard_result r = { 0 };
+	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece, &r);
+	pool_report(s, &r);
+	fal_shard_result_free(&r);
 	return err;
 }
 
 /* ---- ps_pool_ops --- */
 
 static int
-pool_order(void *arg, const struct fal_shard_order *o)
+pool_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	struct ps_server *s = arg;
 	struct ps_shard_pool *p = &s->pool;
@@ -342,7 +349,7 @@ pool_order(void *arg, const struct fal_shard_order *o)
 	const uint64_t began = uv_hrtime();
 	err = s->upstream != NULL ? ps_upstream_fill_order(s->upstream, &own) : FAL_OK;
 	if (err == FAL_OK)
-		err = fal_shard_set_order(s->shard_set, &own);
+		err = fal_shard_set_order(s->shard_set, &own, r);
 	if (err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		p->next_map = *o->map;
 		err = fal_shard_set_each_piece(s->shard_set, pool_queue_piece, s);
@@ -356,31 +363,15 @@ pool_order(void *arg, const struct fal_shard_order *o)
 }
 
 static int
-pool_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+pool_push(void *arg, uint32_t session, const struct fal_msg *m,
+	  struct fal_shard_result *r, struct fal_diag *diag)
 {
 	struct ps_server *s = arg;
 	const uint64_t began = uv_hrtime();
 	ps_shard_stats_add_push(&s->broadcast.stats, s->shard_set, &m->push.records);
-	int err = fal_shard_set_push_msg(s->shard_set, session, m, diag);
+	int err = fal_shard_set_push_msg(s->shard_set, session, m, r, diag);
 	s->broadcast.stats.service += uv_hrtime() - began;
 	return err;
-}
-
-static bool
-pool_next_event(void *arg, uint32_t *shard, struct fal_shard_report *out)
-{
-	struct ps_server *s = arg;
-	struct ps_shard_pool *p = &s->pool;
-	if (fal_shard_set_next_say(s->shard_set, shard, out))
-		return true;
-	if (!p->has_event) {
-		fal_shard_report_free(&p->event);
-		return false;
-	}
-	p->has_event = false;
-	*shard = p->event_shard;
-	*out = p->event;
-	return true;
 }
 
 static void
@@ -402,8 +393,7 @@ pool_stats(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 	out->queue = (double)by->queue * 1e-9;
 }
 
-const struct fal_coord_shards ps_pool_ops = { NULL, pool_order, pool_push,
-					      pool_next_event, pool_stats };
+const struct fal_coord_shards ps_pool_ops = { NULL, pool_order, pool_push, pool_stats };
 
 void
 ps_pool_publish(struct ps_server *s, uint32_t peer,
@@ -1003,31 +993,26 @@ ps_pool_fetch_marked(struct ps_server *s, uint64_t version)
 /* ---- messages of processes --- */
 
 static int
-pool_on_event(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+pool_on_report(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
-	struct ps_shard_pool *p = &s->pool;
 	struct fal_msg whole = *msg;
+	struct fal_shard_report report;
+	char text[FAL_MSG_WHY];
 	uint32_t first, blocks;
-	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
-	if (err < 0 || s->end.is_saved ||
-	    s->end.broken < 0) /* the coordinator is at its end */
+	if (msg->report.shard - m->first >= m->count || s->coord == NULL)
+		return FAL_ESTATE;
+	fal_shard_set_range(s->shard_set, msg->report.shard, &first, &blocks);
+	int err = fal_shard_codec_add(
+		&m->report_codec, &whole,
+		fal_shard_codec_report_most(blocks, fal_files_clock_tasks(s->job)));
+	if (err == 1)
+		err = fal_shard_codec_report_get(&whole, first, blocks, text, &report);
+	if (err < 0 || whole.report.more != 0)
 		return err;
-	const uint32_t shard = m->first + msg->say.shard;
-	fal_shard_set_range(s->shard_set, shard, &first, &blocks);
-	err = fal_shard_codec_add(&m->event_codec, &whole,
-				  fal_shard_codec_say_most(blocks, fal_files_clock_tasks(
-									   s->job)));
-	if (err <= 0)
-		return err;
-	fal_shard_report_free(&p->event);
-	err = fal_shard_codec_say_get(&whole, first, blocks, m->event_text, &p->event);
-	if (err < 0)
-		return err;
-	if (p->event.kind == FAL_REPORT_MIGRATED && p->event.err < 0)
-		pool_on_move_refused(s, m, p->event.odd);
-	p->event_shard = shard;
-	p->has_event = true;
-	ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
+	if (report.kind == FAL_REPORT_MIGRATED && report.err < 0)
+		pool_on_move_refused(s, m, report.odd);
+	pool_report(s, &(struct fal_shard_result){ &report, 1, 1 });
+	fal_shard_report_free(&report);
 	return FAL_OK;
 }
 
@@ -1106,8 +1091,8 @@ pool_on_member_msg(struct ps_server *s, struct ps_member *m, const struct fal_ms
 			pool_end_admission(session);
 		}
 		return FAL_OK;
-	case FAL_MSG_SAY:
-		return pool_on_event(s, m, msg);
+	case FAL_MSG_REPORT:
+		return pool_on_report(s, m, msg);
 	case FAL_MSG_SERVED:
 		return ps_shard_stats_get(&m->stats, m->first, m->count, msg);
 	case FAL_MSG_IMAGE:
@@ -1165,7 +1150,7 @@ static void
 member_free(struct ps_member *m)
 {
 	image_queue_free(&m->outgoing);
-	fal_shard_codec_free(&m->event_codec);
+	fal_shard_codec_free(&m->report_codec);
 	fal_image_free(&m->intake.image);
 	free(m);
 }
@@ -1221,7 +1206,6 @@ ps_pool_free(struct ps_shard_pool *p)
 	for (size_t i = 0; i < p->n; i++)
 		member_free(p->v[i]);
 	free(p->v);
-	fal_shard_report_free(&p->event);
 }
 
 void

@@ -164,13 +164,13 @@ struct fal_coord_counted_claim {
 struct fal_coord_shards {
 	void *arg;
 	/* Sends a command to all shards, which carry commands out in order; `o` is
-	 * borrowed for the call. */
-	int (*order)(void *arg, const struct fal_shard_order *o);
+	 * borrowed for the call.  `r` gets the reports of shards that answer at once;
+	 * fal_coord_take_result takes those of other shards later. */
+	int (*order)(void *arg, const struct fal_shard_order *o,
+		     struct fal_shard_result *r);
 	/* Hands the PUSH of a session to all shards, as fal_shard_set_push_msg does. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
-		    struct fal_diag *diag);
-	/* Takes the next report of a shard, and its number; false: there is none. */
-	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_report *out);
+		    struct fal_shard_result *r, struct fal_diag *diag);
 	/* Says what the shard has done.  NULL: the trace has no `shard` lines. */
 	void (*served)(void *arg, uint32_t shard, struct fal_coord_shard_stats *out);
 };
@@ -365,9 +365,9 @@ void fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint
  * time of the last line, whose event may have begun later and ended sooner. */
 double fal_coord_trace_time(struct fal_coord *c, double now);
 
-/* Takes the reports that shards have made since; to be called when a shard does not
- * answer at once. */
-int fal_coord_take_reports(struct fal_coord *c, double now);
+/* Takes the reports, borrowed for the call, of shards that do not answer at once. */
+int fal_coord_take_result(struct fal_coord *c, double now,
+			  const struct fal_shard_result *r);
 
 /* Does what is due; to be called at fal_coord_next_deadline, or sooner. */
 int fal_coord_tick(struct fal_coord *c, double now);

@@ -151,6 +151,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_health_free(c);
 	fal_sched_free(c->sched);
 	coord_rounds_free(c);
+	fal_shard_result_free(&c->result);
 	coord_placement_free(c);
 	free(c->sessions.peer);
 	free(c->sessions.worker);
@@ -218,10 +219,6 @@ advance_once(struct fal_coord *c, double now)
 	if (c->err < 0)
 		return;
 	coord_policy_advance(c, now);
-	if (c->placement.move.state == MOVE_RUNNING) { /* shards may answer at once */
-		coord_run_actions(c, now);
-		coord_policy_advance(c, now);
-	}
 	if (now >= coord_trainer_deadline(c))
 		c->failure = c->sessions.trainer.why;
 	if (c->err < 0 || c->is_finished || c->failure != NULL ||
@@ -255,14 +252,15 @@ coord_advance(struct fal_coord *c, double now)
 	do {
 		c->sessions.has_ended = false;
 		advance_once(c, now);
-	} while (c->sessions.has_ended && c->err == 0);
+	} while ((c->sessions.has_ended || c->result.n > 0) && c->err == 0);
 	return c->err;
 }
 
 int
-fal_coord_take_reports(struct fal_coord *c, double now)
+fal_coord_take_result(struct fal_coord *c, double now, const struct fal_shard_result *r)
 {
 	coord_enter(c);
+	coord_handle_result(c, now, r);
 	return coord_advance(c, now);
 }
 
@@ -446,9 +444,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = on_claim(c, now, p, m, diag);
 		break;
 	case FAL_MSG_PUSH:
-		/* The shards report what becomes of the push. */
 		coord_begin_callback(c);
-		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, &c->result, diag);
 		coord_end_callback(c);
 		if (err == FAL_ELIMIT || err == FAL_EINVAL)
 			coord_key(c, p->key)->record.charges++;
