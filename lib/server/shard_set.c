@@ -260,39 +260,6 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 	return err < 0 ? err : 1;
 }
 
-/* Hands the pieces of local shards to `each`: those for local shards, or (to_local false)
- * those for remote shards; at most `most` blocks in a piece. */
-static int
-each_piece(const struct fal_shard_set *r, bool to_local, uint32_t most,
-	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
-	   void *arg)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
-		const uint32_t from = r->first + i / r->n, to = i % r->n;
-		struct fal_shard_set_piece piece = { 0 };
-		if (is_local(r, to) != to_local)
-			continue;
-		while (err >= 0 &&
-		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
-			err = each(arg, to, &piece);
-			fal_image_free(&piece.image);
-		}
-	}
-	return err < 0 ? err : FAL_OK;
-}
-
-int
-fal_shard_set_each_piece(const struct fal_shard_set *r,
-			 int (*each)(void *arg, uint32_t to,
-				     struct fal_shard_set_piece *piece),
-			 void *arg)
-{
-	/* A process forwards or grafts a piece while the next piece arrives, and has
-	 * memory for only a few. */
-	return each_piece(r, false, 64, each, arg);
-}
-
 /* Can the piece be a part of the next shard?  In a move all shards have the same numbers
  * in their images.  If there is no local shard to compare with, the piece must contain at
  * least the values that its numbers name, so that a shard made from the piece takes
@@ -358,6 +325,40 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 	return FAL_OK;
 }
 
+/* Hands the pieces of local shards for remote shards to `each`, at most `most` blocks in
+ * a piece; with `each` NULL, adds the pieces for local shards to these shards. */
+static int
+each_piece(struct fal_shard_set *r, uint32_t most,
+	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
+	   void *arg, struct fal_shard_result *out)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
+		const uint32_t from = r->first + i / r->n, to = i % r->n;
+		struct fal_shard_set_piece piece = { 0 };
+		if (is_local(r, to) != (each == NULL))
+			continue;
+		while (err >= 0 &&
+		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
+			err = each != NULL ? each(arg, to, &piece)
+					   : fal_shard_set_graft(r, to, &piece, out);
+			fal_image_free(&piece.image);
+		}
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+int
+fal_shard_set_each_piece(struct fal_shard_set *r,
+			 int (*each)(void *arg, uint32_t to,
+				     struct fal_shard_set_piece *piece),
+			 void *arg)
+{
+	/* A process forwards or grafts a piece while the next piece arrives, and has
+	 * memory for only a few. */
+	return each_piece(r, 64, each, arg, NULL);
+}
+
 /* ---- orders and pushes ------------------------------------------------------------- */
 
 int
@@ -379,30 +380,17 @@ fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
 	}
 }
 
-struct local_grafts {
-	struct fal_shard_set *set;
-	struct fal_shard_result *out;
-};
-
-static int
-graft_local(void *arg, uint32_t to, struct fal_shard_set_piece *piece)
-{
-	const struct local_grafts *of = arg;
-	return fal_shard_set_graft(of->set, to, piece, of->out);
-}
-
 int
 fal_shard_set_order(void *shard_set, const struct fal_shard_order *o,
 		    struct fal_shard_result *out)
 {
 	struct fal_shard_set *r = shard_set;
-	struct local_grafts of = { r, out };
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add shards */
 		err = fal_shard_set_order_one(r, i, o, out);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
-	return each_piece(r, true, fal_blocks(r->each.n), graft_local, &of);
+	return each_piece(r, fal_blocks(r->each.n), NULL, NULL, out);
 }
 
 int

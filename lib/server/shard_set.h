@@ -94,7 +94,7 @@ int fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t t
 /* Hands all pieces of a move for remote shards to `each`, in pieces of about a mebibyte
  * of a version.  `each` may take the image over.  Stops at a negative value of `each`,
  * and returns that value. */
-int fal_shard_set_each_piece(const struct fal_shard_set *r,
+int fal_shard_set_each_piece(struct fal_shard_set *r,
 			     int (*each)(void *arg, uint32_t to,
 					 struct fal_shard_set_piece *piece),
 			     void *arg);
