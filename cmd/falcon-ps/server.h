@@ -244,7 +244,7 @@ int ps_best_model_read(const char *path, struct ps_best_model *out,
 		       struct fal_diag *diag);
 
 /* Keeps the model of the newest evaluation, if that is the best one so far. */
-void ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now);
+void ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *now);
 void ps_best_checkpoint_free(struct ps_best_checkpoint *b);
 
 /* ---- upstream.c: with --upstream, this server is one worker of another coordinator

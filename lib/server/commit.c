@@ -216,8 +216,8 @@ announce_versions(struct fal_coord *c, struct coord_peer *p)
 		if (c->is_external && !coord_is_installed(c, v))
 			continue;
 		const bool pin = v != p->announced.pinned_version &&
-				 (e->is_under_way ? v == e->pinned_version
-						  : v > 0 && v == e->next_version);
+				 (e->pin.is_under_way ? v == e->pin.version
+						      : v > 0 && v == e->next_version);
 		if (pin)
 			p->announced.pinned_version = v;
 		coord_announce_version(c, p, v, pin);
@@ -286,7 +286,7 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 					      m->samples);
 	}
 	sum_update(c, line);
-	c->status.loss = line->loss;
+	c->figures.loss = line->loss;
 	c->versions.published = version;
 	fal_sched_note_published(c->sched, now, version);
 	for (uint32_t i = line->first; i < end; i++) {
@@ -303,9 +303,9 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 					     : line->clocks_over;
 	c->versions.published_clocks = clocks_over;
 	coord_health_update(c, version, clocks_over, end);
-	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
-	    line->clocks_over >= e->next_clock &&
-	    !(e->pinned_is_evaluated && e->pinned_clocks == clocks_over))
+	if (c->failure == NULL && c->conf.test_samples > 0 && !e->pin.is_under_way &&
+	    line->clocks_over >= e->pin.next_clock &&
+	    !(e->pin.is_evaluated && e->pin.clocks == clocks_over))
 		coord_evaluate_version(c, now, version, clocks_over);
 	if (line->has_snapshot)
 		coord_snapshot_begin(c, version, clocks_over);
@@ -361,7 +361,7 @@ pending_free(struct coord_pending_line *line)
 static void
 add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
-	struct fal_coord_tasks *s = &c->status.tasks;
+	struct fal_coord_tasks *s = &c->figures.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
 		s->moved += l->log[FAL_ENTRY_MOVE].v[i].count;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_CLONE].n; i++)
@@ -1032,8 +1032,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		o.divisor = samples;
 	}
 	if (!a->ahead)
-		c->status.loss = line.loss;
-	if (c->conf.test_samples > 0 && line.clocks_over >= e->next_clock &&
+		c->figures.loss = line.loss;
+	if (c->conf.test_samples > 0 && line.clocks_over >= e->pin.next_clock &&
 	    e->next_version <= v->published)
 		e->next_version = line.version;
 	/* Is the version the last one?  If clocks end in order, each version ends one
@@ -1273,7 +1273,7 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 		break;
 	case FAL_ACT_EVAL:
 		m.type = FAL_MSG_EVAL;
-		m.eval.version = c->evaluation.pinned_version;
+		m.eval.version = c->evaluation.pin.version;
 		m.eval.first = a->first;
 		m.eval.count = a->count;
 		coord_send(c, to, &m);

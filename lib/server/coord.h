@@ -88,6 +88,27 @@ struct fal_coord_tasks {
 	uint64_t moved, cloned, filled, lost, dropped, skipped;
 };
 
+/* The pinned version: under evaluation, and later the version that a failed job leaves.
+ */
+struct fal_coord_pin {
+	uint64_t version, clocks; /* so many clocks were over with it; 0: none */
+	bool is_under_way;        /* its evaluation */
+	bool is_evaluated;
+	uint64_t next_clock; /* the next evaluation is due when this clock is reached */
+};
+
+/* What the job has done so far. */
+struct fal_coord_figures {
+	double loss;          /* mean loss of the last clock; 0 before the first, NAN: not
+				 known, or of no samples */
+	double accuracy;      /* of the last evaluation; -1: none yet */
+	double accuracy_loss; /* mean loss of the last evaluation; NAN: not known */
+	uint64_t judged;      /* clocks that were over with the evaluated version */
+	uint64_t epoch;       /* epochs that are over, by their clocks */
+	double epoch_loss;    /* mean loss of the tasks of the last epoch, or NAN */
+	struct fal_coord_tasks tasks;
+};
+
 /* The state of a coordinator at a snapshot's version.  This state and the shards' image
  * of that version are all that a new incarnation needs to continue as if nothing had
  * happened. */
@@ -104,21 +125,12 @@ struct fal_coord_checkpoint {
 	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
 			*/
 	uint32_t workers; /* count of the numbers that workers have been given */
-	/* Evaluations. */
-	/* evaluating: an evaluation is under way; judged: kept_version was evaluated */
-	bool evaluating, judged;
-	/* the pinned version and its clocks; clock 0: none */
-	uint64_t kept_version, kept_clock;
-	uint64_t next_eval;             /* clock of the next evaluation */
-	double accuracy, accuracy_loss; /* of the last evaluation; -1: none */
-	uint64_t judged_clock;          /* of the last evaluation */
+	struct fal_coord_pin pin;
+	struct fal_coord_figures figures;
 	/* Health (eval.c). */
-	uint64_t epoch; /* epochs that are over */
-	double loss, epoch_loss;
 	/* mean loss at the start; Σ of losses in the epoch under way */
 	double start_loss, sum_loss;
-	uint64_t samples; /* in the epoch under way */
-	struct fal_coord_tasks tasks;
+	uint64_t samples;                 /* in the epoch under way */
 	uint64_t epoch_skipped;           /* skipped tasks in the epoch under way */
 	char data[2 * FAL_DATA_HASH + 1]; /* hash of the trainers' data; "": none */
 	/* Keys, by number - 1; and workers that are here. */
@@ -518,14 +530,7 @@ bool fal_coord_newest_version(const struct fal_coord *c, struct fal_coord_outcom
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first clock that is not over; all clocks */
 	uint64_t version;
-	double loss;          /* mean loss of the last clock; 0 before the first, NAN: not
-				 known, or of no samples */
-	double accuracy;      /* of the last evaluation; -1: none yet */
-	double accuracy_loss; /* mean loss of the last evaluation; NAN: not known */
-	uint64_t judged;      /* clocks that were over with the evaluated version */
-	uint64_t epoch;       /* epochs that are over, by their clocks */
-	double epoch_loss;    /* mean loss of the tasks of the last epoch, or NAN */
-	struct fal_coord_tasks tasks;
+	struct fal_coord_figures figures;
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */

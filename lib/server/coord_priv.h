@@ -254,13 +254,8 @@ struct coord_rounds {
 /* ---- evaluation and health -------------------------------------------------------- */
 
 struct coord_evaluation {
-	bool is_under_way;
-	/* The pinned version: under evaluation, and later the version that a failed job
-	 * leaves; and the clocks that were over with the version; 0: none. */
-	uint64_t pinned_version, pinned_clocks;
-	bool pinned_is_evaluated;
-	uint64_t next_clock;   /* the next evaluation is due when this clock is reached */
-	uint64_t next_version; /* … with this version; 0: not ordered yet */
+	struct fal_coord_pin pin;
+	uint64_t next_version; /* evaluated next; 0: not ordered yet */
 	uint32_t tasks;
 	bool has_drawn; /* the tasks that are run twice have been drawn */
 	struct coord_test_task {
@@ -413,7 +408,7 @@ struct fal_coord {
 	struct coord_policy_control control;
 	struct coord_snapshot snapshot;
 	struct coord_external external;
-	struct fal_coord_status status;
+	struct fal_coord_figures figures;
 	struct fal_buf trace_line; /* scratch */
 };
 

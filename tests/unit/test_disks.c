@@ -176,8 +176,8 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_trace_f
 	draw_image(s.image, clock);
 	s.is.image = s.image[0].is;
 	s.is.past.clock = s.is.past.version = clock;
-	s.is.past.accuracy = -1;
-	s.is.past.loss = fal_rng_unit(&rng);
+	s.is.past.figures.accuracy = -1;
+	s.is.past.figures.loss = fal_rng_unit(&rng);
 	s.is.past.samples = below(1 << 20);
 	s.is.policy.rule.scheme = FAL_BSP;
 	snprintf(s.is.past.by, sizeof(s.is.past.by), "job");
