@@ -291,6 +291,43 @@ claims(uint32_t seq, struct standin_task *task)
 	return (struct fal_contrib_id){ 1, seq };
 }
 
+/* Pushes zeros for a claimed task of session 1. */
+static void
+pushes(uint32_t seq, const struct standin_task *task)
+{
+	static const int8_t exps[2] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
+	struct fal_msg_ticket ticket;
+	struct fal_buf records = { 0 };
+	assert_true(racked_ticket(&tickets, 1, task->round, seq, &ticket));
+	check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0, "records");
+	struct fal_msg m = standin_push(&ticket, &records);
+	m.push.epoch = holds.epoch;
+	check(tell(1, &m), 0, "PUSH");
+	fal_buf_free(&records);
+}
+
+/* A move that waits for the end of a round begins and ends in the event that ends the
+ * round, because these shards answer at once. */
+static void
+moves_wait_for_no_event(void **state)
+{
+	(void)state;
+	asks = NONE;
+	begin(2);
+	join(1);
+	assert_int_equal(move_to(0), 0);
+	for (uint32_t i = 1; worker.helds > 0; i++) {
+		struct standin_task task;
+		(void)claims(i, &task);
+		assert_int_equal(told, 0);
+		pushes(i, &task);
+	}
+	assert_int_equal(told, 2);
+	assert_null(fal_coord_pending_map(coord));
+	assert_int_equal(holds.epoch, 2);
+	assert_true(fal_coord_status(coord).done);
+}
+
 /* A shard's FENCED of a contribution that is not fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
@@ -310,7 +347,6 @@ orders_of_nobody(void **state)
 static void
 words_without_blocks(void **state)
 {
-	static const int8_t exps[2] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
 	(void)state;
 	asks = NONE;
 	begin(2);
@@ -318,8 +354,6 @@ words_without_blocks(void **state)
 	join(1);
 	for (uint32_t i = 1; worker.helds > 0; i++) {
 		struct standin_task task;
-		struct fal_msg_ticket ticket;
-		struct fal_buf records = { 0 };
 		const struct fal_contrib_id id = claims(i, &task);
 		const enum fal_report_kind says_all[] = {
 			FAL_REPORT_ARRIVED, FAL_REPORT_FENCED, FAL_REPORT_COMPLETE,
@@ -331,13 +365,7 @@ words_without_blocks(void **state)
 							   .version = 1,
 							   .id = id,
 							   .whole = true });
-		assert_true(racked_ticket(&tickets, 1, task.round, i, &ticket));
-		check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0,
-		      "records");
-		struct fal_msg m = standin_push(&ticket, &records);
-		m.push.epoch = holds.epoch;
-		check(tell(1, &m), 0, "PUSH");
-		fal_buf_free(&records);
+		pushes(i, &task);
 	}
 	assert_int_equal(fal_coord_status(coord).version, 1);
 	assert_true(fal_coord_status(coord).done);
@@ -351,6 +379,7 @@ main(void)
 		cmocka_unit_test_teardown(all_are_called, end),
 		cmocka_unit_test_teardown(epochs_are_used_up, end),
 		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
+		cmocka_unit_test_teardown(moves_wait_for_no_event, end),
 		cmocka_unit_test(words_of_nobody),
 		cmocka_unit_test_teardown(orders_of_nobody, end),
 		cmocka_unit_test_teardown(words_without_blocks, end),
