@@ -65,10 +65,10 @@ racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 {
 	conf.tickets.epoch = 1;
 	if (ops.shards.arg == NULL)
-		ops.shards = (struct fal_coord_shards){
-			out->shard_set, fal_shard_set_order, fal_shard_set_push_msg,
-			fal_shard_set_next_say, racked_served
-		};
+		ops.shards =
+			(struct fal_coord_shards){ out->shard_set, fal_shard_set_order,
+						   fal_shard_set_push_msg,
+						   racked_served };
 	conf.shards = fal_shard_set_count(out->shard_set);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }

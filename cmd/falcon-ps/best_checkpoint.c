@@ -143,7 +143,7 @@ best_model_is_better(const struct ps_best_model *is, const struct ps_best_model 
 }
 
 void
-ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now)
+ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *now)
 {
 	struct ps_best_checkpoint *b = &s->best;
 	struct fal_coord_outcome left;

@@ -51,10 +51,11 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	struct ps_progress *p = &s->progress;
 	if (now->version > 0)
 		snprintf(p->loss, sizeof(p->loss),
-			 isnan(now->loss) ? "loss -" : "loss %.4f", now->loss);
-	if (now->accuracy >= 0)
+			 isnan(now->figures.loss) ? "loss -" : "loss %.4f",
+			 now->figures.loss);
+	if (now->figures.accuracy >= 0)
 		snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",
-			 now->accuracy);
+			 now->figures.accuracy);
 	p->bar.note[0] = p->accuracy;
 	p->bar.note[1] = p->loss;
 	fal_progress_show(&p->bar, now->clock, ps_now());
@@ -68,11 +69,11 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	const struct fal_files *j = s->job;
 	const bool judges = judges_each_epoch(j);
 	const uint64_t every = now->clocks / j->job.epochs;
-	const uint64_t last = judges ? now->judged / every : now->epoch;
+	const uint64_t last = judges ? now->figures.judged / every : now->figures.epoch;
 	struct ps_progress *p = &s->progress;
 	const double t = ps_now();
 	/* Logs at most one line a second, and always the last epoch. */
-	if (last <= p->epoch || last > now->epoch ||
+	if (last <= p->epoch || last > now->figures.epoch ||
 	    (t < p->next_at && last < j->job.epochs))
 		return;
 	p->epoch = last;
@@ -82,7 +83,8 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	if (!isnan(is))
 		snprintf(loss, sizeof(loss), "loss %.4f, ", is);
 	if (judges)
-		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ", now->accuracy);
+		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ",
+			 now->figures.accuracy);
 	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", last,
 	       (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
 }
@@ -405,16 +407,15 @@ loop_begin_job(struct ps_server *s)
 		s->snapshots.clock = s->snapshots.good_clock = found->clock;
 		s->snapshots.last_is_good = true; /* until a later one fails */
 		/* The epochs before the snapshot count as logged. */
-		const struct fal_coord_checkpoint *past = &found->is.past;
-		const uint64_t every =
-			fal_coord_status(s->coord).clocks / s->job->job.epochs;
-		s->progress.epoch = judges_each_epoch(s->job) ? past->judged_clock / every
-							      : past->epoch;
+		const struct fal_coord_status now = fal_coord_status(s->coord);
+		const uint64_t every = now.clocks / s->job->job.epochs;
+		s->progress.epoch = judges_each_epoch(s->job) ? now.figures.judged / every
+							      : now.figures.epoch;
 	}
 	ps_count_worker_keys(s);
 	ps_introduce_sessions(s);
 	/* A job that resumes may be at its end already. */
-	return found != NULL ? fal_coord_take_reports(s->coord, ps_now()) : FAL_OK;
+	return found != NULL ? fal_coord_tick(s->coord, ps_now()) : FAL_OK;
 }
 
 /* ---- what follows from an event --- */
@@ -534,7 +535,7 @@ after_event(struct ps_server *s)
 	ps_pool_plan_moves(s);
 	const struct fal_coord_status status = fal_coord_status(s->coord);
 	progress_show(s, &status);
-	ps_best_checkpoint_update(s, &status);
+	ps_best_checkpoint_update(s, &status.figures);
 	ps_controllers_export(s);
 	if (status.done && !status.failed &&
 	    (!ps_snapshots_finish(s, status.clock) || s->best.is_writing))

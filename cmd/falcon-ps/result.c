@@ -40,17 +40,17 @@ result_put_json(const struct ps_run *r, struct fal_buf *out)
 		fal_json_member_u64(out, "best_clock", r->best.clock);
 		fal_json_member_num(out, "best_accuracy", r->best.accuracy);
 	}
-	if (s->accuracy >= 0) {
-		fal_json_member_num(out, "accuracy", s->accuracy);
-		fal_json_member_num(out, "test_loss", s->accuracy_loss);
+	if (s->figures.accuracy >= 0) {
+		fal_json_member_num(out, "accuracy", s->figures.accuracy);
+		fal_json_member_num(out, "test_loss", s->figures.accuracy_loss);
 	}
-	fal_json_member_num(out, "loss", s->loss);
+	fal_json_member_num(out, "loss", s->figures.loss);
 	fal_json_member_fixed(out, "seconds", o->seconds, 3);
-	fal_json_member_u64(out, "moved", s->tasks.moved);
-	fal_json_member_u64(out, "cloned", s->tasks.cloned);
-	fal_json_member_u64(out, "filled", s->tasks.filled);
-	fal_json_member_u64(out, "lost", s->tasks.lost);
-	fal_json_member_u64(out, "skipped", s->tasks.skipped);
+	fal_json_member_u64(out, "moved", s->figures.tasks.moved);
+	fal_json_member_u64(out, "cloned", s->figures.tasks.cloned);
+	fal_json_member_u64(out, "filled", s->figures.tasks.filled);
+	fal_json_member_u64(out, "lost", s->figures.tasks.lost);
+	fal_json_member_u64(out, "skipped", s->figures.tasks.skipped);
 	fal_json_member_str(out, "chain", r->trace.chain.link);
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');

@@ -244,7 +244,7 @@ int ps_best_model_read(const char *path, struct ps_best_model *out,
 		       struct fal_diag *diag);
 
 /* Keeps the model of the newest evaluation, if that is the best one so far. */
-void ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_status *now);
+void ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *now);
 void ps_best_checkpoint_free(struct ps_best_checkpoint *b);
 
 /* ---- upstream.c: with --upstream, this server is one worker of another coordinator
@@ -576,7 +576,8 @@ void ps_log_refusals(struct ps_server *s, bool is_over);
  * (falcon-protocol(7), SHARDS) --- */
 
 struct ps_shard_pool {
-	struct ps_member **v; /* in the order of their JOINs */
+	struct ps_member *own; /* this process, which has the first numbers */
+	struct ps_member **v;  /* the others, in the order of their JOINs */
 	size_t n, cap;
 	uint32_t wanted;  /* processes that the placement waits for; */
 	uv_timer_t grace; /* when it ends, --min-shards are enough */
@@ -586,19 +587,13 @@ struct ps_shard_pool {
 	struct fal_map map;      /* in force */
 	struct fal_map next_map; /* of the move under way, else no shards */
 	bool memory_was_logged;  /* the log has a line that memory lacks for a move */
-	uint32_t own_shards;     /* of this process: the first numbers */
 	uint32_t rule_shards;    /* places of the rule; some may have no block */
 	struct ps_pool_drain_state {
-		bool own_process;   /* this process has to give up all blocks */
 		bool is_active;     /* a drain is under way */
 		bool was_refused;   /* by a process that was to get blocks */
 		uint32_t requester; /* session that waits for it; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
-	/* The last message of a shard of another process. */
-	struct fal_shard_report event;
-	uint32_t event_shard;
-	bool has_event; /* the coordinator has not fetched it yet */
 };
 
 /* The coordinator's shards, in any process: a member of fal_coord_ops; `arg` is the

@@ -23,7 +23,7 @@ enum {
 
 /* A process. */
 struct ps_member {
-	struct ps_session *session;
+	struct ps_session *session; /* NULL: this process */
 	bool is_standby;
 	uint32_t max_shards; /* number that the process offers */
 	char address[FAL_MSG_WHY];
@@ -44,8 +44,7 @@ struct ps_member {
 		uint64_t sent_bytes; /* bytes of all messages that it has taken */
 		struct fal_window round_trips;
 	} ping;
-	struct fal_shard_codec event_codec; /* a SAY that is on its way */
-	char event_text[FAL_MSG_WHY];
+	struct fal_shard_codec report_codec; /* a REPORT that is on its way */
 };
 
 /* ---- sending --- */
@@ -74,11 +73,12 @@ pool_send_all(struct ps_server *s, struct fal_msg *msg)
 			pool_send(s, s->pool.v[i], msg);
 }
 
-/* Returns the process that has the shard; NULL: this process or no process has the
- * shard. */
+/* Returns the process that has the shard; NULL: no process has it. */
 static struct ps_member *
 pool_find_member(const struct ps_server *s, uint32_t shard)
 {
+	if (shard < s->pool.own->count)
+		return s->pool.own;
 	for (size_t i = 0; i < s->pool.n; i++)
 		if (shard - s->pool.v[i]->first < s->pool.v[i]->count)
 			return s->pool.v[i];
@@ -109,12 +109,6 @@ static uint64_t
 member_shards(const struct ps_member *m)
 {
 	return m->count == 0 ? 0 : (UINT64_MAX >> (64 - m->count)) << m->first;
-}
-
-static uint64_t
-pool_own_shards(const struct ps_server *s)
-{
-	return s->pool.own_shards == 0 ? 0 : UINT64_MAX >> (64 - s->pool.own_shards);
 }
 
 /* Has the process a block? */
@@ -299,6 +293,14 @@ member_owns_piece(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
+/* Tells the coordinator, unless it is at its end, what came of a message of a process. */
+static void
+pool_report(struct ps_server *s, const struct fal_shard_result *r)
+{
+	if (s->coord != NULL && !s->end.is_saved && s->end.broken == FAL_OK)
+		ps_fail(s, fal_coord_take_result(s->coord, ps_now(), r), "scheduler");
+}
+
 /* Adds a received piece to a shard of this process, or passes the piece on to another
  * process.  FAL_EFORMAT, FAL_ENOMEM. */
 static int
@@ -306,22 +308,22 @@ pool_add_piece(struct ps_server *s, struct image_intake *in)
 {
 	struct fal_shard_set_piece piece = { in->of.epoch, in->of.first, in->of.count,
 					     in->image };
-	if (in->of.shard >= s->pool.own_shards) {
+	if (in->of.shard >= s->pool.own->count) {
 		int err = pool_queue_piece(s, in->of.shard, &piece);
 		in->image = piece.image;
 		return err;
 	}
-	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece);
-	if (err == FAL_OK && s->coord != NULL && !s->end.is_saved &&
-	    s->end.broken == FAL_OK)
-		ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
+	struct fal_shard_result r = { 0 };
+	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece, &r);
+	pool_report(s, &r);
+	fal_shard_result_free(&r);
 	return err;
 }
 
 /* ---- ps_pool_ops --- */
 
 static int
-pool_order(void *arg, const struct fal_shard_order *o)
+pool_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	struct ps_server *s = arg;
 	struct ps_shard_pool *p = &s->pool;
@@ -342,7 +344,7 @@ pool_order(void *arg, const struct fal_shard_order *o)
 	const uint64_t began = uv_hrtime();
 	err = s->upstream != NULL ? ps_upstream_fill_order(s->upstream, &own) : FAL_OK;
 	if (err == FAL_OK)
-		err = fal_shard_set_order(s->shard_set, &own);
+		err = fal_shard_set_order(s->shard_set, &own, r);
 	if (err == FAL_OK && o->kind == FAL_ORDER_MIGRATE_BEGIN) {
 		p->next_map = *o->map;
 		err = fal_shard_set_each_piece(s->shard_set, pool_queue_piece, s);
@@ -356,31 +358,15 @@ pool_order(void *arg, const struct fal_shard_order *o)
 }
 
 static int
-pool_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+pool_push(void *arg, uint32_t session, const struct fal_msg *m,
+	  struct fal_shard_result *r, struct fal_diag *diag)
 {
 	struct ps_server *s = arg;
 	const uint64_t began = uv_hrtime();
 	ps_shard_stats_add_push(&s->broadcast.stats, s->shard_set, &m->push.records);
-	int err = fal_shard_set_push_msg(s->shard_set, session, m, diag);
+	int err = fal_shard_set_push_msg(s->shard_set, session, m, r, diag);
 	s->broadcast.stats.service += uv_hrtime() - began;
 	return err;
-}
-
-static bool
-pool_next_event(void *arg, uint32_t *shard, struct fal_shard_report *out)
-{
-	struct ps_server *s = arg;
-	struct ps_shard_pool *p = &s->pool;
-	if (fal_shard_set_next_say(s->shard_set, shard, out))
-		return true;
-	if (!p->has_event) {
-		fal_shard_report_free(&p->event);
-		return false;
-	}
-	p->has_event = false;
-	*shard = p->event_shard;
-	*out = p->event;
-	return true;
 }
 
 static void
@@ -391,7 +377,7 @@ pool_stats(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 	const struct ps_shard_stats *by = &s->broadcast.stats;
 	uint32_t first;
 	fal_shard_set_range(s->shard_set, shard, &first, &out->blocks);
-	if (m != NULL) {
+	if (m != NULL && m->session != NULL) {
 		out->name = fal_chan_name(m->session->chan);
 		out->address = m->address;
 		by = &m->stats;
@@ -402,8 +388,7 @@ pool_stats(void *arg, uint32_t shard, struct fal_coord_shard_stats *out)
 	out->queue = (double)by->queue * 1e-9;
 }
 
-const struct fal_coord_shards ps_pool_ops = { NULL, pool_order, pool_push,
-					      pool_next_event, pool_stats };
+const struct fal_coord_shards ps_pool_ops = { NULL, pool_order, pool_push, pool_stats };
 
 void
 ps_pool_publish(struct ps_server *s, uint32_t peer,
@@ -561,7 +546,7 @@ ps_pool_place(struct ps_server *s)
 	int err = pool_create_shards(s, places, before);
 	if (err < 0)
 		return err;
-	p->own_shards = before[at];
+	p->own->count = before[at];
 	for (uint32_t i = 0; i < parts; i++) {
 		struct ps_member *m = part[i];
 		const uint32_t left = places - at;
@@ -593,6 +578,7 @@ ps_pool_init(struct ps_server *s)
 	const struct ps_run *r = s->run;
 	const uint32_t least = (uint32_t)r->opt.min_shards,
 		       had = r->opt.upstream != NULL ? 0 : r->lost_processes;
+	p->own = fal_xcalloc(1, sizeof(*p->own));
 	uv_timer_init(s->loop, &p->grace);
 	p->grace.data = s;
 	uv_timer_init(s->loop, &p->ping_timer);
@@ -630,7 +616,7 @@ pool_start_move(struct ps_server *s, const struct fal_map *to, const char *by,
 	struct fal_diag need;
 	size_t blocks = 0;
 	/* During the move our own shards have their old and their new blocks. */
-	for (uint32_t i = 0; i < s->pool.own_shards; i++)
+	for (uint32_t i = 0; i < s->pool.own->count; i++)
 		if (to->of[i].first != now->of[i].first ||
 		    to->of[i].count != now->of[i].count)
 			blocks += to->of[i].count;
@@ -670,7 +656,8 @@ ps_pool_describe_move(const struct ps_server *s, struct fal_diag *to)
 			continue;
 		const int more = snprintf(to->text + n, sizeof(to->text) - n,
 					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
-					  m != NULL ? m->address : "this one");
+					  m != NULL && m->session != NULL ? m->address
+									  : "this one");
 		n += more > 0 && n + (size_t)more < sizeof(to->text) ? (size_t)more : 0;
 	}
 	return n > 0;
@@ -703,7 +690,7 @@ static void
 pool_assign_empty_shards(struct ps_server *s, struct ps_member *m)
 {
 	const uint64_t row = UINT64_MAX >> (64 - m->max_shards);
-	uint64_t taken = pool_own_shards(s) | fal_map_busy(&s->pool.map);
+	uint64_t taken = member_shards(s->pool.own) | fal_map_busy(&s->pool.map);
 	uint32_t first = 0;
 	for (size_t i = 0; i < s->pool.n; i++)
 		taken |= member_shards(s->pool.v[i]);
@@ -744,7 +731,7 @@ pool_give_blocks(struct ps_server *s, struct ps_member *m)
 static uint64_t
 pool_draining_shards(const struct ps_server *s)
 {
-	uint64_t bits = s->pool.drain.own_process ? pool_own_shards(s) : 0;
+	uint64_t bits = s->pool.own->is_drained ? member_shards(s->pool.own) : 0;
 	for (size_t i = 0; i < s->pool.n; i++)
 		bits |= s->pool.v[i]->is_drained ? member_shards(s->pool.v[i]) : 0;
 	return bits;
@@ -772,7 +759,7 @@ pool_end_drain(struct ps_server *s, const char *why)
 		pool_send(s, m, &msg);
 		fal_chan_close(m->session->chan);
 	}
-	d->own_process &= why == NULL;
+	s->pool.own->is_drained &= why == NULL;
 	d->is_active = d->was_refused = false;
 	d->requester = 0;
 	if (why != NULL)
@@ -810,28 +797,19 @@ pool_on_move_refused(struct ps_server *s, struct ps_member *m, const char *why)
 		s->pool.drain.was_refused = true;
 }
 
-/* Finds the process that `which` names, and sets *m; NULL: this process. */
-static int
-pool_find_by_name(const struct ps_server *s, const char *which, struct ps_member **m,
-		  struct fal_diag *why)
+/* Finds the process that `which` names, or NULL. */
+static struct ps_member *
+pool_find_by_name(const struct ps_server *s, const char *which)
 {
-	uint64_t number = 0;
-	*m = NULL;
-	if (strncmp(which, "shard:", 6) == 0) {
-		if (fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) < 0)
-			return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard",
-					    FAL_QUOTE(which));
-		*m = pool_find_member(s, (uint32_t)number - 1);
-		if (*m != NULL || number <= s->pool.own_shards)
-			return FAL_OK;
-	}
-	for (size_t i = 0; i < s->pool.n && number == 0; i++)
-		if (strcmp(s->pool.v[i]->address, which) == 0) {
-			*m = s->pool.v[i];
-			return FAL_OK;
-		}
-	return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard of this job",
-			    FAL_QUOTE(which));
+	uint64_t number;
+	if (strncmp(which, "shard:", 6) == 0)
+		return fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) == FAL_OK
+			       ? pool_find_member(s, (uint32_t)number - 1)
+			       : NULL;
+	for (size_t i = 0; i < s->pool.n; i++)
+		if (strcmp(s->pool.v[i]->address, which) == 0)
+			return s->pool.v[i];
+	return NULL;
 }
 
 int
@@ -839,20 +817,16 @@ ps_pool_drain(struct ps_server *s, const struct ps_session *session, const char 
 	      struct fal_diag *why)
 {
 	struct ps_pool_drain_state *d = &s->pool.drain;
-	struct ps_member *m;
+	struct ps_member *m = pool_find_by_name(s, which);
 	if (d->is_active)
 		return fal_diag_set(why, FAL_ESTATE, "another shard is being drained");
-	int err = pool_find_by_name(s, which, &m, why);
-	if (err < 0)
-		return err;
-	const uint64_t bits = m != NULL ? member_shards(m) : pool_own_shards(s),
-		       busy = fal_map_busy(&s->pool.map);
+	if (m == NULL)
+		return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard of this job",
+				    FAL_QUOTE(which));
+	const uint64_t bits = member_shards(m), busy = fal_map_busy(&s->pool.map);
 	if ((busy & bits) != 0 && (busy & ~(bits | pool_draining_shards(s))) == 0)
 		return fal_diag_set(why, FAL_ESTATE, "nobody else has blocks");
-	if (m != NULL)
-		m->is_drained = true;
-	else
-		d->own_process = true;
+	m->is_drained = true;
 	d->is_active = true;
 	d->requester = session->id;
 	snprintf(d->by, sizeof(d->by), "%s", fal_chan_name(session->chan));
@@ -892,7 +866,7 @@ pool_balance(struct ps_server *s)
 	struct ps_shard_pool *p = &s->pool;
 	struct fal_map map;
 	struct fal_diag why;
-	uint64_t may = pool_own_shards(s) & ~pool_draining_shards(s);
+	uint64_t may = member_shards(p->own) & ~pool_draining_shards(s);
 	for (size_t i = 0; i < p->n; i++) {
 		const struct ps_member *m = p->v[i];
 		if (m->is_placed && !m->is_drained &&
@@ -1003,31 +977,26 @@ ps_pool_fetch_marked(struct ps_server *s, uint64_t version)
 /* ---- messages of processes --- */
 
 static int
-pool_on_event(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+pool_on_report(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
-	struct ps_shard_pool *p = &s->pool;
 	struct fal_msg whole = *msg;
+	struct fal_shard_report report;
+	char text[FAL_MSG_WHY];
 	uint32_t first, blocks;
-	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
-	if (err < 0 || s->end.is_saved ||
-	    s->end.broken < 0) /* the coordinator is at its end */
+	if (msg->report.shard - m->first >= m->count || s->coord == NULL)
+		return FAL_ESTATE;
+	fal_shard_set_range(s->shard_set, msg->report.shard, &first, &blocks);
+	int err = fal_shard_codec_add(
+		&m->report_codec, &whole,
+		fal_shard_codec_report_most(blocks, fal_files_clock_tasks(s->job)));
+	if (err == 1)
+		err = fal_shard_codec_report_get(&whole, first, blocks, text, &report);
+	if (err < 0 || whole.report.more != 0)
 		return err;
-	const uint32_t shard = m->first + msg->say.shard;
-	fal_shard_set_range(s->shard_set, shard, &first, &blocks);
-	err = fal_shard_codec_add(&m->event_codec, &whole,
-				  fal_shard_codec_say_most(blocks, fal_files_clock_tasks(
-									   s->job)));
-	if (err <= 0)
-		return err;
-	fal_shard_report_free(&p->event);
-	err = fal_shard_codec_say_get(&whole, first, blocks, m->event_text, &p->event);
-	if (err < 0)
-		return err;
-	if (p->event.kind == FAL_REPORT_MIGRATED && p->event.err < 0)
-		pool_on_move_refused(s, m, p->event.odd);
-	p->event_shard = shard;
-	p->has_event = true;
-	ps_fail(s, fal_coord_take_reports(s->coord, ps_now()), "scheduler");
+	if (report.kind == FAL_REPORT_MIGRATED && report.err < 0)
+		pool_on_move_refused(s, m, report.odd);
+	pool_report(s, &(struct fal_shard_result){ &report, 1, 1 });
+	fal_shard_report_free(&report);
 	return FAL_OK;
 }
 
@@ -1106,8 +1075,8 @@ pool_on_member_msg(struct ps_server *s, struct ps_member *m, const struct fal_ms
 			pool_end_admission(session);
 		}
 		return FAL_OK;
-	case FAL_MSG_SAY:
-		return pool_on_event(s, m, msg);
+	case FAL_MSG_REPORT:
+		return pool_on_report(s, m, msg);
 	case FAL_MSG_SERVED:
 		return ps_shard_stats_get(&m->stats, m->first, m->count, msg);
 	case FAL_MSG_IMAGE:
@@ -1165,7 +1134,7 @@ static void
 member_free(struct ps_member *m)
 {
 	image_queue_free(&m->outgoing);
-	fal_shard_codec_free(&m->event_codec);
+	fal_shard_codec_free(&m->report_codec);
 	fal_image_free(&m->intake.image);
 	free(m);
 }
@@ -1221,7 +1190,7 @@ ps_pool_free(struct ps_shard_pool *p)
 	for (size_t i = 0; i < p->n; i++)
 		member_free(p->v[i]);
 	free(p->v);
-	fal_shard_report_free(&p->event);
+	free(p->own);
 }
 
 void

@@ -96,15 +96,23 @@ chan_options(const struct shard_server *s)
 	return (struct fal_chan_opt){ .link = s->link.bandwidth > 0 ? &s->link : NULL };
 }
 
-/* A fal_shard_codec_each: sends a piece of a SAY to the coordinator.  If the piece is
+/* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  If the piece is
  * lost the channel closes, which ends the incarnation. */
 static int
-send_event_piece(void *server, const struct fal_buf *msg)
+send_report_piece(void *server, const struct fal_buf *msg)
 {
 	const struct shard_server *s = server;
 	if (fal_chan_send(s->chan, msg, FAL_SEND_CONTROL) < 0)
 		fal_chan_close(s->chan);
 	return FAL_OK;
+}
+
+/* Sends a report to the coordinator. */
+static void
+part_report(struct shard_server *s, const struct fal_shard_report *report)
+{
+	if (fal_shard_codec_report(s->part.incarnation, report, send_report_piece, s) < 0)
+		fal_out_of_memory();
 }
 
 static void
@@ -260,16 +268,22 @@ end_if_drained(struct shard_server *s)
 
 /* ---- sending --- */
 
-/* Sends the events of the shards to the coordinator, and the wanted versions to workers;
- * SERVED before the event of a new version.  A lack of memory ends the process. */
+/* Sends the wanted versions to workers.  A lack of memory ends the process. */
 static void
-part_send(struct shard_server *s)
+part_send_versions(struct shard_server *s)
 {
-	struct fal_shard_report say;
-	uint32_t shard;
-	int err = FAL_OK;
-	while (err == FAL_OK && fal_shard_set_next_say(s->part.shard_set, &shard, &say)) {
-		if (say.kind == FAL_REPORT_STEPPED) {
+	const int err = ps_broadcast_send(&s->part.broadcast);
+	if (err < 0)
+		end_server(s, FAL_EXIT_NO, fal_strerror(err));
+}
+
+/* Sends the reports to the coordinator, and frees them; SERVED before the report of a new
+ * version.  Then sends versions. */
+static void
+part_send_result(struct shard_server *s, struct fal_shard_result *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		if (r->v[i].kind == FAL_REPORT_STEPPED) {
 			struct fal_msg m;
 			struct fal_buf rows = { 0 };
 			ps_shard_stats_put(&s->part.broadcast.stats, s->part.first,
@@ -277,13 +291,10 @@ part_send(struct shard_server *s)
 			send_to_coord(s, &m);
 			fal_buf_free(&rows);
 		}
-		err = fal_shard_codec_say(s->part.incarnation, shard - s->part.first,
-					  &say, send_event_piece, s);
+		part_report(s, &r->v[i]);
 	}
-	if (err == FAL_OK)
-		err = ps_broadcast_send(&s->part.broadcast);
-	if (err < 0)
-		end_server(s, FAL_EXIT_NO, fal_strerror(err));
+	fal_shard_result_free(r);
+	part_send_versions(s);
 }
 
 /* Gives the memory of a sent image back to the image's shard, for the next mark. */
@@ -450,7 +461,7 @@ part_create(struct shard_server *s)
 	p->broadcast.publisher.is_mixed = ps_listens_on_tcp(&s->run->listen);
 	fal_hash(p->text[0].p, p->text[0].n, p->broadcast.publisher.job_hash);
 	if (with > 0)
-		return fal_shard_set_order(p->shard_set, &begin);
+		return fal_shard_set_order(p->shard_set, &begin, NULL);
 	part_report_placed(s);
 	return FAL_OK;
 }
@@ -473,24 +484,6 @@ part_on_text(struct shard_server *s, const struct fal_msg *m)
 		       : FAL_OK;
 }
 
-/* Counts the shards that have all of their blocks, and reports when all have. */
-static int
-part_add_complete(struct shard_server *s)
-{
-	struct shard_part *p = &s->part;
-	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
-	struct fal_shard_report say;
-	uint32_t shard;
-	while (fal_shard_set_next_say(p->shard_set, &shard, &say))
-		p->n_complete++;
-	if (p->n_complete < p->count)
-		return FAL_OK;
-	int err = fal_shard_set_order(p->shard_set, &commit);
-	if (err == FAL_OK)
-		part_report_placed(s);
-	return err;
-}
-
 /* Adds the image that is complete, if `got` is 1, to its shard; else returns `got`. */
 static int
 part_add_piece(struct shard_server *s, int got)
@@ -499,16 +492,24 @@ part_add_piece(struct shard_server *s, int got)
 	const struct fal_shard_codec_of *of = &p->intake.of;
 	const struct fal_shard_set_piece piece = { of->epoch, of->first, of->count,
 						   p->intake.image };
+	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
+	struct fal_shard_result r = { 0 };
 	if (got != 1)
 		return got;
-	int err = fal_shard_set_graft(p->shard_set, of->shard, &piece);
+	int err = fal_shard_set_graft(p->shard_set, of->shard, &piece, &r);
 	fal_image_free(&p->intake.image);
-	if (err < 0)
+	if (p->n_complete == p->count) { /* the piece is of a move */
+		part_send_result(s, &r);
 		return err;
-	if (p->n_complete < p->count)
-		return part_add_complete(s);
-	part_send(s);
-	return FAL_OK;
+	}
+	p->n_complete += (uint32_t)r.n;
+	fal_shard_result_free(&r);
+	if (err < 0 || p->n_complete < p->count)
+		return err;
+	err = fal_shard_set_order(p->shard_set, &commit, NULL);
+	if (err == FAL_OK)
+		part_report_placed(s);
+	return err;
 }
 
 static int
@@ -548,11 +549,12 @@ part_begin_move(struct shard_server *s, const struct fal_map *map)
 	const bool more = n > part_count_values(s, &p->map);
 	int err = more ? part_check_memory(s, n, &why) : FAL_OK;
 	if (err < 0) { /* this process has no part in the move */
-		const struct fal_shard_report say = { .kind = FAL_REPORT_MIGRATED,
-						      .version = map->epoch,
-						      .err = err,
-						      .odd = why.text };
-		return fal_shard_codec_say(p->incarnation, 0, &say, send_event_piece, s);
+		part_report(s, &(struct fal_shard_report){ .kind = FAL_REPORT_MIGRATED,
+							   .shard = p->first,
+							   .version = map->epoch,
+							   .err = err,
+							   .odd = why.text });
+		return FAL_OK;
 	}
 	p->next_map = *map;
 	return 1;
@@ -593,6 +595,7 @@ part_on_order(struct shard_server *s, const struct fal_msg *m)
 	struct fal_shard_order o = { 0 };
 	struct fal_map map;
 	struct fal_diag why;
+	struct fal_shard_result r = { 0 };
 	const uint64_t began = uv_hrtime();
 	int err = fal_shard_codec_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
@@ -608,11 +611,10 @@ part_on_order(struct shard_server *s, const struct fal_msg *m)
 		err = part_check_memory(s, part_count_values(s, &p->map), &why);
 	}
 	if (err == FAL_OK)
-		err = fal_shard_set_order(p->shard_set, &o);
+		err = fal_shard_set_order(p->shard_set, &o, &r);
 	if (err == FAL_OK)
 		err = part_after_order(s, &o);
-	if (err == FAL_OK)
-		part_send(s);
+	part_send_result(s, &r);
 	p->broadcast.stats.service += uv_hrtime() - began;
 	return err;
 }
@@ -747,24 +749,25 @@ worker_on_push(struct worker_session *w, const struct fal_msg *m, struct fal_dia
 	int err = fal_shard_set_ticket(s->part.shard_set, w->id, m, &t, why);
 	if (err < 0)
 		return err;
+	struct fal_shard_result r = { 0 };
 	const uint64_t began = uv_hrtime();
 	ps_shard_stats_add_push(&s->part.broadcast.stats, s->part.shard_set,
 				&m->push.records);
-	err = fal_shard_set_push(s->part.shard_set, &t, &m->push.records, why);
+	err = fal_shard_set_push(s->part.shard_set, &t, &m->push.records, &r, why);
 	if (err == FAL_ENOMEM) {
+		fal_shard_result_free(&r);
 		end_server(s, FAL_EXIT_NO, fal_strerror(err));
 		return FAL_OK;
 	}
 	/* The coordinator hears of a refusal, and charges the worker's key. */
-	const struct fal_shard_report say = { .kind = FAL_REPORT_REFUSED,
-					      .round = t.round,
-					      .id = t.id,
-					      .err = err,
-					      .odd = why->text };
 	if (err < 0)
-		(void)fal_shard_codec_say(s->part.incarnation, 0, &say, send_event_piece,
-					  s);
-	part_send(s);
+		part_report(s, &(struct fal_shard_report){ .kind = FAL_REPORT_REFUSED,
+							   .shard = s->part.first,
+							   .round = t.round,
+							   .id = t.id,
+							   .err = err,
+							   .odd = why->text });
+	part_send_result(s, &r);
 	s->part.broadcast.stats.service += uv_hrtime() - began;
 	return FAL_OK;
 }
@@ -784,7 +787,7 @@ worker_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	} else if (m.type == FAL_MSG_ATTACH) {
 		s->part.workers_are_local &= fal_chan_is_local(w->reader.chan);
 		w->is_attached = true;
-		part_send(s);
+		part_send_versions(s);
 	} else if (m.type != FAL_MSG_PUSH || !w->is_attached) {
 		worker_refuse(w, "a shard takes PUSH behind ATTACH alone");
 	} else if (worker_on_push(w, &m, &why) < 0) {
@@ -798,7 +801,7 @@ worker_on_drain(void *arg, struct fal_chan *c)
 	struct worker_session *w = arg;
 	(void)c;
 	ps_broadcast_note_drained(&w->server->part.broadcast, &w->reader);
-	part_send(w->server);
+	part_send_versions(w->server);
 }
 
 static void

@@ -169,8 +169,8 @@ snapshots_write(struct ps_server *s)
 	const struct fal_coord_checkpoint *p = &n->is.past;
 	bool fits = true;
 	assert(k->is_busy && k->missing == 0);
-	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
-		fits &= fal_image_hold(&n->image[i], p->kept_version);
+	for (uint32_t i = 0; i < n->shards && p->pin.clocks > 0; i++)
+		fits &= fal_image_hold(&n->image[i], p->pin.version);
 	if (!fits) {
 		snapshots_end(s, fal_strerror(FAL_ESTATE));
 		return;

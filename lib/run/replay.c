@@ -175,7 +175,7 @@ make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK,
 					      .version = version };
-	int err = fal_shard_set_order(r, &mark);
+	int err = fal_shard_set_order(r, &mark, NULL);
 	if (err < 0)
 		return err;
 	return fal_shard_set_take_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
@@ -291,32 +291,34 @@ replay_tasks(struct fal_replay *a)
 	return err;
 }
 
-/* Handles the shard's events, and orders the scaling when the squares are known. */
+/* Handles and frees what came of an order or a push, and orders the scaling when the
+ * squares are known. */
 static int
-handle_shard_events(struct fal_replay *a)
+handle_result(struct fal_replay *a, struct fal_shard_result *r)
 {
-	struct fal_shard_report say;
-	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_shard_set_next_say(a->shard_set, &shard, &say)) {
+	for (size_t i = 0; i < r->n && err == FAL_OK; i++) { /* SCALE adds to the list */
 		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
-		a->is_nonfinite |= say.odd != NULL;
-		if (say.kind == FAL_REPORT_STEPPED)
-			a->version = say.version;
-		if (say.kind != FAL_REPORT_SQUARES)
+		a->is_nonfinite |= r->v[i].odd != NULL;
+		if (r->v[i].kind == FAL_REPORT_STEPPED)
+			a->version = r->v[i].version;
+		if (r->v[i].kind != FAL_REPORT_SQUARES)
 			continue;
-		for (uint32_t b = 0; b < say.blocks; b++)
-			scale.squares += say.squares[b];
-		err = fal_shard_set_order(a->shard_set, &scale);
+		for (uint32_t b = 0; b < r->v[i].blocks; b++)
+			scale.squares += r->v[i].squares[b];
+		err = fal_shard_set_order(a->shard_set, &scale, r);
 	}
+	fal_shard_result_free(r);
 	return err;
 }
 
 static int
 send_order(struct fal_replay *a, const struct fal_shard_order *o)
 {
-	int err = fal_shard_set_order(a->shard_set, o);
-	return err < 0 ? err : handle_shard_events(a);
+	struct fal_shard_result r = { 0 };
+	const int err = fal_shard_set_order(a->shard_set, o, &r),
+		  next = handle_result(a, &r);
+	return err < 0 ? err : next;
 }
 
 /* Opens the round and pushes the sum of all tasks that are not skipped; `*samples`
@@ -350,10 +352,10 @@ push_round(struct fal_replay *a, const struct fal_grid *g, uint32_t *samples)
 		fal_buf_clear(&a->record);
 		err = fal_sum_pack(a->lane[0].sum, b, a->exps[b], &a->record);
 		const struct fal_tail tail = { a->record.p, a->record.n };
+		struct fal_shard_result r = { 0 };
 		if (err == FAL_OK)
-			err = fal_shard_set_push(a->shard_set, &t, &tail, NULL);
-		if (err == FAL_OK)
-			err = handle_shard_events(a);
+			err = fal_shard_set_push(a->shard_set, &t, &tail, &r, NULL);
+		fal_shard_result_free(&r); /* no step comes before END */
 	}
 	return err;
 }

@@ -136,26 +136,26 @@ static const struct member members[] = {
 	M("round", WHOLE, past.round),
 	M("t", REAL, past.t),
 	M("workers", SMALL, past.workers),
-	M("evaluating", FLAG, past.evaluating),
-	M("judged", FLAG, past.judged),
-	M("kept_version", WHOLE, past.kept_version),
-	M("kept_clock", WHOLE, past.kept_clock),
-	M("next_eval", WHOLE, past.next_eval),
-	M("accuracy", REAL, past.accuracy),
-	M("accuracy_loss", MEAN, past.accuracy_loss),
-	M("judged_clock", WHOLE, past.judged_clock),
-	M("epoch", WHOLE, past.epoch),
-	M("loss", MEAN, past.loss),
-	M("epoch_loss", MEAN, past.epoch_loss),
+	M("evaluating", FLAG, past.pin.is_under_way),
+	M("judged", FLAG, past.pin.is_evaluated),
+	M("kept_version", WHOLE, past.pin.version),
+	M("kept_clock", WHOLE, past.pin.clocks),
+	M("next_eval", WHOLE, past.pin.next_clock),
+	M("accuracy", REAL, past.figures.accuracy),
+	M("accuracy_loss", MEAN, past.figures.accuracy_loss),
+	M("judged_clock", WHOLE, past.figures.judged),
+	M("epoch", WHOLE, past.figures.epoch),
+	M("loss", MEAN, past.figures.loss),
+	M("epoch_loss", MEAN, past.figures.epoch_loss),
 	M("start_loss", REAL, past.start_loss),
 	M("sum_loss", MEAN, past.sum_loss),
 	M("samples", WHOLE, past.samples),
-	M("moved", WHOLE, past.tasks.moved),
-	M("cloned", WHOLE, past.tasks.cloned),
-	M("filled", WHOLE, past.tasks.filled),
-	M("lost", WHOLE, past.tasks.lost),
-	M("dropped", WHOLE, past.tasks.dropped),
-	M("skipped", WHOLE, past.tasks.skipped),
+	M("moved", WHOLE, past.figures.tasks.moved),
+	M("cloned", WHOLE, past.figures.tasks.cloned),
+	M("filled", WHOLE, past.figures.tasks.filled),
+	M("lost", WHOLE, past.figures.tasks.lost),
+	M("dropped", WHOLE, past.figures.tasks.dropped),
+	M("skipped", WHOLE, past.figures.tasks.skipped),
 	M("epoch_skipped", WHOLE, past.epoch_skipped),
 };
 /* clang-format on */
@@ -365,10 +365,10 @@ check_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 		manifest_fail(r, "olds", "more than the file can hold");
 	if (m->lines == 0)
 		manifest_fail(r, "lines", "none");
-	if (p->kept_clock > p->clock || p->kept_version > m->image.version ||
-	    (p->kept_clock > 0) != m->image.holds ||
-	    (m->image.holds && m->image.held != p->kept_version) ||
-	    (p->evaluating && p->kept_clock == 0))
+	if (p->pin.clocks > p->clock || p->pin.version > m->image.version ||
+	    (p->pin.clocks > 0) != m->image.holds ||
+	    (m->image.holds && m->image.held != p->pin.version) ||
+	    (p->pin.is_under_way && p->pin.clocks == 0))
 		manifest_fail(r, "held", "not the version that is kept");
 }
 

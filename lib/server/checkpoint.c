@@ -105,7 +105,6 @@ void
 coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
 	struct fal_coord_checkpoint *p = &c->snapshot.state;
-	const struct fal_coord_status *s = &c->status;
 	const struct coord_evaluation *e = &c->evaluation;
 	const struct coord_health_epoch epoch = coord_health_current_epoch(c);
 	const uint32_t retained = c->versions.retained;
@@ -113,7 +112,7 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	/* A newer version may be pinned by now, for an evaluation.  That evaluation is no
 	 * part of the state of this version. */
 	c->snapshot.is_being_made =
-		(e->pinned_clocks == 0 || e->pinned_version <= version) &&
+		(e->pin.clocks == 0 || e->pin.version <= version) &&
 		fal_sched_resume_point(c->sched, version, clocks_over, &sched);
 	if (!c->snapshot.is_being_made) { /* the snapshot is then of the next version */
 		c->snapshot.is_wanted = true;
@@ -130,17 +129,8 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	p->round = sched.round;
 	memcpy(p->by, c->control.set_by, sizeof(p->by));
 	p->agains = c->control.n_scheduled;
-	p->evaluating = e->is_under_way;
-	p->judged = e->pinned_is_evaluated;
-	p->kept_version = e->pinned_version;
-	p->kept_clock = e->pinned_clocks;
-	p->next_eval = e->next_clock;
-	p->accuracy = s->accuracy;
-	p->accuracy_loss = s->accuracy_loss;
-	p->judged_clock = s->judged;
-	p->epoch = s->epoch;
-	p->loss = s->loss;
-	p->epoch_loss = s->epoch_loss;
+	p->pin = e->pin;
+	p->figures = c->figures;
 	p->start_loss = c->health.start;
 	p->sum_loss = epoch.loss;
 	p->samples = epoch.samples;
@@ -157,7 +147,7 @@ coord_snapshot_end(struct fal_coord *c, double now)
 	p->t = fal_coord_trace_time(c, now);
 	/* The counts cover the rounds that the trace has by now, which are all rounds of
 	 * the version. */
-	p->tasks = c->status.tasks;
+	p->figures.tasks = c->figures.tasks;
 	p->policy = fal_sched_policy(c->sched);
 	/* The members at this point of the trace: some may have come or gone since the
 	 * order. */
@@ -212,36 +202,27 @@ static uint64_t
 next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	const uint64_t every = c->conf.eval_every;
-	uint64_t next = p->next_eval;
+	uint64_t next = p->pin.next_clock;
 	if (every == 0)
 		return c->clocks;
-	if (p->judged && next <= p->kept_clock)
-		next = p->kept_clock / every * every + every;
+	if (p->pin.is_evaluated && next <= p->pin.clocks)
+		next = p->pin.clocks / every * every + every;
 	return next < c->clocks ? next : c->clocks;
 }
 
 int
 coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
-	struct fal_coord_status *s = &c->status;
 	c->versions.newest = c->versions.published = p->version;
 	c->versions.oldest = p->oldest;
 	c->versions.published_clocks = p->clock;
-	c->evaluation.pinned_is_evaluated = p->judged;
-	c->evaluation.pinned_version = p->kept_version;
-	c->evaluation.pinned_clocks = p->kept_clock;
-	c->evaluation.next_clock = next_evaluation(c, p);
+	c->evaluation.pin = p->pin;
+	c->evaluation.pin.next_clock = next_evaluation(c, p);
 	c->placement.lines.first_clock = p->clock;
 	c->placement.lines.clocks_over = p->clock;
 	c->placement.balance.clocks_over = p->clock;
-	s->accuracy = p->accuracy;
-	s->accuracy_loss = p->accuracy_loss;
-	s->judged = p->judged_clock;
-	s->epoch = p->epoch;
-	s->loss = p->loss;
-	s->epoch_loss = p->epoch_loss;
+	c->figures = p->figures;
 	coord_health_restore(c, p->start_loss);
-	s->tasks = p->tasks;
 	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
 		return FAL_EFORMAT;
 	restore_members(c, p);
@@ -249,8 +230,7 @@ coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples);
 	coord_health_add_skipped(c, p->clock - 1, p->epoch_skipped);
 	/* An evaluation that was under way starts again. */
-	c->evaluation.is_under_way = p->evaluating;
-	if (p->evaluating)
+	if (p->pin.is_under_way)
 		coord_start_evaluation(c, c->start);
 	return FAL_OK;
 }

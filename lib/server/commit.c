@@ -1,4 +1,4 @@
-/* Rounds, updates and versions: carries out the scheduler's actions, takes the shards'
+/* Rounds, updates and versions: carries out the scheduler's actions, handles the shards'
  * reports, and writes the trace lines of what is done.  Workers may wait for a version;
  * nothing waits for the trace.
  *
@@ -216,8 +216,8 @@ announce_versions(struct fal_coord *c, struct coord_peer *p)
 		if (c->is_external && !coord_is_installed(c, v))
 			continue;
 		const bool pin = v != p->announced.pinned_version &&
-				 (e->is_under_way ? v == e->pinned_version
-						  : v > 0 && v == e->next_version);
+				 (e->pin.is_under_way ? v == e->pin.version
+						      : v > 0 && v == e->next_version);
 		if (pin)
 			p->announced.pinned_version = v;
 		coord_announce_version(c, p, v, pin);
@@ -286,7 +286,7 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 					      m->samples);
 	}
 	sum_update(c, line);
-	c->status.loss = line->loss;
+	c->figures.loss = line->loss;
 	c->versions.published = version;
 	fal_sched_note_published(c->sched, now, version);
 	for (uint32_t i = line->first; i < end; i++) {
@@ -303,9 +303,9 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 					     : line->clocks_over;
 	c->versions.published_clocks = clocks_over;
 	coord_health_update(c, version, clocks_over, end);
-	if (c->failure == NULL && c->conf.test_samples > 0 && !e->is_under_way &&
-	    line->clocks_over >= e->next_clock &&
-	    !(e->pinned_is_evaluated && e->pinned_clocks == clocks_over))
+	if (c->failure == NULL && c->conf.test_samples > 0 && !e->pin.is_under_way &&
+	    line->clocks_over >= e->pin.next_clock &&
+	    !(e->pin.is_evaluated && e->pin.clocks == clocks_over))
 		coord_evaluate_version(c, now, version, clocks_over);
 	if (line->has_snapshot)
 		coord_snapshot_begin(c, version, clocks_over);
@@ -361,7 +361,7 @@ pending_free(struct coord_pending_line *line)
 static void
 add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 {
-	struct fal_coord_tasks *s = &c->status.tasks;
+	struct fal_coord_tasks *s = &c->figures.tasks;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
 		s->moved += l->log[FAL_ENTRY_MOVE].v[i].count;
 	for (size_t i = 0; i < l->log[FAL_ENTRY_CLONE].n; i++)
@@ -576,23 +576,23 @@ coord_rounds_free(struct fal_coord *c)
 /* Collects the squares of a gradient.  Shards clip by the sum of all squares, and all
  * shards wait for this sum.  A shard reports the squares of one order at a time. */
 static void
-on_shard_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_report *say)
+on_shard_squares(struct fal_coord *c, const struct fal_shard_report *report)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
 	if (rounds->squares == NULL)
 		rounds->squares = fal_xcalloc(blocks, sizeof(*rounds->squares));
-	memcpy(rounds->squares + say->first, say->squares,
-	       say->blocks * sizeof(*rounds->squares));
-	rounds->squares_from |= UINT64_C(1) << shard;
+	memcpy(rounds->squares + report->first, report->squares,
+	       report->blocks * sizeof(*rounds->squares));
+	rounds->squares_from |= UINT64_C(1) << report->shard;
 	if (!all_shards_in(c, rounds->squares_from))
 		return;
 	rounds->squares_from = 0;
 	/* Adds in the order of blocks, so that the sum does not depend on the map. */
 	for (uint32_t b = 0; b < blocks; b++)
 		o.squares += rounds->squares[b];
-	struct coord_pending_line *line = pending_find(c, FAL_ACT_STEP, say->version);
+	struct coord_pending_line *line = pending_find(c, FAL_ACT_STEP, report->version);
 	if (line != NULL)
 		line->norm = sqrt(o.squares);
 	coord_command_shards(c, &o);
@@ -620,48 +620,47 @@ find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 
 /* A shard that has ended a round no longer reports that a contribution is whole. */
 static void
-on_shard_arrived(struct fal_coord *c, double now, uint32_t shard,
-		 const struct fal_shard_report *say)
+on_shard_arrived(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
-	struct coord_round_acks *acks = acks_find(c, say->round);
+	struct coord_round_acks *acks = acks_find(c, report->round);
 	struct coord_contribution_acks *reports;
-	if (find_contribution(c, acks, say->id, &reports) == NULL)
+	if (find_contribution(c, acks, report->id, &reports) == NULL)
 		return;
-	reports->whole |= (uint64_t)say->whole << shard;
+	reports->whole |= (uint64_t)report->whole << report->shard;
 	const bool is_whole =
-		say->whole && all_shards_in(c, reports->whole | acks->ended);
+		report->whole && all_shards_in(c, reports->whole | acks->ended);
 	if (is_whole)
 		reports->whole = 0;
-	fal_sched_note_blocks(c->sched, now, say->round, say->id, say->blocks, is_whole);
+	fal_sched_note_blocks(c->sched, now, report->round, report->id, report->blocks,
+			      is_whole);
 }
 
 static void
-on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
-		const struct fal_shard_report *say)
+on_shard_fenced(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_contribution_acks *reports;
 	const struct fal_contrib *contrib =
-		find_contribution(c, acks_find(c, say->round), say->id, &reports);
+		find_contribution(c, acks_find(c, report->round), report->id, &reports);
 	/* Nothing to do: no fence was ordered, or all shards have reported before. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
 	    contrib->everywhere)
 		return;
-	reports->fenced |= UINT64_C(1) << shard;
+	reports->fenced |= UINT64_C(1) << report->shard;
 	if (all_shards_in(c, reports->fenced))
-		fal_sched_note_fenced(c->sched, now, say->round, say->id);
+		fal_sched_note_fenced(c->sched, now, report->round, report->id);
 }
 
 /* Ends the worker's session, as if the worker had pushed the refused records here, and
  * charges the worker's key if no honest worker makes such records. */
 static void
-on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_report *say)
+on_shard_refused(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
-	const struct coord_peer *p = coord_peer_of_worker(c, say->id.worker);
+	const struct coord_peer *p = coord_peer_of_worker(c, report->id.worker);
 	if (p == NULL || p->state != PEER_READY)
 		return;
-	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)
+	if (report->err == FAL_ELIMIT || report->err == FAL_EINVAL)
 		coord_key(c, p->key)->record.charges++;
-	coord_end_session(c, now, p->id, FAL_MSG_REFUSE, say->odd);
+	coord_end_session(c, now, p->id, FAL_MSG_REFUSE, report->odd);
 }
 
 /* Enters the shard into `set`, one of the two sets in `acks`: the shard has its whole
@@ -680,76 +679,75 @@ acks_enter(struct fal_coord *c, double now, struct coord_round_acks *acks, uint6
  * shard has reported before.  A failure in the report ends the job. */
 static struct coord_pending_line *
 pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
-	      uint32_t shard, const struct fal_shard_report *say)
+	      const struct fal_shard_report *report)
 {
 	struct coord_pending_line *line = pending_find(c, kind, number);
-	if (say->odd != NULL) { /* copied, because the text is borrowed */
-		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", say->odd);
+	if (report->odd != NULL) { /* copied, because the text is borrowed */
+		snprintf(c->shard_failure, sizeof(c->shard_failure), "%s", report->odd);
 		c->failure = c->shard_failure;
 	}
-	if (line == NULL || (line->acks >> shard & 1) != 0)
+	if (line == NULL || (line->acks >> report->shard & 1) != 0)
 		return NULL;
-	line->acks |= UINT64_C(1) << shard;
-	if (say->beyond > 0 &&
-	    (line->unstepped == 0 || say->most > line->unstepped_exponent)) {
-		line->unstepped_by = say->id.worker;
-		line->unstepped_exponent = say->most;
+	line->acks |= UINT64_C(1) << report->shard;
+	if (report->beyond > 0 &&
+	    (line->unstepped == 0 || report->most > line->unstepped_exponent)) {
+		line->unstepped_by = report->id.worker;
+		line->unstepped_exponent = report->most;
 	}
-	line->unstepped += say->beyond;
+	line->unstepped += report->beyond;
 	return line;
 }
 
 /* Adds the checksums of the contributions' values at a shard. */
 static void
 add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
-	      const struct fal_shard_report *say)
+	      const struct fal_shard_report *report)
 {
 	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, say->round, &r))
+	if (!fal_sched_round(c->sched, report->round, &r))
 		return;
 	FAL_XGROW(line->sum, line->sum_cap, r.ledger->contribs);
 	while (line->sums < r.ledger->contribs)
 		line->sum[line->sums++] = 0;
-	for (uint32_t i = 0; i < say->broughts; i++) {
-		const uint32_t place = fal_ledger_find(r.ledger, say->brought[i].id);
+	for (uint32_t i = 0; i < report->broughts; i++) {
+		const uint32_t place = fal_ledger_find(r.ledger, report->brought[i].id);
 		if (place != FAL_NONE)
-			line->sum[place] += say->brought[i].sum;
+			line->sum[place] += report->brought[i].sum;
 	}
-	line->sum_added += say->added;
+	line->sum_added += report->added;
 }
 
 static void
-on_shard_ended(struct fal_coord *c, double now, uint32_t shard,
-	       const struct fal_shard_report *say)
+on_shard_ended(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_pending_line *line =
-		pending_enter(c, FAL_ACT_END, say->round, shard, say);
-	struct coord_round_acks *acks = acks_find(c, say->round);
+		pending_enter(c, FAL_ACT_END, report->round, report);
+	struct coord_round_acks *acks = acks_find(c, report->round);
 	if (line == NULL)
 		return;
 	if (c->conf.audit_sums)
-		add_checksums(c, line, say);
-	if (say->rank > 0) {
-		line->act.weight = 1.0 / say->rank;
-		line->act.count = say->rank;
+		add_checksums(c, line, report);
+	if (report->rank > 0) {
+		line->act.weight = 1.0 / report->rank;
+		line->act.count = report->rank;
 	}
 	if (acks != NULL)
-		acks_enter(c, now, acks, &acks->ended, shard);
+		acks_enter(c, now, acks, &acks->ended, report->shard);
 }
 
 /* Adds the leaves and exponents of a shard's blocks.  When all shards have reported,
  * makes the hashes of the version. */
 static void
 add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
-	   const struct fal_shard_report *say)
+	   const struct fal_shard_report *report)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	if (line->leaves == NULL)
 		line->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
 	int8_t *exps = (int8_t *)(line->leaves + (size_t)blocks * FAL_HASH_BYTES);
-	memcpy(exps + say->first, say->exps, say->blocks);
-	memcpy(line->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
-	       (size_t)say->blocks * FAL_HASH_BYTES);
+	memcpy(exps + report->first, report->exps, report->blocks);
+	memcpy(line->leaves + (size_t)report->first * FAL_HASH_BYTES, report->leaves,
+	       (size_t)report->blocks * FAL_HASH_BYTES);
 	if (!all_shards_in(c, line->acks))
 		return;
 	fal_leaf_root(line->leaves, blocks, line->hash);
@@ -760,15 +758,14 @@ add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
 }
 
 static void
-on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
-		 const struct fal_shard_report *say)
+on_shard_stepped(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_pending_line *line =
-		pending_enter(c, FAL_ACT_STEP, say->version, shard, say);
+		pending_enter(c, FAL_ACT_STEP, report->version, report);
 	if (line == NULL)
 		return;
-	if (say->leaves != NULL)
-		add_leaves(c, line, say);
+	if (report->leaves != NULL)
+		add_leaves(c, line, report);
 	if (!all_shards_in(c, line->acks))
 		return;
 	const uint32_t first = line->first, end = first + line->rounds;
@@ -778,64 +775,65 @@ on_shard_stepped(struct fal_coord *c, double now, uint32_t shard,
 }
 
 static void
-on_shard_report(struct fal_coord *c, double now, uint32_t shard,
-		const struct fal_shard_report *say)
+on_shard_report(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_round_acks *acks = NULL;
 	/* A shard without blocks has only one thing to report: whether it can have
 	 * blocks. */
-	if ((fal_map_busy(&c->placement.map) >> shard & 1) == 0 &&
-	    say->kind != FAL_REPORT_MIGRATED && say->kind != FAL_REPORT_REFUSED)
+	if ((fal_map_busy(&c->placement.map) >> report->shard & 1) == 0 &&
+	    report->kind != FAL_REPORT_MIGRATED && report->kind != FAL_REPORT_REFUSED)
 		return;
-	if (say->beyond > 0 && (say->id.worker - 1 >= c->sessions.workers ||
-				coord_worker(c, say->id.worker)->key == 0)) {
+	if (report->beyond > 0 && (report->id.worker - 1 >= c->sessions.workers ||
+				   coord_worker(c, report->id.worker)->key == 0)) {
 		c->failure = "a shard speaks of work that nobody has done";
 		return;
 	}
-	switch (say->kind) {
+	switch (report->kind) {
 	case FAL_REPORT_ARRIVED:
-		on_shard_arrived(c, now, shard, say);
+		on_shard_arrived(c, now, report);
 		break;
 	case FAL_REPORT_COMPLETE:
-		acks = acks_find(c, say->round);
+		acks = acks_find(c, report->round);
 		if (acks != NULL)
-			acks_enter(c, now, acks, &acks->complete, shard);
+			acks_enter(c, now, acks, &acks->complete, report->shard);
 		break;
 	case FAL_REPORT_FENCED:
-		on_shard_fenced(c, now, shard, say);
+		on_shard_fenced(c, now, report);
 		break;
 	case FAL_REPORT_REFUSED:
-		on_shard_refused(c, now, say);
+		on_shard_refused(c, now, report);
 		break;
 	case FAL_REPORT_SQUARES:
-		on_shard_squares(c, shard, say);
+		on_shard_squares(c, report);
 		break;
 	case FAL_REPORT_ENDED:
-		on_shard_ended(c, now, shard, say);
+		on_shard_ended(c, now, report);
 		break;
 	case FAL_REPORT_STEPPED:
-		on_shard_stepped(c, now, shard, say);
+		on_shard_stepped(c, now, report);
 		break;
 	case FAL_REPORT_MIGRATED:
-		coord_on_migrated(c, now, shard, say);
+		coord_on_migrated(c, now, report);
 		break;
 	}
 }
 
-static void
-take_shard_reports(struct fal_coord *c, double now)
+void
+coord_handle_result(struct fal_coord *c, double now, const struct fal_shard_result *r)
 {
-	struct fal_shard_report say;
-	uint32_t shard;
-	while (c->err == 0) {
-		coord_begin_callback(c);
-		const bool has_report =
-			c->ops.shards.next(c->ops.shards.arg, &shard, &say);
-		coord_end_callback(c);
-		if (!has_report)
-			return;
-		on_shard_report(c, now, shard, &say);
+	for (size_t i = 0; i < r->n && c->err == 0; i++) {
+		/* a copy: commands that follow from the report may add to the list */
+		const struct fal_shard_report report = r->v[i];
+		on_shard_report(c, now, &report);
 	}
+}
+
+/* Handles c->result, with all that comes of the commands that follow from a report. */
+static void
+handle_result(struct fal_coord *c, double now)
+{
+	coord_handle_result(c, now, &c->result);
+	fal_shard_result_free(&c->result);
 }
 
 /* ---- actions of the scheduler ------------------------------------------------------ */
@@ -1034,8 +1032,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		o.divisor = samples;
 	}
 	if (!a->ahead)
-		c->status.loss = line.loss;
-	if (c->conf.test_samples > 0 && line.clocks_over >= e->next_clock &&
+		c->figures.loss = line.loss;
+	if (c->conf.test_samples > 0 && line.clocks_over >= e->pin.next_clock &&
 	    e->next_version <= v->published)
 		e->next_version = line.version;
 	/* Is the version the last one?  If clocks end in order, each version ends one
@@ -1275,7 +1273,7 @@ run_action(struct fal_coord *c, double now, const struct fal_act *a)
 		break;
 	case FAL_ACT_EVAL:
 		m.type = FAL_MSG_EVAL;
-		m.eval.version = c->evaluation.pinned_version;
+		m.eval.version = c->evaluation.pin.version;
 		m.eval.first = a->first;
 		m.eval.count = a->count;
 		coord_send(c, to, &m);
@@ -1311,10 +1309,10 @@ coord_run_actions(struct fal_coord *c, double now)
 {
 	struct coord_sessions *s = &c->sessions;
 	struct fal_act a;
-	take_shard_reports(c, now);
+	handle_result(c, now);
 	while (c->err == 0 && fal_sched_next_action(c->sched, &a)) {
 		run_action(c, now, &a);
-		take_shard_reports(c, now);
+		handle_result(c, now);
 	}
 	if (c->err < 0)
 		return;

@@ -88,6 +88,27 @@ struct fal_coord_tasks {
 	uint64_t moved, cloned, filled, lost, dropped, skipped;
 };
 
+/* The pinned version: under evaluation, and later the version that a failed job leaves.
+ */
+struct fal_coord_pin {
+	uint64_t version, clocks; /* so many clocks were over with it; 0: none */
+	bool is_under_way;        /* its evaluation */
+	bool is_evaluated;
+	uint64_t next_clock; /* the next evaluation is due when this clock is reached */
+};
+
+/* What the job has done so far. */
+struct fal_coord_figures {
+	double loss;          /* mean loss of the last clock; 0 before the first, NAN: not
+				 known, or of no samples */
+	double accuracy;      /* of the last evaluation; -1: none yet */
+	double accuracy_loss; /* mean loss of the last evaluation; NAN: not known */
+	uint64_t judged;      /* clocks that were over with the evaluated version */
+	uint64_t epoch;       /* epochs that are over, by their clocks */
+	double epoch_loss;    /* mean loss of the tasks of the last epoch, or NAN */
+	struct fal_coord_tasks tasks;
+};
+
 /* The state of a coordinator at a snapshot's version.  This state and the shards' image
  * of that version are all that a new incarnation needs to continue as if nothing had
  * happened. */
@@ -104,21 +125,12 @@ struct fal_coord_checkpoint {
 	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
 			*/
 	uint32_t workers; /* count of the numbers that workers have been given */
-	/* Evaluations. */
-	/* evaluating: an evaluation is under way; judged: kept_version was evaluated */
-	bool evaluating, judged;
-	/* the pinned version and its clocks; clock 0: none */
-	uint64_t kept_version, kept_clock;
-	uint64_t next_eval;             /* clock of the next evaluation */
-	double accuracy, accuracy_loss; /* of the last evaluation; -1: none */
-	uint64_t judged_clock;          /* of the last evaluation */
+	struct fal_coord_pin pin;
+	struct fal_coord_figures figures;
 	/* Health (eval.c). */
-	uint64_t epoch; /* epochs that are over */
-	double loss, epoch_loss;
 	/* mean loss at the start; Σ of losses in the epoch under way */
 	double start_loss, sum_loss;
-	uint64_t samples; /* in the epoch under way */
-	struct fal_coord_tasks tasks;
+	uint64_t samples;                 /* in the epoch under way */
 	uint64_t epoch_skipped;           /* skipped tasks in the epoch under way */
 	char data[2 * FAL_DATA_HASH + 1]; /* hash of the trainers' data; "": none */
 	/* Keys, by number - 1; and workers that are here. */
@@ -164,13 +176,13 @@ struct fal_coord_counted_claim {
 struct fal_coord_shards {
 	void *arg;
 	/* Sends a command to all shards, which carry commands out in order; `o` is
-	 * borrowed for the call. */
-	int (*order)(void *arg, const struct fal_shard_order *o);
+	 * borrowed for the call.  `r` gets the reports of shards that answer at once;
+	 * fal_coord_take_result takes those of other shards later. */
+	int (*order)(void *arg, const struct fal_shard_order *o,
+		     struct fal_shard_result *r);
 	/* Hands the PUSH of a session to all shards, as fal_shard_set_push_msg does. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
-		    struct fal_diag *diag);
-	/* Takes the next report of a shard, and its number; false: there is none. */
-	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_report *out);
+		    struct fal_shard_result *r, struct fal_diag *diag);
 	/* Says what the shard has done.  NULL: the trace has no `shard` lines. */
 	void (*served)(void *arg, uint32_t shard, struct fal_coord_shard_stats *out);
 };
@@ -365,9 +377,9 @@ void fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint
  * time of the last line, whose event may have begun later and ended sooner. */
 double fal_coord_trace_time(struct fal_coord *c, double now);
 
-/* Takes the reports that shards have made since; to be called when a shard does not
- * answer at once. */
-int fal_coord_take_reports(struct fal_coord *c, double now);
+/* Takes the reports, borrowed for the call, of shards that do not answer at once. */
+int fal_coord_take_result(struct fal_coord *c, double now,
+			  const struct fal_shard_result *r);
 
 /* Does what is due; to be called at fal_coord_next_deadline, or sooner. */
 int fal_coord_tick(struct fal_coord *c, double now);
@@ -518,14 +530,7 @@ bool fal_coord_newest_version(const struct fal_coord *c, struct fal_coord_outcom
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first clock that is not over; all clocks */
 	uint64_t version;
-	double loss;          /* mean loss of the last clock; 0 before the first, NAN: not
-				 known, or of no samples */
-	double accuracy;      /* of the last evaluation; -1: none yet */
-	double accuracy_loss; /* mean loss of the last evaluation; NAN: not known */
-	uint64_t judged;      /* clocks that were over with the evaluated version */
-	uint64_t epoch;       /* epochs that are over, by their clocks */
-	double epoch_loss;    /* mean loss of the tasks of the last epoch, or NAN */
-	struct fal_coord_tasks tasks;
+	struct fal_coord_figures figures;
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */

@@ -118,7 +118,7 @@ coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o)
 	if (c->err < 0)
 		return;
 	coord_begin_callback(c);
-	const int err = c->ops.shards.order(c->ops.shards.arg, o);
+	const int err = c->ops.shards.order(c->ops.shards.arg, o, &c->result);
 	coord_end_callback(c);
 	coord_record_error(c, err);
 }

@@ -254,13 +254,8 @@ struct coord_rounds {
 /* ---- evaluation and health -------------------------------------------------------- */
 
 struct coord_evaluation {
-	bool is_under_way;
-	/* The pinned version: under evaluation, and later the version that a failed job
-	 * leaves; and the clocks that were over with the version; 0: none. */
-	uint64_t pinned_version, pinned_clocks;
-	bool pinned_is_evaluated;
-	uint64_t next_clock;   /* the next evaluation is due when this clock is reached */
-	uint64_t next_version; /* … with this version; 0: not ordered yet */
+	struct fal_coord_pin pin;
+	uint64_t next_version; /* evaluated next; 0: not ordered yet */
 	uint32_t tasks;
 	bool has_drawn; /* the tasks that are run twice have been drawn */
 	struct coord_test_task {
@@ -404,13 +399,16 @@ struct fal_coord {
 	struct coord_sessions sessions;
 	struct coord_versions versions;
 	struct coord_rounds rounds;
+	/* what shards have reported of commands and pushes and is not handled yet; empty
+	 * between two events */
+	struct fal_shard_result result;
 	struct coord_evaluation evaluation;
 	struct coord_health health;
 	struct coord_placement placement;
 	struct coord_policy_control control;
 	struct coord_snapshot snapshot;
 	struct coord_external external;
-	struct fal_coord_status status;
+	struct fal_coord_figures figures;
 	struct fal_buf trace_line; /* scratch */
 };
 
@@ -510,7 +508,8 @@ void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
 /* Takes the result of a call that fails only because of a mistake in this program.  An
  * error ends the job, and the shards get no more commands. */
 void coord_record_error(struct fal_coord *c, int err);
-/* Sends a command to all shards; shards carry commands out in order. */
+/* Sends a command to all shards; shards carry commands out in order.  Adds their reports
+ * to c->result, which coord_run_actions handles. */
 void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
 /* The count of versions that shards retain when this one is the newest: a version that is
  * not published yet may have to be pinned, and a shard may still lack tasks of a round
@@ -540,8 +539,8 @@ void coord_move_advance(struct fal_coord *c, double now, bool is_quiet);
 /* Ends the move, which was not carried out, with this error. */
 void coord_move_end(struct fal_coord *c, double now, int err);
 /* Takes a shard's report that the shard is ready for the next map, or cannot be. */
-void coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
-		       const struct fal_shard_report *say);
+void coord_on_migrated(struct fal_coord *c, double now,
+		       const struct fal_shard_report *report);
 /* Sends the map that holds to the session. */
 void coord_send_block_map(struct fal_coord *c, uint32_t peer);
 
@@ -646,8 +645,11 @@ void coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint 
 
 /* ---- commit.c ---- */
 
-/* Takes the shards' reports, carries out the scheduler's actions, and writes the trace
- * lines that are complete, until there is nothing to do. */
+/* Handles what shards have reported. */
+void coord_handle_result(struct fal_coord *c, double now,
+			 const struct fal_shard_result *r);
+/* Handles c->result, carries out the scheduler's actions and handles what comes of each,
+ * and writes the trace lines that are complete. */
 void coord_run_actions(struct fal_coord *c, double now);
 /* The ticket of an open round's contribution as it stands; false: there is none. */
 bool coord_make_ticket(const struct fal_coord *c, uint64_t round,

@@ -91,12 +91,12 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;
 	c->newest_line_s = conf->before.t;
-	c->status.accuracy = -1;
-	c->status.loss = (double)NAN;
+	c->figures.accuracy = -1;
+	c->figures.loss = (double)NAN;
 	c->clocks = fal_grid_clocks(&conf->grid);
-	c->evaluation.next_clock = conf->eval_every > 0 && conf->eval_every < c->clocks
-					   ? conf->eval_every
-					   : c->clocks;
+	c->evaluation.pin.next_clock =
+		conf->eval_every > 0 && conf->eval_every < c->clocks ? conf->eval_every
+								     : c->clocks;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
@@ -151,6 +151,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_health_free(c);
 	fal_sched_free(c->sched);
 	coord_rounds_free(c);
+	fal_shard_result_free(&c->result);
 	coord_placement_free(c);
 	free(c->sessions.peer);
 	free(c->sessions.worker);
@@ -175,9 +176,9 @@ enum { EVAL_CLOCKS = 5 };
 static void
 announce_pinned_version(struct fal_coord *c)
 {
-	const uint64_t pinned = c->evaluation.pinned_version;
+	const uint64_t pinned = c->evaluation.pin.version;
 	struct coord_peer *p = NULL;
-	while (c->evaluation.is_under_way &&
+	while (c->evaluation.pin.is_under_way &&
 	       (p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		if (p->announced.pinned_version == pinned)
 			continue;
@@ -202,7 +203,7 @@ clock_limit(const struct fal_coord *c)
 	if (!c->has_begun)
 		return 0;
 	if (c->conf.test_samples > 0)
-		limit = (e->is_under_way ? e->pinned_clocks : e->next_clock) +
+		limit = (e->pin.is_under_way ? e->pin.clocks : e->pin.next_clock) +
 			(every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
 	if (k->n_scheduled > 0 && k->scheduled[0].clock < limit)
 		limit = k->scheduled[0].clock;
@@ -218,10 +219,6 @@ advance_once(struct fal_coord *c, double now)
 	if (c->err < 0)
 		return;
 	coord_policy_advance(c, now);
-	if (c->placement.move.state == MOVE_RUNNING) { /* shards may answer at once */
-		coord_run_actions(c, now);
-		coord_policy_advance(c, now);
-	}
 	if (now >= coord_trainer_deadline(c))
 		c->failure = c->sessions.trainer.why;
 	if (c->err < 0 || c->is_finished || c->failure != NULL ||
@@ -235,10 +232,10 @@ advance_once(struct fal_coord *c, double now)
 	/* The last version is always evaluated.  Clocks may also have ended out of order,
 	 * so that no update has reached next_clock itself. */
 	const bool is_due =
-		is_done || fal_sched_first_open_clock(c->sched) >= e->next_clock;
-	if (is_due && c->conf.test_samples > 0 && !e->is_under_way &&
+		is_done || fal_sched_first_open_clock(c->sched) >= e->pin.next_clock;
+	if (is_due && c->conf.test_samples > 0 && !e->pin.is_under_way &&
 	    !c->versions.newest_is_withheld &&
-	    !(e->pinned_is_evaluated && e->pinned_version == c->versions.newest)) {
+	    !(e->pin.is_evaluated && e->pin.version == c->versions.newest)) {
 		coord_evaluate_version(c, now, c->versions.newest,
 				       fal_sched_first_open_clock(c->sched));
 		coord_run_actions(c, now);
@@ -246,7 +243,7 @@ advance_once(struct fal_coord *c, double now)
 	fal_sched_set_clock_limit(c->sched, now, clock_limit(c));
 	coord_run_actions(c, now);
 	announce_pinned_version(c);
-	c->is_finished = is_done && !e->is_under_way;
+	c->is_finished = is_done && !e->pin.is_under_way;
 }
 
 int
@@ -255,14 +252,15 @@ coord_advance(struct fal_coord *c, double now)
 	do {
 		c->sessions.has_ended = false;
 		advance_once(c, now);
-	} while (c->sessions.has_ended && c->err == 0);
+	} while ((c->sessions.has_ended || c->result.n > 0) && c->err == 0);
 	return c->err;
 }
 
 int
-fal_coord_take_reports(struct fal_coord *c, double now)
+fal_coord_take_result(struct fal_coord *c, double now, const struct fal_shard_result *r)
 {
 	coord_enter(c);
+	coord_handle_result(c, now, r);
 	return coord_advance(c, now);
 }
 
@@ -446,9 +444,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = on_claim(c, now, p, m, diag);
 		break;
 	case FAL_MSG_PUSH:
-		/* The shards report what becomes of the push. */
 		coord_begin_callback(c);
-		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+		err = c->ops.shards.push(c->ops.shards.arg, p->id, m, &c->result, diag);
 		coord_end_callback(c);
 		if (err == FAL_ELIMIT || err == FAL_EINVAL)
 			coord_key(c, p->key)->record.charges++;
@@ -679,7 +676,7 @@ struct fal_coord_status
 fal_coord_status(const struct fal_coord *c)
 {
 	coord_enter(c);
-	struct fal_coord_status s = c->status;
+	struct fal_coord_status s = { .figures = c->figures };
 	s.clock = fal_sched_first_open_clock(c->sched);
 	s.clocks = c->clocks;
 	s.version = c->versions.published;
@@ -707,10 +704,10 @@ bool
 fal_coord_last_good_version(const struct fal_coord *c, struct fal_coord_outcome *out)
 {
 	coord_enter(c);
-	*out = (struct fal_coord_outcome){ c->evaluation.pinned_version,
-					   c->evaluation.pinned_clocks,
+	*out = (struct fal_coord_outcome){ c->evaluation.pin.version,
+					   c->evaluation.pin.clocks,
 					   c->failure == c->sessions.trainer.why };
-	return c->evaluation.pinned_clocks != 0;
+	return c->evaluation.pin.clocks != 0;
 }
 
 void
@@ -752,7 +749,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL)
 		coord_write_clock_lines(c, now, p, 0);
 	coord_trace_shards(c, now, true);
-	const bool is_evaluated = !c->is_external && c->status.accuracy >= 0;
+	const bool is_evaluated = !c->is_external && c->figures.accuracy >= 0;
 	if (c->failure != NULL)
 		coord_trace_event(c, now, FAL_EV_FAILED,
 				  &(struct fal_ev_failed){ c->versions.published,
@@ -769,7 +766,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 							     : NULL,
 					  .seconds = t,
 					  .trained = result->seconds,
-					  .accuracy = is_evaluated ? c->status.accuracy
+					  .accuracy = is_evaluated ? c->figures.accuracy
 								   : (double)NAN });
 	/* The trace has the end before any session hears of the end. */
 	while ((p = coord_next_peer(c, p, PEER_GREETED)) != NULL) {

@@ -44,9 +44,9 @@ coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
 	struct coord_evaluation *e = &c->evaluation;
 	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	coord_pin_version(c, version, clocks_over);
-	e->is_under_way = e->pinned_is_evaluated = true;
-	e->next_clock = clocks_over / every * every + every;
-	e->next_clock = e->next_clock < c->clocks ? e->next_clock : c->clocks;
+	e->pin.is_under_way = e->pin.is_evaluated = true;
+	e->pin.next_clock = clocks_over / every * every + every;
+	e->pin.next_clock = e->pin.next_clock < c->clocks ? e->pin.next_clock : c->clocks;
 	coord_start_evaluation(c, now);
 }
 
@@ -204,17 +204,17 @@ finish_evaluation(struct fal_coord *c, double now)
 			key[keys++] = key[i];
 	}
 	const double n = c->conf.test_samples;
-	e->is_under_way = false;
-	c->status.judged = e->pinned_clocks;
-	c->status.accuracy = (double)right / n;
-	c->status.accuracy_loss = is_known ? fal_loss_decode(loss) / n : (double)NAN;
+	e->pin.is_under_way = false;
+	c->figures.judged = e->pin.clocks;
+	c->figures.accuracy = (double)right / n;
+	c->figures.accuracy_loss = is_known ? fal_loss_decode(loss) / n : (double)NAN;
 	const struct fal_ev_eval line = {
-		.version = e->pinned_version,
-		.epoch = e->pinned_clocks / fal_grid_epoch_clocks(&c->conf.grid),
+		.version = e->pin.version,
+		.epoch = e->pin.clocks / fal_grid_epoch_clocks(&c->conf.grid),
 		.right = right,
 		.total = c->conf.test_samples,
-		.loss = c->status.accuracy_loss,
-		.accuracy = c->status.accuracy,
+		.loss = c->figures.accuracy_loss,
+		.accuracy = c->figures.accuracy,
 		.keys = { key, keys },
 	};
 	coord_trace_event(c, now, FAL_EV_EVAL, &line);
@@ -246,8 +246,8 @@ int
 coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag)
 {
-	if (!c->evaluation.is_under_way ||
-	    m->evaluated.version != c->evaluation.pinned_version)
+	if (!c->evaluation.pin.is_under_way ||
+	    m->evaluated.version != c->evaluation.pin.version)
 		return FAL_OK;
 	const uint32_t samples = test_task_samples(c, m->evaluated.task);
 	if (m->evaluated.samples != samples || m->evaluated.right > samples)
@@ -287,11 +287,11 @@ void
 coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 {
 	struct coord_evaluation *e = &c->evaluation;
-	if (e->pinned_clocks == clocks_over && e->pinned_version == version)
+	if (e->pin.clocks == clocks_over && e->pin.version == version)
 		return;
-	e->pinned_version = version;
-	e->pinned_clocks = clocks_over;
-	e->pinned_is_evaluated = false;
+	e->pin.version = version;
+	e->pin.clocks = clocks_over;
+	e->pin.is_evaluated = false;
 	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
 							   .version = version });
 }
@@ -311,7 +311,7 @@ find_epoch(struct fal_coord *c, uint64_t clock)
 	struct coord_health *h = &c->health;
 	const uint64_t epoch = clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
 	size_t i = h->epochs;
-	if (epoch <= c->status.epoch)
+	if (epoch <= c->figures.epoch)
 		return NULL;
 	while (i > 0 && h->epoch[i - 1].epoch > epoch)
 		i--;
@@ -364,7 +364,8 @@ struct coord_health_epoch
 coord_health_current_epoch(const struct fal_coord *c)
 {
 	const struct coord_health *h = &c->health;
-	const bool has_counts = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
+	const bool has_counts =
+		h->epochs > 0 && h->epoch[0].epoch == c->figures.epoch + 1;
 	return has_counts ? h->epoch[0] : (struct coord_health_epoch){ 0 };
 }
 
@@ -400,7 +401,7 @@ epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 	if (e->samples > 0 || e->keys > 0 || e->skipped == 0)
 		return false;
 	for (uint64_t i = 0; i < clocks; i++)
-		tasks += fal_grid_tasks(&c->conf.grid, c->status.epoch * clocks + i);
+		tasks += fal_grid_tasks(&c->conf.grid, c->figures.epoch * clocks + i);
 	return e->skipped >= tasks;
 }
 
@@ -412,10 +413,10 @@ close_epoch(struct fal_coord *c)
 	const struct coord_health_epoch e = coord_health_current_epoch(c);
 	struct coord_health *h = &c->health;
 	const bool is_skipped = epoch_is_skipped(c, &e);
-	c->status.epoch++;
+	c->figures.epoch++;
 	if (e.samples > 0)
-		c->status.epoch_loss = e.loss / (double)e.samples;
-	h->loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
+		c->figures.epoch_loss = e.loss / (double)e.samples;
+	h->loss[c->figures.epoch % HEALTH_LOSSES] = c->figures.epoch_loss;
 	if (is_skipped)
 		c->failure = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median_key_loss(c, &e) > DIVERGED_FACTOR * h->start)
@@ -447,14 +448,15 @@ coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 		    uint32_t first_later)
 {
 	struct coord_health *h = &c->health;
-	const uint64_t epochs = c->status.epoch;
+	const uint64_t epochs = c->figures.epoch;
 	h->clocks_over = clocks_over > h->clocks_over ? clocks_over : h->clocks_over;
 	if (h->start == 0)
 		h->start = fmax(h->epochs > 0 ? median_key_loss(c, &h->epoch[0]) : 0,
 				c->conf.guess);
-	while (c->failure == NULL && c->status.epoch < complete_epochs(c, first_later))
+	while (c->failure == NULL && c->figures.epoch < complete_epochs(c, first_later))
 		close_epoch(c);
-	if (c->failure == NULL && c->status.epoch > epochs && !c->evaluation.is_under_way)
+	if (c->failure == NULL && c->figures.epoch > epochs &&
+	    !c->evaluation.pin.is_under_way)
 		coord_pin_version(c, version, clocks_over);
 }
 
@@ -462,15 +464,15 @@ void
 coord_health_restore(struct fal_coord *c, double start)
 {
 	c->health.start = start;
-	c->health.first = c->status.epoch;
-	c->health.loss[c->status.epoch % HEALTH_LOSSES] = c->status.epoch_loss;
+	c->health.first = c->figures.epoch;
+	c->health.loss[c->figures.epoch % HEALTH_LOSSES] = c->figures.epoch_loss;
 }
 
 double
 fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
 {
 	coord_enter(c);
-	const uint64_t last = c->status.epoch;
+	const uint64_t last = c->figures.epoch;
 	const bool is_known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
 			      last - epoch < HEALTH_LOSSES;
 	return is_known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;

@@ -64,7 +64,7 @@ fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version)
 	coord_enter(c);
 	if (!coord_is_installed(c, version))
 		return FAL_EINVAL;
-	c->evaluation.is_under_way = true;
+	c->evaluation.pin.is_under_way = true;
 	coord_pin_version(c, version, version);
 	fal_sched_prepare_evals(c->sched, now, (c->conf.test_samples + full - 1) / full);
 	return coord_advance(c, now);
@@ -74,7 +74,7 @@ int
 fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version, uint32_t task)
 {
 	coord_enter(c);
-	if (!c->evaluation.is_under_way || version != c->evaluation.pinned_version)
+	if (!c->evaluation.pin.is_under_way || version != c->evaluation.pin.version)
 		return FAL_EINVAL;
 	int err = fal_sched_start_eval_task(c->sched, now, task);
 	return err < 0 ? err : coord_advance(c, now);

@@ -319,18 +319,17 @@ coord_move_advance(struct fal_coord *c, double now, bool is_quiet)
 }
 
 void
-coord_on_migrated(struct fal_coord *c, double now, uint32_t shard,
-		  const struct fal_shard_report *say)
+coord_on_migrated(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_move *m = &c->placement.move;
 	const struct coord_peer *p = NULL;
-	if (m->state != MOVE_RUNNING || say->version != m->next_map.epoch)
+	if (m->state != MOVE_RUNNING || report->version != m->next_map.epoch)
 		return;
-	if (say->err < 0) {
-		coord_move_end(c, now, say->err);
+	if (report->err < 0) {
+		coord_move_end(c, now, report->err);
 		return;
 	}
-	m->ready |= UINT64_C(1) << shard;
+	m->ready |= UINT64_C(1) << report->shard;
 	/* A shard that has blocks in neither map reports nothing. */
 	const uint64_t all = fal_map_busy(&c->placement.map) | fal_map_busy(&m->next_map);
 	if ((m->ready & all) != all)

@@ -1,4 +1,4 @@
-/* A shard: executes orders, adds pushes to rounds, and queues its reports, the says. */
+/* A shard: executes orders, adds pushes to rounds, and reports what came of both. */
 #include "server/shard.h"
 
 #include "base/branch.h"
@@ -37,7 +37,7 @@ struct fal_shard {
 	 * or for the squares of other shards; the others wait for the first one. */
 	struct queued_order {
 		struct fal_shard_order order;
-		bool squares_said;
+		bool squares_reported;
 	} *queue;
 	size_t queued, queue_cap;
 	struct {
@@ -48,9 +48,6 @@ struct fal_shard {
 	} held;
 	struct fal_image marked; /* an image; or memory for an image; or empty */
 	bool has_marked;         /* an image */
-
-	struct fal_shard_report *say;
-	size_t says, next_say, say_cap;
 };
 
 struct fal_shard *
@@ -78,13 +75,29 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 }
 
 void
-fal_shard_report_free(struct fal_shard_report *say)
+fal_shard_report_free(struct fal_shard_report *report)
 {
-	free(say->brought);
-	free(say->exps);
-	free(say->squares);
-	free(say->leaves);
-	*say = (struct fal_shard_report){ 0 };
+	free(report->brought);
+	free(report->exps);
+	free(report->squares);
+	free(report->leaves);
+	*report = (struct fal_shard_report){ 0 };
+}
+
+void
+fal_shard_result_add(struct fal_shard_result *r, const struct fal_shard_report *report)
+{
+	FAL_XGROW(r->v, r->cap, r->n + 1);
+	r->v[r->n++] = *report;
+}
+
+void
+fal_shard_result_free(struct fal_shard_result *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		fal_shard_report_free(&r->v[i]);
+	free(r->v);
+	*r = (struct fal_shard_result){ 0 };
 }
 
 void
@@ -92,9 +105,6 @@ fal_shard_free(struct fal_shard *s)
 {
 	if (s == NULL)
 		return;
-	for (size_t i = 0; i < s->says; i++)
-		fal_shard_report_free(&s->say[i]);
-	free(s->say);
 	free(s->open);
 	free(s->fence);
 	free(s->queue);
@@ -115,23 +125,11 @@ shard_find_round(const struct fal_shard *s, uint64_t round)
 }
 
 static void
-queue_say(struct fal_shard *s, const struct fal_shard_report *say)
+add_report(const struct fal_shard *s, const struct fal_shard_report *report,
+	   struct fal_shard_result *r)
 {
-	FAL_XGROW(s->say, s->say_cap, s->says + 1);
-	s->say[s->says++] = *say;
-}
-
-bool
-fal_shard_next_say(struct fal_shard *s, struct fal_shard_report *out)
-{
-	if (s->next_say > 0)
-		fal_shard_report_free(&s->say[s->next_say - 1]);
-	if (s->next_say == s->says) {
-		s->next_say = s->says = 0;
-		return false;
-	}
-	*out = s->say[s->next_say++];
-	return true;
+	fal_shard_result_add(r, report);
+	r->v[r->n - 1].shard = s->conf.number;
 }
 
 /* ---- the held version; images -------------------------------------------------------
@@ -229,21 +227,16 @@ fal_shard_restore_end(struct fal_shard *s)
 
 /* ---- rounds ------------------------------------------------------------------------ */
 
-/* Executes the queued orders up to the first order that must wait. */
-static int execute_queue(struct fal_shard *s);
-
-/* Reports a complete round, or executes the end that was ordered ahead. */
-static int
-check_completion(struct fal_shard *s, const struct shard_round *o)
+/* Reports a complete round, unless its end was ordered ahead: then execute_queue ends the
+ * round. */
+static void
+report_completion(const struct fal_shard *s, const struct shard_round *o,
+		  struct fal_shard_result *r)
 {
-	const struct fal_shard_report done = { .kind = FAL_REPORT_COMPLETE,
-					       .round = o->round };
-	if (!fal_store_is_complete(s->store, o->round))
-		return FAL_OK;
-	if (o->end_ordered)
-		return execute_queue(s);
-	queue_say(s, &done);
-	return FAL_OK;
+	const struct fal_shard_report complete = { .kind = FAL_REPORT_COMPLETE,
+						   .round = o->round };
+	if (!o->end_ordered && fal_store_is_complete(s->store, o->round))
+		add_report(s, &complete, r);
 }
 
 /* Opens a round in the store, and fences contributions whose fences came before. */
@@ -300,7 +293,7 @@ shard_add_round(struct fal_shard *s, uint64_t round, const struct fal_facts *fac
 
 /* Opens the rounds whose version has been made. */
 static int
-open_waiting_rounds(struct fal_shard *s)
+open_waiting_rounds(struct fal_shard *s, struct fal_shard_result *r)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->opens && err == FAL_OK; i++) {
@@ -313,14 +306,14 @@ open_waiting_rounds(struct fal_shard *s)
 		if (err < 0 || o->skipped == 0)
 			continue;
 		err = fal_store_skip(s->store, o->round, o->skipped, none);
-		err = err == FAL_OK ? check_completion(s, o) : err;
+		report_completion(s, o, r);
 	}
 	return err;
 }
 
 static int
 execute_fence(struct fal_shard *s, const struct shard_round *open,
-	      const struct fal_shard_order *o)
+	      const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	const struct fal_shard_report fenced = { .kind = FAL_REPORT_FENCED,
 						 .round = o->round,
@@ -335,13 +328,13 @@ execute_fence(struct fal_shard *s, const struct shard_round *open,
 		s->fence[s->fences++] = (struct early_fence){ o->round, o->id, o->fills };
 	}
 	if (err == FAL_OK)
-		queue_say(s, &fenced);
+		add_report(s, &fenced, r);
 	return err;
 }
 
 static int
 execute_skip(struct fal_shard *s, struct shard_round *open,
-	     const struct fal_shard_order *o)
+	     const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	const bool was_complete = fal_store_is_complete(s->store, o->round);
 	const uint32_t tasks = o->facts.tasks;
@@ -352,7 +345,9 @@ execute_skip(struct fal_shard *s, struct shard_round *open,
 		return FAL_OK;
 	}
 	int err = fal_store_skip(s->store, o->round, tasks, o->fills);
-	return err < 0 || was_complete ? err : check_completion(s, open);
+	if (!was_complete)
+		report_completion(s, open, r);
+	return err;
 }
 
 static int
@@ -366,7 +361,8 @@ keep_versions(struct fal_shard *s, uint32_t versions)
 }
 
 static int
-execute_put(struct fal_shard *s, const struct fal_shard_order *o)
+execute_put(struct fal_shard *s, const struct fal_shard_order *o,
+	    struct fal_shard_result *r)
 {
 	if (o->params == NULL)
 		return FAL_EINVAL;
@@ -377,7 +373,7 @@ execute_put(struct fal_shard *s, const struct fal_shard_order *o)
 		err = fal_store_put(s->store, o->version,
 				    o->params + (size_t)s->conf.first * FAL_BLOCK,
 				    o->exps + s->conf.first);
-	return err < 0 ? err : open_waiting_rounds(s);
+	return err < 0 ? err : open_waiting_rounds(s, r);
 }
 
 /* ---- orders in sequence -------------------------------------------------------------
@@ -400,17 +396,17 @@ can_end_round(const struct fal_shard *s, const struct shard_round *open,
 }
 
 static void
-say_unstepped(struct fal_shard_report *say, const struct fal_unstepped *unstepped)
+report_unstepped(struct fal_shard_report *report, const struct fal_unstepped *unstepped)
 {
-	say->beyond = unstepped->out_of_range;
+	report->beyond = unstepped->out_of_range;
 	if (unstepped->out_of_range > 0) {
-		say->id = unstepped->by.id;
-		say->most = unstepped->by.exponent;
+		report->id = unstepped->by.id;
+		report->most = unstepped->by.exponent;
 	}
 	/* All gradients were in range, but some step would leave the range of finite
 	 * numbers. */
 	if (unstepped->nonfinite > 0)
-		say->odd = "a step would make parameters that are not finite";
+		report->odd = "a step would make parameters that are not finite";
 }
 
 /* Uses the sum of the round as o->end says; fills in `ended`. */
@@ -449,13 +445,13 @@ collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 		ended->odd = "gradients are beyond the range of sums";
 	else if (err < 0)
 		return err;
-	say_unstepped(ended, &unstepped);
+	report_unstepped(ended, &unstepped);
 	return FAL_OK;
 }
 
 static int
 execute_end(struct fal_shard *s, struct shard_round *open,
-	    const struct fal_shard_order *o)
+	    const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	struct fal_shard_report ended = { .kind = FAL_REPORT_ENDED, .round = o->round };
 	if (!can_end_round(s, open, o))
@@ -469,7 +465,7 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 	fal_store_drop(s->store, o->round); /* no effect if the round is gone by now */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
 	if (err == FAL_OK)
-		queue_say(s, &ended);
+		add_report(s, &ended, r);
 	else
 		fal_shard_report_free(&ended);
 	return err;
@@ -510,7 +506,8 @@ hash_version(const struct fal_shard *s, struct fal_shard_report *stepped)
 }
 
 static int
-execute_step(struct fal_shard *s, const struct fal_shard_order *o)
+execute_step(struct fal_shard *s, const struct fal_shard_order *o,
+	     struct fal_shard_result *r)
 {
 	struct fal_shard_report stepped = { .kind = FAL_REPORT_STEPPED };
 	if (o->weight > 0)
@@ -525,19 +522,20 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o)
 							   .squares = o->squares,
 							   .pusher = o->slot,
 							   .part = o->part });
-	say_unstepped(&stepped, &unstepped);
+	report_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		mark_version(s, o->below);
 	if (o->hash)
 		hash_version(s, &stepped);
-	queue_say(s, &stepped);
+	add_report(s, &stepped, r);
 	return FAL_OK;
 }
 
 /* Reports the shard's part of the squares that clip the order. */
 static void
-say_squares(struct fal_shard *s, const struct fal_shard_order *o)
+report_squares(struct fal_shard *s, const struct fal_shard_order *o,
+	       struct fal_shard_result *r)
 {
 	struct fal_shard_report are = { .kind = FAL_REPORT_SQUARES,
 					.version = o->version,
@@ -546,7 +544,7 @@ say_squares(struct fal_shard *s, const struct fal_shard_order *o)
 	are.squares = fal_xcalloc(s->conf.count, sizeof(*are.squares));
 	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
 			  o->divisor, are.squares);
-	queue_say(s, &are);
+	add_report(s, &are, r);
 }
 
 /* Starts an early step if the first queued orders are the merge of the round and a step
@@ -568,14 +566,15 @@ try_early_step(struct fal_shard *s, const struct shard_round *open)
 }
 
 static int
-execute_order(struct fal_shard *s, const struct fal_shard_order *o)
+execute_order(struct fal_shard *s, const struct fal_shard_order *o,
+	      struct fal_shard_result *r)
 {
 	struct shard_round *open = shard_find_round(s, o->round);
 	const uint32_t branch = fal_branch_of(o->version);
 	int err = FAL_OK;
 	switch (o->kind) {
 	case FAL_ORDER_END:
-		err = open != NULL ? execute_end(s, open, o) : FAL_OK;
+		err = open != NULL ? execute_end(s, open, o, r) : FAL_OK;
 		break;
 	case FAL_ORDER_BRANCH:
 		if (branch == 0 || branch > FAL_IMAGE_OTHERS)
@@ -588,7 +587,7 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o)
 		fal_store_collect_branch(s->store, o->line, o->weight);
 		return FAL_OK;
 	case FAL_ORDER_STEP:
-		err = execute_step(s, o);
+		err = execute_step(s, o, r);
 		break;
 	case FAL_ORDER_KEEP:
 		return keep_versions(s, o->versions);
@@ -606,11 +605,12 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o)
 		fal_store_forget_branches(s->store);
 		return FAL_OK;
 	}
-	return err < 0 ? err : open_waiting_rounds(s);
+	return err < 0 ? err : open_waiting_rounds(s, r);
 }
 
+/* Executes the queued orders up to the first order that must wait. */
 static int
-execute_queue(struct fal_shard *s)
+execute_queue(struct fal_shard *s, struct fal_shard_result *r)
 {
 	int err = FAL_OK;
 	while (s->queued > 0 && err == FAL_OK) {
@@ -623,13 +623,13 @@ execute_queue(struct fal_shard *s)
 			return FAL_OK;
 		}
 		if (o.clipped) {
-			if (!first->squares_said)
-				say_squares(s, &o);
-			first->squares_said = true;
+			if (!first->squares_reported)
+				report_squares(s, &o, r);
+			first->squares_reported = true;
 			return FAL_OK;
 		}
 		memmove(first, first + 1, --s->queued * sizeof(*first));
-		err = execute_order(s, &o);
+		err = execute_order(s, &o, r);
 	}
 	return err;
 }
@@ -637,32 +637,36 @@ execute_queue(struct fal_shard *s)
 /* ---- orders ------------------------------------------------------------------------ */
 
 int
-fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
+fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
+		struct fal_shard_result *r)
 {
 	struct shard_round *open = shard_find_round(s, o->round);
+	int err = FAL_OK;
 	switch (o->kind) {
 	case FAL_ORDER_OPEN:
 		s->next_round = o->round + 1;
 		return open != NULL ? FAL_OK : shard_add_round(s, o->round, &o->facts);
 	case FAL_ORDER_FENCE:
-		return execute_fence(s, open, o);
+		return execute_fence(s, open, o, r);
 	case FAL_ORDER_SKIP:
-		return open != NULL ? execute_skip(s, open, o) : FAL_OK;
+		err = open != NULL ? execute_skip(s, open, o, r) : FAL_OK;
+		break;
 	case FAL_ORDER_SCALE: /* answers the SQUARES of the first queued order */
-		if (s->queued == 0 || !s->queue[0].squares_said)
+		if (s->queued == 0 || !s->queue[0].squares_reported)
 			return FAL_OK;
 		s->queue[0].order.squares = o->squares;
 		s->queue[0].order.clipped = false;
-		return execute_queue(s);
+		break;
 	case FAL_ORDER_PUT:
-		return execute_put(s, o);
+		err = execute_put(s, o, r);
+		break;
 	default:
 		FAL_XGROW(s->queue, s->queue_cap, s->queued + 1);
 		if (open != NULL && o->kind == FAL_ORDER_END)
 			open->end_ordered = o->ahead;
 		s->queue[s->queued++] = (struct queued_order){ .order = *o };
-		return execute_queue(s);
 	}
+	return err < 0 ? err : execute_queue(s, r);
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */
@@ -713,7 +717,8 @@ add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_r
 
 int
 fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
-	       const struct fal_tail *records, struct fal_diag *diag)
+	       const struct fal_tail *records, struct fal_shard_result *r,
+	       struct fal_diag *diag)
 {
 	struct fal_shard_report arrived = { .kind = FAL_REPORT_ARRIVED,
 					    .round = t->round,
@@ -736,10 +741,11 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		return err;
 	/* Good records beside a bad one count, and the coordinator must hear of them. */
 	arrived.whole = !was_whole && fal_store_is_whole(s->store, t->round, t->id);
-	queue_say(s, &arrived);
-	const int next = was_complete
-				 ? FAL_OK
-				 : check_completion(s, shard_find_round(s, t->round));
+	add_report(s, &arrived, r);
+	if (was_complete || !fal_store_is_complete(s->store, t->round))
+		return err;
+	report_completion(s, shard_find_round(s, t->round), r);
+	const int next = execute_queue(s, r);
 	return err < 0 ? err : next;
 }
 

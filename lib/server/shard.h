@@ -1,9 +1,9 @@
 /* A shard: a run of a job's blocks as a pure state machine.
  *
  * The coordinator sends orders in sequence.  Workers send pushes, each with the
- * coordinator's ticket.  The shard's says, its reports to the coordinator, wait in a
- * queue until the caller fetches them.  The shard knows rounds by their numbers, and
- * never sees the ledger or the scheduler.  No I/O, no clock.
+ * coordinator's ticket.  A call that executes an order or a push reports all that came of
+ * it; the shard keeps no reports.  The shard knows rounds by their numbers, and never
+ * sees the ledger or the scheduler.  No I/O, no clock.
  *
  * The shard is the only user of its store (store.h). Calls that can fail return 0 or a
  * negative enum fal_err. */
@@ -22,6 +22,7 @@
 struct fal_shard; /* opaque */
 
 struct fal_shard_conf {
+	uint32_t number;       /* of the shard, in its reports */
 	size_t n;              /* parameters of the whole model */
 	uint32_t first, count; /* its blocks in the model */
 	uint32_t tasks;        /* of a full clock: bounds the values of one task */
@@ -120,37 +121,17 @@ struct fal_shard_order {
 	const float *params; /* PUT, like `exps`: borrowed */
 	const int8_t *exps;
 };
-/* Executes an order.  Returns 0; FAL_ELIMIT: more fences of unopened rounds than a clock
- * has tasks; FAL_EINVAL, FAL_ESTATE: a correct coordinator never gives such an order.
- *
- * For a round that is over, the shard only gives the answer that the order asks for; it
- * ignores other orders for rounds that are not open.  Orders of the kinds from END to
- * FORGET are executed in sequence: while the first order waits, all others wait, too.
- * Orders of other kinds are executed at once; but a round whose version is not made yet
- * opens when that version is made. */
-int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
-
-/* Adds block records of a contribution.  The shard ignores records of other shards'
- * blocks, and all records of a round that is over.  A ticket opens a round that OPEN has
- * not opened yet.  Each record stands alone: as far as the push can be parsed, good
- * records count whatever else the push contains, so a shard needs to know nothing about
- * the records of other shards.
- *
- * Returns 0, also for a fenced contribution, whose worker may not know of the fence yet;
- * or the reason for a refusal, with `diag`: FAL_EINVAL and FAL_ELIMIT are the fault of
- * the worker's key. */
-int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
-		   const struct fal_tail *records, struct fal_diag *diag);
 
 enum fal_report_kind {
 	/* `blocks` more blocks of `id` were counted; `whole`: all blocks of `id` are
 	 * counted now. */
 	FAL_REPORT_ARRIVED,
-	/* Every block of the round has counted all tasks.  Not said if END came ahead. */
+	/* Every block of the round has counted all tasks.  Not reported if END came
+	 * ahead. */
 	FAL_REPORT_COMPLETE,
 	FAL_REPORT_FENCED, /* No further block of `id` counts. */
 	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
-	 * says this; a shard of this process returns the error instead. */
+	 * reports this; a shard of this process returns the error instead. */
 	FAL_REPORT_REFUSED,
 	/* The squares of the mean gradient, by block, for all `blocks` from `first` on.
 	 * A clipped order, which makes `version`, waits for SCALE. */
@@ -171,10 +152,11 @@ enum fal_report_kind {
 
 struct fal_shard_report {
 	enum fal_report_kind kind;
+	uint32_t shard; /* number in the job */
 	uint64_t round, version;
 	struct fal_contrib_id id;
 	uint32_t blocks, beyond, first;
-	int8_t *exps;    /* this array belongs to the shard until the next fetch */
+	int8_t *exps;    /* this array belongs to the report */
 	double *squares; /* the same */
 	uint8_t *leaves; /* the same */
 	int8_t most;
@@ -187,10 +169,48 @@ struct fal_shard_report {
 		*odd; /* ENDED, STEPPED: the reason why the job cannot go on, or NULL */
 	int err;
 };
-/* Fetches the next say.  Returns false if there is none. */
-bool fal_shard_next_say(struct fal_shard *s, struct fal_shard_report *out);
-/* Frees the arrays of a say that the caller owns. */
-void fal_shard_report_free(struct fal_shard_report *say);
+void fal_shard_report_free(struct fal_shard_report *report);
+
+/* What came of orders and pushes, in the order of the events.  {0}: nothing.
+ *
+ * A push has at most one ARRIVED.  The push, or an order, that completes a round may let
+ * any number of queued orders run, so there may be any number of ENDED, STEPPED and
+ * COMPLETE; the first order that must wait ends the list, perhaps with its SQUARES. */
+struct fal_shard_result {
+	struct fal_shard_report *v;
+	size_t n, cap;
+};
+/* Adds a report, and takes its arrays. */
+void fal_shard_result_add(struct fal_shard_result *r,
+			  const struct fal_shard_report *report);
+/* Frees the reports, and makes the result empty. */
+void fal_shard_result_free(struct fal_shard_result *r);
+
+/* Executes an order, and adds all that comes of it to `r`; NULL will do for an order
+ * without an answer while no order waits.  Returns 0; FAL_ELIMIT: more fences of unopened
+ * rounds than a clock has tasks; FAL_EINVAL, FAL_ESTATE: a correct coordinator never
+ * gives such an order.
+ *
+ * For a round that is over, the shard only gives the answer that the order asks for; it
+ * ignores other orders for rounds that are not open.  Orders of the kinds from END to
+ * FORGET are executed in sequence: while the first order waits, all others wait, too.
+ * Orders of other kinds are executed at once; but a round whose version is not made yet
+ * opens when that version is made. */
+int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
+		    struct fal_shard_result *r);
+
+/* Adds block records of a contribution, and all that comes of them to `r`.  The shard
+ * ignores records of other shards' blocks, and all records of a round that is over.  A
+ * ticket opens a round that OPEN has not opened yet.  Each record stands alone: as far as
+ * the push can be parsed, good records count whatever else the push contains, so a shard
+ * needs to know nothing about the records of other shards.
+ *
+ * Returns 0, also for a fenced contribution, whose worker may not know of the fence yet;
+ * or the reason for a refusal, with `diag`: FAL_EINVAL and FAL_ELIMIT are the fault of
+ * the worker's key. */
+int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
+		   const struct fal_tail *records, struct fal_shard_result *r,
+		   struct fal_diag *diag);
 
 /* Returns the newest whole version. */
 uint64_t fal_shard_version(const struct fal_shard *s);

@@ -1,4 +1,4 @@
-/* Writes and reads orders, says and images as messages. */
+/* Writes and reads orders, reports and images as messages. */
 #include "server/shard_codec.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@ enum {
 	/* bytes of a tail in one message; the other fields need less than 1,024 bytes */
 	PIECE = FAL_MSG_MAX - 1024,
 	ARRAYS_MAX = 4096,            /* of an image */
-	SAY_MAX = 1 << 30,            /* bytes of the arrays of a SAY */
+	REPORT_MAX = 1 << 30,         /* bytes of the arrays of a REPORT */
 	BROUGHT_BYTES = 4 + 4 + 4 + 8 /* of a struct fal_contribution_blocks */
 };
 
@@ -20,16 +20,16 @@ _Static_assert((int)FAL_TICKET_KEY == (int)FAL_MAC_KEY, "PLACE has the key as it
 /* ---- pieces ------------------------------------------------------------------------ */
 
 static int
-say_send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
+report_send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
 {
-	struct fal_tail *tail = &m->say.rest, left = *tail;
+	struct fal_tail *tail = &m->report.rest, left = *tail;
 	struct fal_buf out = { 0 };
 	int err = FAL_OK;
 	do {
 		*tail = (struct fal_tail){ left.p, left.n < PIECE ? left.n : PIECE };
 		left.p += left.p != NULL ? tail->n : 0;
 		left.n -= tail->n;
-		m->say.more = left.n > 0;
+		m->report.more = left.n > 0;
 		fal_buf_clear(&out);
 		fal_msg_put(&out, m);
 		err = each(arg, &out);
@@ -41,14 +41,14 @@ say_send_pieces(struct fal_msg *m, fal_shard_codec_each *each, void *arg)
 int
 fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most)
 {
-	struct fal_tail *tail = &m->say.rest;
-	const bool more = m->say.more != 0;
+	struct fal_tail *tail = &m->report.rest;
+	const bool more = m->report.more != 0;
 	if (p->tail.n == 0 && !more)
 		return 1;
 	if (tail->n > most || p->tail.n > most - tail->n)
 		return FAL_ELIMIT;
 	if (tail->n == 0 && more)
-		return FAL_EFORMAT; /* else a SAY could have no end */
+		return FAL_EFORMAT; /* else a REPORT could have no end */
 	fal_put_bytes(&p->tail, tail->p, tail->n);
 	if (p->tail.err < 0 || more)
 		return p->tail.err;
@@ -152,11 +152,11 @@ fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_m
 	return FAL_OK;
 }
 
-/* ---- says -------------------------------------------------------------------------- */
+/* ---- reports ----------------------------------------------------------------------- */
 
-/* Appends all arrays of the say. */
+/* Appends all arrays of the report. */
 static void
-say_put_arrays(struct fal_buf *out, const struct fal_shard_report *s)
+report_put_arrays(struct fal_buf *out, const struct fal_shard_report *s)
 {
 	const uint64_t n = s->blocks;
 	if (s->leaves != NULL)
@@ -177,36 +177,35 @@ say_put_arrays(struct fal_buf *out, const struct fal_shard_report *s)
 }
 
 int
-fal_shard_codec_say(uint32_t incarnation, uint32_t shard,
-		    const struct fal_shard_report *s, fal_shard_codec_each *each,
-		    void *arg)
+fal_shard_codec_report(uint32_t incarnation, const struct fal_shard_report *s,
+		       fal_shard_codec_each *each, void *arg)
 {
 	const int flags = (s->whole ? FAL_WIRE_WHOLE : 0) |
 			  (s->leaves != NULL ? FAL_WIRE_LEAVES : 0) |
 			  (s->odd != NULL ? FAL_WIRE_ODD : 0);
-	struct fal_msg m = { .type = FAL_MSG_SAY,
+	struct fal_msg m = { .type = FAL_MSG_REPORT,
 			     .incarnation = incarnation,
-			     .say = { .shard = shard,
-				      .kind = (uint8_t)s->kind,
-				      .round = s->round,
-				      .version = s->version,
-				      .worker = s->id.worker,
-				      .seq = s->id.seq,
-				      .blocks = s->blocks,
-				      .beyond = s->beyond,
-				      .first = s->first,
-				      .most = (uint8_t)s->most,
-				      .broughts = s->broughts,
-				      .rank = s->rank,
-				      .added = s->added,
-				      .err = (uint32_t)-s->err,
-				      .flags = (uint8_t)flags } };
+			     .report = { .shard = s->shard,
+					 .kind = (uint8_t)s->kind,
+					 .round = s->round,
+					 .version = s->version,
+					 .worker = s->id.worker,
+					 .seq = s->id.seq,
+					 .blocks = s->blocks,
+					 .beyond = s->beyond,
+					 .first = s->first,
+					 .most = (uint8_t)s->most,
+					 .broughts = s->broughts,
+					 .rank = s->rank,
+					 .added = s->added,
+					 .err = (uint32_t)-s->err,
+					 .flags = (uint8_t)flags } };
 	struct fal_buf arrays = { 0 };
 	if (s->odd != NULL)
-		strncpy(m.say.odd, s->odd, sizeof(m.say.odd) - 1);
-	say_put_arrays(&arrays, s);
-	m.say.rest = (struct fal_tail){ arrays.p, arrays.n };
-	int err = arrays.err < 0 ? arrays.err : say_send_pieces(&m, each, arg);
+		strncpy(m.report.odd, s->odd, sizeof(m.report.odd) - 1);
+	report_put_arrays(&arrays, s);
+	m.report.rest = (struct fal_tail){ arrays.p, arrays.n };
+	int err = arrays.err < 0 ? arrays.err : report_send_pieces(&m, each, arg);
 	fal_buf_free(&arrays);
 	return err;
 }
@@ -239,32 +238,34 @@ get_brought(struct fal_rd *r, struct fal_shard_report *out)
 }
 
 int
-fal_shard_codec_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
-			char odd[static FAL_MSG_WHY], struct fal_shard_report *out)
+fal_shard_codec_report_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
+			   char odd[static FAL_MSG_WHY], struct fal_shard_report *out)
 {
-	const bool leaves = (m->say.flags & FAL_WIRE_LEAVES) != 0;
-	struct fal_rd r = fal_rd_init(m->say.rest.p, m->say.rest.n);
-	struct fal_shard_report s = { .kind = (enum fal_report_kind)m->say.kind,
-				      .round = m->say.round,
-				      .version = m->say.version,
-				      .id = { m->say.worker, m->say.seq },
-				      .blocks = m->say.blocks,
-				      .beyond = m->say.beyond,
-				      .first = m->say.first,
-				      .most = (int8_t)m->say.most,
-				      .whole = (m->say.flags & FAL_WIRE_WHOLE) != 0,
-				      .broughts = m->say.broughts,
-				      .rank = m->say.rank,
-				      .added = m->say.added,
-				      .err = m->say.err <= 64 ? -(int)m->say.err
-							      : FAL_EINVAL };
+	const bool leaves = (m->report.flags & FAL_WIRE_LEAVES) != 0;
+	struct fal_rd r = fal_rd_init(m->report.rest.p, m->report.rest.n);
+	struct fal_shard_report s = { .kind = (enum fal_report_kind)m->report.kind,
+				      .shard = m->report.shard,
+				      .round = m->report.round,
+				      .version = m->report.version,
+				      .id = { m->report.worker, m->report.seq },
+				      .blocks = m->report.blocks,
+				      .beyond = m->report.beyond,
+				      .first = m->report.first,
+				      .most = (int8_t)m->report.most,
+				      .whole = (m->report.flags & FAL_WIRE_WHOLE) != 0,
+				      .broughts = m->report.broughts,
+				      .rank = m->report.rank,
+				      .added = m->report.added,
+				      .err = m->report.err <= 64 ? -(int)m->report.err
+								 : FAL_EINVAL };
 	const bool squares = s.kind == FAL_REPORT_SQUARES;
-	if (m->say.kind > FAL_REPORT_MIGRATED || s.blocks > blocks || s.beyond > blocks ||
+	if (m->report.kind > FAL_REPORT_MIGRATED || s.blocks > blocks ||
+	    s.beyond > blocks ||
 	    ((leaves || squares) && (s.first != first || s.blocks != blocks)) ||
 	    (leaves && s.kind != FAL_REPORT_STEPPED))
 		return FAL_EFORMAT;
-	if ((m->say.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_REPORT_REFUSED) {
-		memcpy(odd, m->say.odd, FAL_MSG_WHY);
+	if ((m->report.flags & FAL_WIRE_ODD) != 0 || s.kind == FAL_REPORT_REFUSED) {
+		memcpy(odd, m->report.odd, FAL_MSG_WHY);
 		s.odd = odd;
 	}
 	if (leaves) {
@@ -327,12 +328,12 @@ fal_shard_codec_image_most(uint32_t blocks, uint32_t slack)
 }
 
 size_t
-fal_shard_codec_say_most(uint32_t blocks, uint32_t tasks)
+fal_shard_codec_report_most(uint32_t blocks, uint32_t tasks)
 {
 	enum { SMALL = 1 << 20 };
 	const uint64_t bytes = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
 			       (uint64_t)blocks * tasks * BROUGHT_BYTES + SMALL;
-	return bytes < SAY_MAX ? (size_t)bytes : SAY_MAX;
+	return bytes < REPORT_MAX ? (size_t)bytes : REPORT_MAX;
 }
 
 int

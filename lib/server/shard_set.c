@@ -22,7 +22,6 @@ struct fal_shard_set {
 		} now, next;                      /* next: after the move */
 		/* next_map.epoch is 0: there is no move */
 		struct fal_map map, next_map;
-		bool says_migrated; /* MIGRATED is still to be said */
 		/* The image of the next shard, which pieces fill in; by block, whether
 		 * the block is filled. */
 		struct fal_image live;
@@ -34,7 +33,6 @@ struct fal_shard_set {
 	float *params, *average;
 	bool gathers;
 	uint64_t gather_version;
-	uint32_t next_say; /* the shard to fetch the next say from */
 };
 
 /* The number of shards of the job. */
@@ -59,12 +57,14 @@ is_local(const struct fal_shard_set *r, uint32_t i)
 	return i - r->first < r->here;
 }
 
-/* Makes the shard of a run of blocks, with its part of `init`. Returns false when out of
+/* Makes shard `i` of a run of blocks, with its part of `init`. Returns false when out of
  * memory. */
 static bool
-create_shard(const struct fal_shard_set *r, struct holding *h, const float *init)
+create_shard(const struct fal_shard_set *r, uint32_t i, struct holding *h,
+	     const float *init)
 {
 	struct fal_shard_conf one = r->each;
+	one.number = i;
 	one.tickets = r->tickets;
 	one.first = h->run.first;
 	one.count = h->run.count;
@@ -107,7 +107,7 @@ fal_shard_set_new(const struct fal_shard_set_conf *conf, const float *init)
 		p->map = map;
 		p->map.epoch = r->tickets.epoch;
 		if (is_local(r, i) && p->now.run.count > 0)
-			room = create_shard(r, &p->now, init);
+			room = create_shard(r, i, &p->now, init);
 	}
 	if (room)
 		return r;
@@ -125,7 +125,6 @@ end_move(struct place *p)
 	p->next = (struct holding){ 0 };
 	p->next_map.epoch = 0;
 	p->blocks_left = 0;
-	p->says_migrated = false;
 }
 
 void
@@ -164,7 +163,7 @@ fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_pie
 	*out = (struct fal_shard_set_piece){ .epoch = p->map.epoch,
 					     .first = p->now.run.first,
 					     .count = p->now.run.count };
-	int err = fal_shard_order(shard, &mark);
+	int err = fal_shard_order(shard, &mark, NULL);
 	if (err == FAL_OK &&
 	    !fal_shard_take_marked(shard, fal_shard_version(shard), &out->image))
 		err = FAL_ENOMEM;
@@ -187,8 +186,19 @@ keeps_blocks(const struct place *p, uint32_t i)
 	return a->first == b->first && a->count == b->count;
 }
 
+/* Reports that shard `i` has all blocks of its next map. */
+static void
+report_migrated(const struct fal_shard_set *r, uint32_t i, struct fal_shard_result *out)
+{
+	const struct fal_shard_report migrated = { .kind = FAL_REPORT_MIGRATED,
+						   .shard = i,
+						   .version = r->at[i].next_map.epoch };
+	fal_shard_result_add(out, &migrated);
+}
+
 static int
-begin_move(struct fal_shard_set *r, uint32_t i, const struct fal_map *map)
+begin_move(struct fal_shard_set *r, uint32_t i, const struct fal_map *map,
+	   struct fal_shard_result *out)
 {
 	struct place *p = &r->at[i];
 	end_move(p);
@@ -197,12 +207,13 @@ begin_move(struct fal_shard_set *r, uint32_t i, const struct fal_map *map)
 	p->next.run = block_run(r, map->of[i].first, map->of[i].count);
 	if (!is_local(r, i))
 		return FAL_OK;
-	p->says_migrated = keeps_blocks(p, i) || p->next.run.count == 0;
-	if (p->says_migrated)
+	if (keeps_blocks(p, i) || p->next.run.count == 0) {
+		report_migrated(r, i, out);
 		return FAL_OK;
+	}
 	p->blocks_left = p->next.run.count;
 	p->is_filled = fal_xcalloc(p->blocks_left, 1);
-	return create_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
+	return create_shard(r, i, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
 }
 
 static void
@@ -249,39 +260,6 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 	return err < 0 ? err : 1;
 }
 
-/* Hands the pieces of local shards to `each`: those for local shards, or (to_local false)
- * those for remote shards; at most `most` blocks in a piece. */
-static int
-each_piece(const struct fal_shard_set *r, bool to_local, uint32_t most,
-	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
-	   void *arg)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
-		const uint32_t from = r->first + i / r->n, to = i % r->n;
-		struct fal_shard_set_piece piece = { 0 };
-		if (is_local(r, to) != to_local)
-			continue;
-		while (err >= 0 &&
-		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
-			err = each(arg, to, &piece);
-			fal_image_free(&piece.image);
-		}
-	}
-	return err < 0 ? err : FAL_OK;
-}
-
-int
-fal_shard_set_each_piece(const struct fal_shard_set *r,
-			 int (*each)(void *arg, uint32_t to,
-				     struct fal_shard_set_piece *piece),
-			 void *arg)
-{
-	/* A process forwards or grafts a piece while the next piece arrives, and has
-	 * memory for only a few. */
-	return each_piece(r, false, 64, each, arg);
-}
-
 /* Can the piece be a part of the next shard?  In a move all shards have the same numbers
  * in their images.  If there is no local shard to compare with, the piece must contain at
  * least the values that its numbers name, so that a shard made from the piece takes
@@ -312,7 +290,7 @@ is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *pie
 
 int
 fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
-		    const struct fal_shard_set_piece *piece)
+		    const struct fal_shard_set_piece *piece, struct fal_shard_result *out)
 {
 	struct place *p = &r->at[to];
 	struct holding *h = &p->next;
@@ -343,20 +321,54 @@ fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
 		return FAL_OK;
 	fal_shard_restore_end(h->shard);
 	fal_image_free(&p->live);
-	p->says_migrated = true;
+	report_migrated(r, to, out);
 	return FAL_OK;
+}
+
+/* Hands the pieces of local shards for remote shards to `each`, at most `most` blocks in
+ * a piece; with `each` NULL, adds the pieces for local shards to these shards. */
+static int
+each_piece(struct fal_shard_set *r, uint32_t most,
+	   int (*each)(void *arg, uint32_t to, struct fal_shard_set_piece *piece),
+	   void *arg, struct fal_shard_result *out)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->here * r->n && err >= 0; i++) {
+		const uint32_t from = r->first + i / r->n, to = i % r->n;
+		struct fal_shard_set_piece piece = { 0 };
+		if (is_local(r, to) != (each == NULL))
+			continue;
+		while (err >= 0 &&
+		       (err = fal_shard_set_piece(r, from, to, most, &piece)) > 0) {
+			err = each != NULL ? each(arg, to, &piece)
+					   : fal_shard_set_graft(r, to, &piece, out);
+			fal_image_free(&piece.image);
+		}
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+int
+fal_shard_set_each_piece(struct fal_shard_set *r,
+			 int (*each)(void *arg, uint32_t to,
+				     struct fal_shard_set_piece *piece),
+			 void *arg)
+{
+	/* A process forwards or grafts a piece while the next piece arrives, and has
+	 * memory for only a few. */
+	return each_piece(r, 64, each, arg, NULL);
 }
 
 /* ---- orders and pushes ------------------------------------------------------------- */
 
 int
 fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
-			const struct fal_shard_order *o)
+			const struct fal_shard_order *o, struct fal_shard_result *out)
 {
 	struct fal_shard *shard = r->at[i].now.shard;
 	switch (o->kind) {
 	case FAL_ORDER_MIGRATE_BEGIN:
-		return begin_move(r, i, o->map);
+		return begin_move(r, i, o->map, out);
 	case FAL_ORDER_COMMIT:
 		commit_move(r, i);
 		return FAL_OK;
@@ -364,31 +376,27 @@ fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
 		end_move(&r->at[i]);
 		return FAL_OK;
 	default:
-		return shard != NULL ? fal_shard_order(shard, o) : FAL_OK;
+		return shard != NULL ? fal_shard_order(shard, o, out) : FAL_OK;
 	}
 }
 
-static int
-graft_local(void *shard_set, uint32_t to, struct fal_shard_set_piece *piece)
-{
-	return fal_shard_set_graft(shard_set, to, piece);
-}
-
 int
-fal_shard_set_order(void *shard_set, const struct fal_shard_order *o)
+fal_shard_set_order(void *shard_set, const struct fal_shard_order *o,
+		    struct fal_shard_result *out)
 {
 	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++) /* a move may add shards */
-		err = fal_shard_set_order_one(r, i, o);
+		err = fal_shard_set_order_one(r, i, o, out);
 	if (err < 0 || o->kind != FAL_ORDER_MIGRATE_BEGIN)
 		return err;
-	return each_piece(r, true, fal_blocks(r->each.n), graft_local, r);
+	return each_piece(r, fal_blocks(r->each.n), NULL, NULL, out);
 }
 
 int
 fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i, const struct fal_ticket *t,
-		       const struct fal_tail *records, struct fal_diag *diag)
+		       const struct fal_tail *records, struct fal_shard_result *out,
+		       struct fal_diag *diag)
 {
 	const struct place *p = &r->at[i];
 	const bool next =
@@ -399,19 +407,21 @@ fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i, const struct fal_tic
 	if (t->epoch > p->map.epoch &&
 	    (t->epoch != p->next_map.epoch || p->blocks_left > 0))
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u", t->epoch);
-	return shard != NULL ? fal_shard_push(shard, t, records, diag) : FAL_OK;
+	return shard != NULL ? fal_shard_push(shard, t, records, out, diag) : FAL_OK;
 }
 
 int
 fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
-		   const struct fal_tail *records, struct fal_diag *diag)
+		   const struct fal_tail *records, struct fal_shard_result *out,
+		   struct fal_diag *diag)
 {
 	struct fal_shard_set *r = shard_set;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n; i++) {
 		if (!is_local(r, i))
 			continue;
-		int got = fal_shard_set_push_one(r, i, t, records, err < 0 ? NULL : diag);
+		int got = fal_shard_set_push_one(r, i, t, records, out,
+						 err < 0 ? NULL : diag);
 		err = err == FAL_OK ? got : err;
 	}
 	return err;
@@ -436,41 +446,12 @@ fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 
 int
 fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
-		       struct fal_diag *diag)
+		       struct fal_shard_result *out, struct fal_diag *diag)
 {
 	struct fal_ticket t;
 	int err = fal_shard_set_ticket(shard_set, session, m, &t, diag);
-	return err < 0 ? err : fal_shard_set_push(shard_set, &t, &m->push.records, diag);
-}
-
-bool
-fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i,
-			   struct fal_shard_report *out)
-{
-	struct place *p = &r->at[i];
-	if (p->now.shard != NULL && fal_shard_next_say(p->now.shard, out))
-		return true;
-	if (p->says_migrated) {
-		p->says_migrated = false;
-		*out = (struct fal_shard_report){ .kind = FAL_REPORT_MIGRATED,
-						  .version = p->next_map.epoch };
-		return true;
-	}
-	return p->next.shard != NULL && fal_shard_next_say(p->next.shard, out);
-}
-
-bool
-fal_shard_set_next_say(void *shard_set, uint32_t *shard, struct fal_shard_report *out)
-{
-	struct fal_shard_set *r = shard_set;
-	/* The caller may answer a say by orders for all shards, so any shard may have a
-	 * new say. */
-	for (uint32_t i = 0; i < r->n; i++, r->next_say = (r->next_say + 1) % r->n)
-		if (fal_shard_set_next_say_one(r, r->next_say, out)) {
-			*shard = r->next_say;
-			return true;
-		}
-	return false;
+	return err < 0 ? err
+		       : fal_shard_set_push(shard_set, &t, &m->push.records, out, diag);
 }
 
 /* ---- versions --------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ struct fal_shard_set_conf {
 	/* The local shards: `here` shards from number `first` on; here = 0: all. */
 	uint32_t first, here;
 	struct fal_shard_conf
-		each; /* the shard_set sets `first`, `count` and `tickets` */
+		each; /* the shard_set sets `number`, `first`, `count` and `tickets` */
 	struct fal_ticket_scope tickets;
 };
 
@@ -54,24 +54,26 @@ struct fal_shard_set_piece {
 int fal_shard_set_give(struct fal_shard_set *r, uint32_t i,
 		       struct fal_shard_set_piece *out);
 
-/* As fal_shard_order and fal_shard_push, for all shards.  `shard_set` is a struct
+/* As fal_shard_order and fal_shard_push, for all shards: `out` gets the reports of all
+ * local shards.  `shard_set` is a struct
  * fal_shard_set *; the void * lets these functions be callbacks of a coordinator.
  *
  * A push goes to all local shards, also after an error; the first error is returned.  A
  * push by an older map is ignored, because its round is over.  A push by the next map
  * goes to the next shards, because a worker may hear of the COMMIT before this process
  * does.  FAL_ESTATE: neither map has that epoch. */
-int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o);
+int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o,
+			struct fal_shard_result *out);
 int fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
-		       const struct fal_tail *records, struct fal_diag *diag);
+		       const struct fal_tail *records, struct fal_shard_result *out,
+		       struct fal_diag *diag);
 /* The same for shard `i` alone. */
 int fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
-			    const struct fal_shard_order *o);
+			    const struct fal_shard_order *o,
+			    struct fal_shard_result *out);
 int fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i,
 			   const struct fal_ticket *t, const struct fal_tail *records,
-			   struct fal_diag *diag);
-bool fal_shard_set_next_say_one(struct fal_shard_set *r, uint32_t i,
-				struct fal_shard_report *out);
+			   struct fal_shard_result *out, struct fal_diag *diag);
 /* Reads the ticket of a PUSH from `session`. FAL_EAUTH: the coordinator did not issue the
  * ticket. */
 int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
@@ -80,9 +82,7 @@ int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 /* Checks the ticket of a PUSH from `session`, then does fal_shard_set_push.  FAL_EAUTH as
  * above. */
 int fal_shard_set_push_msg(void *shard_set, uint32_t session, const struct fal_msg *m,
-			   struct fal_diag *diag);
-bool fal_shard_set_next_say(void *shard_set, uint32_t *shard,
-			    struct fal_shard_report *out);
+			   struct fal_shard_result *out, struct fal_diag *diag);
 
 /* During a move, cuts the next piece that the local shard `from` has for shard `to`: at
  * most `most` blocks, which follow the blocks of the last piece in `out` ({0}: there is
@@ -94,16 +94,18 @@ int fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t t
 /* Hands all pieces of a move for remote shards to `each`, in pieces of about a mebibyte
  * of a version.  `each` may take the image over.  Stops at a negative value of `each`,
  * and returns that value. */
-int fal_shard_set_each_piece(const struct fal_shard_set *r,
+int fal_shard_set_each_piece(struct fal_shard_set *r,
 			     int (*each)(void *arg, uint32_t to,
 					 struct fal_shard_set_piece *piece),
 			     void *arg);
-/* Adds a piece to the local shard `to`. Blocks that the shard has already are ignored.  A
+/* Adds a piece to the local shard `to`; `out` gets a report when that was the last
+ * missing piece.  Blocks that the shard has already are ignored.  A
  * piece that belongs to no present move is ignored.  Local pieces for local shards move
  * by fal_shard_set_order instead.  FAL_EFORMAT, FAL_EINVAL: the piece cannot be a part of
  * the shard. */
 int fal_shard_set_graft(struct fal_shard_set *r, uint32_t to,
-			const struct fal_shard_set_piece *piece);
+			const struct fal_shard_set_piece *piece,
+			struct fal_shard_result *out);
 
 /* Sets *first and *blocks to the run of blocks of shard `i`. */
 void fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *first,

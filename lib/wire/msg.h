@@ -92,7 +92,7 @@ enum fal_msg_type {
 	FAL_MSG_JOIN = 64,
 	FAL_MSG_PLACED = 65,
 	FAL_MSG_ADMITTED = 66,
-	FAL_MSG_SAY = 67,
+	FAL_MSG_REPORT = 67,
 	FAL_MSG_IMAGE = 68,
 	FAL_MSG_BYTES = 69,
 	FAL_MSG_SERVED = 70,
@@ -150,7 +150,7 @@ enum {
 	FAL_WIRE_HASH = 8,
 	FAL_WIRE_MIXED = 16
 };
-/* Flags of a SAY. */
+/* Flags of a REPORT. */
 enum {
 	FAL_WIRE_WHOLE = 1,
 	FAL_WIRE_LEAVES = 2, /* the tail has leaves */
@@ -444,7 +444,7 @@ struct fal_msg {
 			struct fal_tail map;
 		} order;
 		struct {                /* struct fal_shard_report */
-			uint32_t shard; /* of the process, from 0 */
+			uint32_t shard; /* of the job, from 0 */
 			uint8_t kind;
 			uint64_t round, version;
 			uint32_t worker, seq;
@@ -456,7 +456,7 @@ struct fal_msg {
 			char odd[FAL_MSG_WHY];
 			uint8_t flags, more;
 			struct fal_tail rest; /* arrays, by kind */
-		} say;
+		} report;
 		struct {
 			uint8_t status; /* exit status: 0 done, 1 the answer is no, 2 bad
 					 */

@@ -33,7 +33,7 @@ main(int argc, char **argv)
 		const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
 		struct fal_image image;
 		const double from = now();
-		if (fal_shard_set_order(shard_set, &mark) < 0 ||
+		if (fal_shard_set_order(shard_set, &mark, NULL) < 0 ||
 		    !fal_shard_set_take_marked(shard_set, 0, &image))
 			errx(1, "no image");
 		const double ms = (now() - from) * 1e3;

@@ -241,7 +241,7 @@ begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 				     .trace = on_trace,
 				     .moved = on_moved,
 				     .shards = { &w->shards, shards_order, shards_push,
-						 shards_next, shards_served } };
+						 shards_served } };
 	struct fal_policy policy = { .no_clones = false };
 	struct fal_diag diag;
 	must(fal_rule_parse(rules[rule % (sizeof(rules) / sizeof(rules[0]))],
@@ -593,7 +593,7 @@ step_shards(struct world *w, uint8_t what, struct fal_rd *r)
 		break;
 	case 1:
 		s->late &= ~((uint64_t)1 << shard);
-		heed(w, fal_coord_take_reports(w->coord, w->now));
+		heed(w, shards_catch_up(s, w->coord, w->now));
 		break;
 	case 2: {
 		const struct fal_map to =
@@ -606,12 +606,10 @@ step_shards(struct world *w, uint8_t what, struct fal_rd *r)
 		heed(w, fal_coord_abort_move(w->coord, w->now));
 		break;
 	case 4: /* one that the coordinator does not know yet */
-		shards_lie(s, FAL_SHARDS_MAX - 4 + shard, r);
-		heed(w, fal_coord_take_reports(w->coord, w->now));
+		heed(w, shards_lie(s, FAL_SHARDS_MAX - 4 + shard, r, w->coord, w->now));
 		break;
 	default:
-		shards_lie(s, shard, r);
-		heed(w, fal_coord_take_reports(w->coord, w->now));
+		heed(w, shards_lie(s, shard, r, w->coord, w->now));
 	}
 }
 
@@ -669,7 +667,7 @@ judge(struct world *w, bool from_start)
 {
 	w->shards.late = 0;
 	if (!w->over)
-		heed(w, fal_coord_take_reports(w->coord, w->now));
+		heed(w, shards_catch_up(&w->shards, w->coord, w->now));
 	struct fal_coord_status s = fal_coord_status(w->coord);
 	if (!from_start && !s.failed && !s.done && !w->over)
 		join_honest(w);
@@ -711,5 +709,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	racked_finish(&w.job, w.now, NULL);
 	honest_free(&w.honest);
 	racked_free(&w.job);
+	fal_shard_result_free(&w.shards.waits);
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* What a shard's process and its coordinator say to each other, whatever it says: a SAY
- * is refused or within the shard's blocks, an order is carried out or refused, an
+/* What a shard's process and its coordinator say to each other, whatever it says: a
+ * REPORT is refused or within the shard's blocks, an order is carried out or refused, an
  * image is no longer than it may be, and a shard becomes it or refuses.
  *
  * The input: messages, each behind its length (u16). */
@@ -34,16 +34,16 @@ must(bool fact)
 
 /* Every byte that it brings is there. */
 static void
-on_say(struct world *w, struct fal_msg *m)
+on_report(struct world *w, struct fal_msg *m)
 {
 	char odd[FAL_MSG_WHY];
 	struct fal_shard_report s;
 	uint64_t sum = 0;
-	const size_t most = fal_shard_codec_say_most(HAS, TASKS);
+	const size_t most = fal_shard_codec_report_most(HAS, TASKS);
 	if (fal_shard_codec_add(&w->post, m, most) != 1)
 		return;
-	must(m->say.rest.n <= most);
-	if (fal_shard_codec_say_get(m, FIRST, HAS, odd, &s) < 0)
+	must(m->report.rest.n <= most);
+	if (fal_shard_codec_report_get(m, FIRST, HAS, odd, &s) < 0)
 		return;
 	must(s.blocks <= HAS && s.kind <= FAL_REPORT_MIGRATED && s.err <= 0);
 	for (uint32_t i = 0; i < s.broughts; i++)
@@ -71,11 +71,11 @@ on_order(struct world *w, struct fal_msg *m)
 	     o.facts.kind <= FAL_KIND_CHECK);
 	must((o.kind == FAL_ORDER_MIGRATE_BEGIN) == (o.map != NULL));
 	must(o.map == NULL || fal_map_covers(o.map, BLOCKS));
-	w->over = fal_shard_set_order(w->shard_set, &o) < 0;
-	struct fal_shard_report s;
-	uint32_t shard;
-	while (fal_shard_set_next_say(w->shard_set, &shard, &s))
-		must(shard < fal_shard_set_count(w->shard_set));
+	struct fal_shard_result r = { 0 };
+	w->over = fal_shard_set_order(w->shard_set, &o, &r) < 0;
+	for (size_t i = 0; i < r.n; i++)
+		must(r.v[i].shard < fal_shard_set_count(w->shard_set));
+	fal_shard_result_free(&r);
 }
 
 static void
@@ -99,16 +99,17 @@ on_bytes(struct world *w, const struct fal_msg *m)
 		return;
 	/* What failed ends the process. */
 	w->took = true;
+	struct fal_shard_result r = { 0 };
 	must(fal_shard_set_graft(w->next, 1,
-				 &(struct fal_shard_set_piece){ 1, FIRST, HAS,
-								w->image }) <= 0);
-	struct fal_shard_report s;
-	uint32_t shard;
-	if (!fal_shard_set_next_say(w->next, &shard, &s))
+				 &(struct fal_shard_set_piece){ 1, FIRST, HAS, w->image },
+				 &r) <= 0);
+	const bool whole = r.n > 0;
+	must(!whole || (r.n == 1 && r.v->kind == FAL_REPORT_MIGRATED));
+	fal_shard_result_free(&r);
+	if (!whole)
 		return;
-	must(s.kind == FAL_REPORT_MIGRATED);
 	const struct fal_shard_order commit = { .kind = FAL_ORDER_COMMIT };
-	must(fal_shard_set_order(w->next, &commit) == 0);
+	must(fal_shard_set_order(w->next, &commit, NULL) == 0);
 	fal_shard_set_free(w->shard_set);
 	w->shard_set = w->next;
 	w->next = NULL;
@@ -136,15 +137,15 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct world w = { .shard_set = fal_shard_set_new(&conf, NULL),
 			   .next = fal_shard_set_new(&empty, NULL) };
 	must(w.shard_set != NULL && w.next != NULL &&
-	     fal_shard_set_order(w.next, &begin) == 0);
+	     fal_shard_set_order(w.next, &begin, NULL) == 0);
 	while (r.n > 0 && r.err == 0 && !w.over) {
 		const size_t size = fal_get_u16(&r);
 		const uint8_t *at = fal_get_bytes(&r, size < r.n ? size : r.n);
 		struct fal_msg m;
 		if (at == NULL || fal_msg_get(at, (size_t)(r.p - at), &m) < 0)
 			continue;
-		if (m.type == FAL_MSG_SAY)
-			on_say(&w, &m);
+		if (m.type == FAL_MSG_REPORT)
+			on_report(&w, &m);
 		else if (m.type == FAL_MSG_ORDER)
 			on_order(&w, &m);
 		else if (m.type == FAL_MSG_IMAGE)

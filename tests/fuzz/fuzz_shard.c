@@ -52,26 +52,26 @@ round_of(struct world *w, uint64_t round)
 }
 
 static void
-hear(struct world *w)
+hear(struct world *w, struct fal_shard_result result[2])
 {
 	for (uint32_t k = 0; k < 2; k++) {
-		struct fal_shard_report s;
-		uint32_t shard;
-		while (fal_shard_set_next_say(w->shard_set[k], &shard, &s)) {
-			struct round *r = round_of(w, s.round);
-			must(shard < fal_shard_set_count(w->shard_set[k]));
-			if (s.kind == FAL_REPORT_COMPLETE)
-				r->complete[k]++;
+		for (size_t i = 0; i < result[k].n; i++) {
+			const struct fal_shard_report *s = &result[k].v[i];
+			must(s->shard < fal_shard_set_count(w->shard_set[k]));
+			if (s->kind == FAL_REPORT_COMPLETE)
+				round_of(w, s->round)->complete[k]++;
 		}
+		fal_shard_result_free(&result[k]);
 	}
 }
 
 static void
 order(struct world *w, const struct fal_shard_order *o)
 {
-	must(fal_shard_set_order(w->shard_set[0], o) == FAL_OK);
-	must(fal_shard_set_order(w->shard_set[1], o) == FAL_OK);
-	hear(w);
+	struct fal_shard_result r[2] = { 0 };
+	must(fal_shard_set_order(w->shard_set[0], o, &r[0]) == FAL_OK);
+	must(fal_shard_set_order(w->shard_set[1], o, &r[1]) == FAL_OK);
+	hear(w, r);
 }
 
 /* The coordinator's ticket for one task of the round, of this generation: each fills the
@@ -103,10 +103,11 @@ push(struct world *w, const struct fal_msg_ticket *t, const struct fal_buf *reco
 	m.push.ticket = *t;
 	m.push.epoch = EPOCH;
 	m.push.records = (struct fal_tail){ records->p, records->n };
-	int err = fal_shard_set_push_msg(w->shard_set[0], 1, &m, &diag);
-	int other = fal_shard_set_push_msg(w->shard_set[1], 1, &m, &diag);
+	struct fal_shard_result r[2] = { 0 };
+	int err = fal_shard_set_push_msg(w->shard_set[0], 1, &m, &r[0], &diag);
+	int other = fal_shard_set_push_msg(w->shard_set[1], 1, &m, &r[1], &diag);
 	must(err != FAL_ENOMEM && (err < 0) == (other < 0));
-	hear(w);
+	hear(w, r);
 	return err;
 }
 

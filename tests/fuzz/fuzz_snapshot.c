@@ -18,7 +18,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		return 0;
 	}
 	assert(m.image.olds <= m.image.version && m.past.oldest <= m.past.version);
-	assert(m.past.kept_version <= m.past.version);
+	assert(m.past.pin.version <= m.past.version);
 	for (uint32_t i = 0; i < m.past.here; i++)
 		assert(m.past.worker[i].id >= 1 && m.past.worker[i].id <= m.past.workers);
 	fal_snap_manifest_put(&m, &one);

@@ -16,17 +16,15 @@ enum { SHARDS_SEEN = 16, SHARDS_BLOCKS = 4 };
 struct shards {
 	struct fal_shard_set *shard_set;
 	uint64_t busy; /* as bits: those that have blocks, by the map that holds */
-	uint64_t late; /* as bits: what they have to say waits */
-	uint32_t next; /* who is asked next */
+	uint64_t late; /* as bits: what they have to say waits: */
+	struct fal_shard_result waits;
 	/* What the last orders and words were about: answers are made of it. */
 	struct shards_about {
 		uint64_t round, version;
 		struct fal_contrib_id id;
 	} seen[SHARDS_SEEN];
 	uint32_t seens;
-	/* What is made up, by number from 1, and is said next; 0: nothing. */
-	uint32_t liar;
-	struct fal_shard_report lie;
+	/* The arrays of what is made up. */
 	int8_t exps[SHARDS_BLOCKS];
 	double squares[SHARDS_BLOCKS];
 	uint8_t leaves[SHARDS_BLOCKS * FAL_HASH_BYTES];
@@ -41,44 +39,57 @@ shards_saw(struct shards *s, struct shards_about about)
 	s->seen[s->seens++ % SHARDS_SEEN] = about;
 }
 
+/* What is said at once goes to `r`, the rest waits. */
+static void
+shards_say(struct shards *s, struct fal_shard_result *said, struct fal_shard_result *r)
+{
+	for (size_t i = 0; i < said->n; i++) {
+		const struct fal_shard_report *is = &said->v[i];
+		const bool late = (s->late >> is->shard & 1) != 0;
+		if (!late)
+			shards_saw(s, (struct shards_about){ is->round, is->version,
+							     is->id });
+		fal_shard_result_add(late ? &s->waits : r, is);
+	}
+	free(said->v); /* their arrays are taken */
+	*said = (struct fal_shard_result){ 0 };
+}
+
 /* Of fal_coord_shards. */
 static int
-shards_order(void *arg, const struct fal_shard_order *o)
+shards_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	struct shards *s = arg;
 	const uint64_t version =
 		o->kind == FAL_ORDER_MIGRATE_BEGIN ? o->map->epoch : o->version;
 	shards_saw(s, (struct shards_about){ o->round, version, o->id });
-	return fal_shard_set_order(s->shard_set, o);
+	struct fal_shard_result said = { 0 };
+	const int err = fal_shard_set_order(s->shard_set, o, &said);
+	shards_say(s, &said, r);
+	return err;
 }
 
 static int
-shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+shards_push(void *arg, uint32_t session, const struct fal_msg *m,
+	    struct fal_shard_result *r, struct fal_diag *diag)
 {
 	struct shards *s = arg;
-	return fal_shard_set_push_msg(s->shard_set, session, m, diag);
+	struct fal_shard_result said = { 0 };
+	const int err = fal_shard_set_push_msg(s->shard_set, session, m, &said, diag);
+	shards_say(s, &said, r);
+	return err;
 }
 
-static bool
-shards_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
+/* The coordinator hears what waits and is late no more. */
+static int
+shards_catch_up(struct shards *s, struct fal_coord *c, double now)
 {
-	struct shards *s = arg;
-	const uint32_t n = fal_shard_set_count(s->shard_set);
-	if (s->liar > 0) {
-		*shard = s->liar - 1;
-		*out = s->lie;
-		s->liar = 0;
-		return true;
-	}
-	for (uint32_t i = 0; i < n; i++, s->next = (s->next + 1) % n) {
-		if ((s->late >> s->next & 1) != 0 ||
-		    !fal_shard_set_next_say_one(s->shard_set, s->next, out))
-			continue;
-		*shard = s->next;
-		shards_saw(s, (struct shards_about){ out->round, out->version, out->id });
-		return true;
-	}
-	return false;
+	struct fal_shard_result all = s->waits, r = { 0 };
+	s->waits = (struct fal_shard_result){ 0 };
+	shards_say(s, &all, &r);
+	const int err = fal_coord_take_result(c, now, &r);
+	fal_shard_result_free(&r);
+	return err;
 }
 
 static void
@@ -155,9 +166,10 @@ shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
 		out->blocks = how & 32 ? value % (blocks + 1) : blocks;
 }
 
-/* A word that the shard makes up, to be heard next. */
-static void
-shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
+/* The coordinator hears a word that the shard makes up. */
+static int
+shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r, struct fal_coord *c,
+	   double now)
 {
 	struct fal_shard_report say = { .kind = fal_get_u8(r) %
 						(FAL_REPORT_MIGRATED + 1) };
@@ -168,12 +180,12 @@ shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
 	say.first = first;
 	say.blocks = blocks;
 	shards_fill(s, r, blocks, &say);
-	s->lie = say;
-	s->liar = shard + 1;
+	say.shard = shard;
 	/* A push that was refused is anybody's word; of moves it stands for itself. */
 	if (say.kind == FAL_REPORT_REFUSED ||
 	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_REPORT_MIGRATED))
 		s->lied = true;
+	return fal_coord_take_result(c, now, &(struct fal_shard_result){ &say, 1, 1 });
 }
 
 #endif

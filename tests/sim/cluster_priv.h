@@ -123,7 +123,6 @@ struct packet {
 	uint32_t to;
 	struct wanted wanted;
 	struct fal_shard_report say;
-	uint32_t shard; /* whose */
 };
 
 /* One direction of a link: packets that may have to be sent again, from number `acked`
@@ -265,7 +264,6 @@ struct cluster {
 	/* where shards are elsewhere: */
 	struct fal_rng far;
 	struct link link[MAX_SHARDS];
-	VEC(struct packet) heard, said; /* says: not fetched yet; the last one that was */
 	VEC(struct ordered) ordered;
 	VEC(struct shut) shut; /* what is fenced, of this incarnation */
 	struct made made[MAX_SHARDS];
@@ -402,7 +400,6 @@ void fleet_restart(struct cluster *c);
 void fleet_end(struct cluster *c);
 /* The coordinator's ops; arg is the cluster. */
 int fleet_order(void *arg, const struct fal_shard_order *o);
-bool fleet_next(void *arg, uint32_t *shard, struct fal_shard_report *out);
 /* A PUSH has left the worker: it is on its way to the shard. */
 void fleet_push(struct cluster *c, uint32_t from, uint32_t shard,
 		const struct fal_buf *msg);

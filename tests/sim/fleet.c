@@ -22,10 +22,7 @@ free_packet(struct packet *p)
 {
 	free(p->map);
 	fal_image_free(&p->piece.image);
-	free(p->say.brought);
-	free(p->say.exps);
-	free(p->say.squares);
-	free(p->say.leaves);
+	fal_shard_report_free(&p->say);
 }
 
 /* The packet that is number `seq` of its way leaves, unless the link is down: then it
@@ -154,21 +151,18 @@ note_say(struct cluster *c, uint32_t i, const struct fal_shard_report *s)
 	c->seen[SEEN_APART] += fleet_apart(c);
 }
 
-/* What it has to say leaves. */
+/* What it has to say leaves, with its arrays. */
 static void
-speak(struct cluster *c, uint32_t i)
+speak(struct cluster *c, uint32_t i, struct fal_shard_result *r)
 {
-	struct packet p = { .map = NULL };
-	while (fal_shard_set_next_say_one(c->shards.shard_set, i, &p.say)) {
-		const struct fal_shard_report *s = &p.say;
-		note_say(c, i, s);
-		intime_say(c, s);
-		p.say.exps = copy_of(s->exps, s->blocks, sizeof(*s->exps));
-		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
-		p.say.leaves = copy_of(s->leaves, s->blocks, FAL_HASH_BYTES);
-		p.say.brought = copy_of(s->brought, s->broughts, sizeof(*s->brought));
+	for (size_t k = 0; k < r->n; k++) {
+		const struct packet p = { .say = r->v[k] };
+		note_say(c, i, &p.say);
+		intime_say(c, &p.say);
 		enqueue(c, i, AT_COORD, &p);
 	}
+	free(r->v);
+	*r = (struct fal_shard_result){ 0 };
 }
 
 /* What is asked for and there leaves. */
@@ -209,7 +203,7 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 }
 
 static void
-give_to(struct cluster *c, uint32_t i, uint32_t to)
+give_to(struct cluster *c, uint32_t i, uint32_t to, struct fal_shard_result *r)
 {
 	struct fal_shard_set_piece piece = { 0 };
 	int got;
@@ -219,7 +213,8 @@ give_to(struct cluster *c, uint32_t i, uint32_t to)
 		const struct fal_image_head *is = &piece.image.is;
 		p.piece.image = (struct fal_image){ 0 };
 		if (to == i) {
-			cluster_ok(c, fal_shard_set_graft(c->shards.shard_set, i, &piece),
+			cluster_ok(c,
+				   fal_shard_set_graft(c->shards.shard_set, i, &piece, r),
 				   "its own piece");
 		} else {
 			cluster_ok(c, fal_image_copy(&p.piece.image, &piece.image),
@@ -237,10 +232,10 @@ give_to(struct cluster *c, uint32_t i, uint32_t to)
 
 /* What others will have leaves for them; what it keeps, it has. */
 static void
-give(struct cluster *c, uint32_t i, const struct fal_map *map)
+give(struct cluster *c, uint32_t i, const struct fal_map *map, struct fal_shard_result *r)
 {
 	for (uint32_t to = 0; to < map->shards; to++)
-		give_to(c, i, to);
+		give_to(c, i, to, r);
 }
 
 /* It has what it will have, and that alone. */
@@ -260,6 +255,7 @@ static bool
 refuses(struct cluster *c, uint32_t i, const struct fal_map *map)
 {
 	const struct packet p = { .say = { .kind = FAL_REPORT_MIGRATED,
+					   .shard = i,
 					   .version = map->epoch,
 					   .err = FAL_ELIMIT } };
 	const uint64_t seed = c->p->toy.seed + 64 * map->epoch + i;
@@ -273,14 +269,15 @@ refuses(struct cluster *c, uint32_t i, const struct fal_map *map)
 
 /* It has heard an order. */
 static void
-obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
+obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o,
+     struct fal_shard_result *r)
 {
 	note_order(c, i, o);
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN && refuses(c, i, o->map))
 		return;
-	cluster_ok(c, fal_shard_set_order_one(c->shards.shard_set, i, o), "an order");
+	cluster_ok(c, fal_shard_set_order_one(c->shards.shard_set, i, o, r), "an order");
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
-		give(c, i, o->map);
+		give(c, i, o->map, r);
 	if (o->kind == FAL_ORDER_COMMIT)
 		taken(c, i);
 }
@@ -290,6 +287,7 @@ at_shard(struct cluster *c, const struct event *e)
 {
 	const struct packet *p = receive(c, e);
 	struct link *l = &c->link[e->lane];
+	struct fal_shard_result r = { 0 };
 	if (p == NULL)
 		return;
 	if (p->wanted.version != 0 || p->wanted.peer != 0) {
@@ -299,12 +297,13 @@ at_shard(struct cluster *c, const struct event *e)
 		l->waits.n += fal_shard_set_shard(c->shards.shard_set, e->lane) != NULL;
 	} else if (p->piece.count > 0) {
 		cluster_ok(c,
-			   fal_shard_set_graft(c->shards.shard_set, e->lane, &p->piece),
+			   fal_shard_set_graft(c->shards.shard_set, e->lane, &p->piece,
+					       &r),
 			   "a piece");
 	} else {
-		obey(c, e->lane, &p->order);
+		obey(c, e->lane, &p->order, &r);
 	}
-	speak(c, e->lane);
+	speak(c, e->lane, &r);
 	publish(c, e->lane);
 }
 
@@ -315,6 +314,7 @@ pushed(struct cluster *c, const struct event *e)
 	static const char why[] = "a shard refuses its push";
 	const struct fal_ticket *t = &e->push->ticket;
 	struct fal_diag diag = { "" };
+	struct fal_shard_result r = { 0 };
 	struct fal_msg m;
 	int err = fal_msg_get(e->push->msg.p, e->push->msg.n, &m);
 	assert(err == FAL_OK);
@@ -331,12 +331,11 @@ pushed(struct cluster *c, const struct event *e)
 	if (t->epoch == now->epoch)
 		intime_push(c, e->worker, &m, has->first, has->count);
 	c->seen[SEEN_PLACED_LATE] += t->epoch < now->epoch;
-	err = fal_shard_set_push_one(c->shards.shard_set, e->lane, t, &m.push.records,
+	err = fal_shard_set_push_one(c->shards.shard_set, e->lane, t, &m.push.records, &r,
 				     &diag);
-	const size_t says = c->link[e->lane].from.packets.n;
-	speak(c, e->lane);
+	const bool said = r.n > 0;
+	speak(c, e->lane, &r);
 	intime_pushed(c);
-	const bool said = c->link[e->lane].from.packets.n > says;
 	c->seen[SEEN_PLACED_EARLY] += t->epoch > 1 && t->epoch > c->link[e->lane].map;
 	if (said && t->epoch < c->link[e->lane].map && c->failure == NULL)
 		c->failure = "what was pushed by a map of before counts";
@@ -344,9 +343,11 @@ pushed(struct cluster *c, const struct event *e)
 	publish(c, e->lane);
 	if (err == FAL_OK)
 		return;
-	const struct packet p = {
-		.say = { .kind = FAL_REPORT_REFUSED, .id = t->id, .odd = why, .err = err }
-	};
+	const struct packet p = { .say = { .kind = FAL_REPORT_REFUSED,
+					   .shard = e->lane,
+					   .id = t->id,
+					   .odd = why,
+					   .err = err } };
 	if (c->worker[e->worker].m->lie == HONEST && c->failure == NULL)
 		ops_refused(c, e->worker, diag.text);
 	enqueue(c, e->lane, AT_COORD, &p);
@@ -363,19 +364,19 @@ fleet_unpush(struct event *e)
 
 /* What is fenced stays as it is. */
 static void
-hold_to_fences(struct cluster *c, uint32_t shard, const struct fal_shard_report *say)
+hold_to_fences(struct cluster *c, const struct fal_shard_report *say)
 {
 	if (say->kind == FAL_REPORT_FENCED) {
 		int err = FAL_GROW(c->shut.v, c->shut.cap, c->shut.n + 1);
 		assert(err == FAL_OK);
-		c->shut.v[c->shut.n++] = (struct shut){ say->round, say->id, shard };
+		c->shut.v[c->shut.n++] = (struct shut){ say->round, say->id, say->shard };
 		c->seen[SEEN_FENCED]++;
 	}
 	if (say->kind != FAL_REPORT_ARRIVED || say->blocks == 0 || c->failure != NULL)
 		return;
 	for (size_t i = 0; i < c->shut.n; i++) {
 		const struct shut *s = &c->shut.v[i];
-		if (s->round == say->round && s->shard == shard &&
+		if (s->round == say->round && s->shard == say->shard &&
 		    fal_contrib_id_equal(s->id, say->id))
 			c->failure = "what came of a fenced contribution counts";
 	}
@@ -392,13 +393,11 @@ at_coord(struct cluster *c, const struct event *e)
 		*p = (struct packet){ .map = NULL };
 		return;
 	}
-	int err = FAL_GROW(c->heard.v, c->heard.cap, c->heard.n + 1);
-	assert(err == FAL_OK);
-	hold_to_fences(c, e->lane, &p->say);
-	c->heard.v[c->heard.n] = *p;
-	c->heard.v[c->heard.n++].shard = e->lane;
-	*p = (struct packet){ .map = NULL }; /* taken */
-	cluster_ok(c, fal_coord_take_reports(c->coord, c->now), "heard");
+	hold_to_fences(c, &p->say);
+	cluster_ok(c,
+		   fal_coord_take_result(c->coord, c->now,
+					 &(struct fal_shard_result){ &p->say, 1, 1 }),
+		   "heard");
 }
 
 /* ---- what the rest of the cluster calls -------------------------------------------- */
@@ -515,23 +514,6 @@ fleet_push(struct cluster *c, uint32_t from, uint32_t shard, const struct fal_bu
 	cluster_push(c, e);
 }
 
-bool
-fleet_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
-{
-	struct cluster *c = arg;
-	if (c->said.n > 0)
-		free_packet(&c->said.v[--c->said.n]);
-	if (c->heard.n == 0)
-		return false;
-	int err = FAL_GROW(c->said.v, c->said.cap, c->said.n + 1);
-	assert(err == FAL_OK);
-	c->said.v[c->said.n++] = c->heard.v[0];
-	*out = c->heard.v[0].say;
-	*shard = c->heard.v[0].shard;
-	memmove(c->heard.v, c->heard.v + 1, --c->heard.n * sizeof(*c->heard.v));
-	return true;
-}
-
 void
 fleet_want(struct cluster *c, const struct wanted *w)
 {
@@ -567,16 +549,18 @@ moves_blocks(const struct fal_shard_order *o)
 void
 fleet_take(struct cluster *c)
 {
+	struct fal_shard_result unheard = { 0 };
 	for (uint32_t i = 0; i < c->p->most; i++) {
 		struct way *w = &c->link[i].to;
 		for (size_t k = (size_t)(w->got - w->acked); k < w->packets.n; k++)
 			if (moves_blocks(&w->packets.v[k].order))
-				cluster_ok(
-					c,
-					fal_shard_set_order_one(c->shards.shard_set, i,
-								&w->packets.v[k].order),
-					"an order");
+				cluster_ok(c,
+					   fal_shard_set_order_one(c->shards.shard_set, i,
+								   &w->packets.v[k].order,
+								   &unheard),
+					   "an order");
 	}
+	fal_shard_result_free(&unheard);
 }
 
 static void
@@ -586,20 +570,10 @@ free_way(struct way *w)
 	free(w->packets.v);
 }
 
-static void
-forget_says(struct cluster *c)
-{
-	for (; c->said.n > 0; c->said.n--)
-		free_packet(&c->said.v[c->said.n - 1]);
-	for (; c->heard.n > 0; c->heard.n--)
-		free_packet(&c->heard.v[c->heard.n - 1]);
-	c->ordered.n = 0;
-}
-
 void
 fleet_restart(struct cluster *c)
 {
-	forget_says(c);
+	c->ordered.n = 0;
 	for (uint32_t i = 0; i < MAX_SHARDS; i++) {
 		struct link *l = &c->link[i];
 		free_way(&l->to);
@@ -617,8 +591,5 @@ fleet_end(struct cluster *c)
 		free_way(&c->link[i].from);
 		free(c->link[i].waits.v);
 	}
-	forget_says(c);
-	free(c->said.v);
-	free(c->heard.v);
 	free(c->ordered.v);
 }

@@ -182,7 +182,7 @@ moved_needlessly(const struct plan *p, const struct outcome *o)
 {
 	const struct fal_rule rule = rule_of(p->scheme);
 	return all_equal(p) && p->orders == 0 && !p->apart && rule.of == 0 &&
-	       rule.scheme != FAL_FLEXRR && o->status.tasks.moved > may_move(p);
+	       rule.scheme != FAL_FLEXRR && o->status.figures.tasks.moved > may_move(p);
 }
 
 /* Do words on a task differ, or is somebody charged, although nobody lies or is flaky? */

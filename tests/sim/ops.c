@@ -46,7 +46,7 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 }
 
 static int
-shards_order(void *arg, const struct fal_shard_order *o)
+shards_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 {
 	struct cluster *c = arg;
 	size_t kept = 0;
@@ -64,26 +64,19 @@ shards_order(void *arg, const struct fal_shard_order *o)
 	int err = c->group != NULL ? fal_group_order(c->group, &own) : FAL_OK;
 	if (err == FAL_OK && c->p->apart)
 		return fleet_order(c, o);
-	return err == FAL_OK ? fal_shard_set_order(c->shards.shard_set, &own) : err;
+	return err == FAL_OK ? fal_shard_set_order(c->shards.shard_set, &own, r) : err;
 }
 
 static int
-shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+shards_push(void *arg, uint32_t session, const struct fal_msg *m,
+	    struct fal_shard_result *r, struct fal_diag *diag)
 {
 	struct cluster *c = arg;
-	return fal_shard_set_push_msg(c->shards.shard_set, session, m, diag);
-}
-
-static bool
-shards_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
-{
-	struct cluster *c = arg;
-	if (c->p->apart)
-		return fleet_next(c, shard, out);
-	const bool any = fal_shard_set_next_say(c->shards.shard_set, shard, out);
-	if (any)
-		intime_say(c, out);
-	return any;
+	const size_t before = r->n;
+	const int err = fal_shard_set_push_msg(c->shards.shard_set, session, m, r, diag);
+	for (size_t i = before; i < r->n; i++)
+		intime_say(c, &r->v[i]);
+	return err;
 }
 
 static void
@@ -369,7 +362,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 	struct fal_coord_upstream above;
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,
-						 shards_next, shards_served },
+						 shards_served },
 				     .send = coord_send,
 				     .model = coord_model,
 				     .close = coord_close,

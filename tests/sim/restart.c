@@ -53,8 +53,8 @@ take_images(struct cluster *c, struct marked *m)
 	m->shards = has ? fal_map_list(&map, order) : 0;
 	for (uint32_t i = 0; i < m->shards; i++)
 		m->image[i] = by[order[i]];
-	for (uint32_t i = 0; i < m->shards && p->kept_clock > 0; i++)
-		has &= fal_image_hold(&m->image[i], p->kept_version);
+	for (uint32_t i = 0; i < m->shards && p->pin.clocks > 0; i++)
+		has &= fal_image_hold(&m->image[i], p->pin.version);
 	if (has)
 		m->is.image = m->image[0].is;
 	else if (c->failure == NULL)
@@ -161,7 +161,7 @@ note_restart(struct cluster *c, const struct disk_found *f)
 	c->seen[SEEN_RESTART_BEHIND] += f->is.bytes > 0 && s.clock > p->clock;
 	c->seen[SEEN_RESTART_NEW] += f->there && f->is.bytes == 0;
 	c->seen[SEEN_RESTART_NONE] += c->disk.snapshots == 0;
-	c->seen[SEEN_RESTART_EVAL] += p->evaluating;
+	c->seen[SEEN_RESTART_EVAL] += p->pin.is_under_way;
 	c->seen[SEEN_RESTART_POLICY] += f->there && f->changes > f->again;
 	c->seen[SEEN_MARK_LOST] += c->writing;
 	c->seen[SEEN_PLACED_RESTART] += fal_coord_pending_map(c->coord) != NULL;

@@ -38,14 +38,14 @@ void
 told_watch(struct cluster *c, const struct fal_coord_status *s)
 {
 	const uint64_t was = c->epoch;
-	c->epoch = s->epoch;
-	if (s->epoch == was || s->epoch == 0 || !counts_all(c))
+	c->epoch = s->figures.epoch;
+	if (s->figures.epoch == was || s->figures.epoch == 0 || !counts_all(c))
 		return;
-	const double want = mean_loss(&c->p->toy, s->epoch);
+	const double want = mean_loss(&c->p->toy, s->figures.epoch);
 	c->seen[SEEN_EPOCH]++;
-	if (fabs(s->epoch_loss - want) <= 1e-9 * fabs(want) || c->failure != NULL)
+	if (fabs(s->figures.epoch_loss - want) <= 1e-9 * fabs(want) || c->failure != NULL)
 		return;
 	fprintf(stderr, "sim: the loss of epoch %llu is %.9g, not %.9g\n",
-		(unsigned long long)s->epoch, s->epoch_loss, want);
+		(unsigned long long)s->figures.epoch, s->figures.epoch_loss, want);
 	c->failure = "an epoch's loss is not that of its tasks";
 }

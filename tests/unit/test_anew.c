@@ -178,7 +178,7 @@ save(const struct fal_files *f, const float *params)
 	s.image = fal_calloc(1, sizeof(*s.image));
 	s.shards = 1;
 	assert_true(r != NULL && s.image != NULL);
-	assert_int_equal(fal_shard_set_order(r, &mark), FAL_OK);
+	assert_int_equal(fal_shard_set_order(r, &mark, NULL), FAL_OK);
 	assert_true(fal_shard_set_take_marked(r, 0, s.image));
 	s.image->is.version = s.image->is.steps = SNAPSHOT;
 	s.is.image = s.image->is;

@@ -307,7 +307,7 @@ train_ahead(uint64_t round)
 		check(tell(w, &m), 0, "CLAIM");
 	}
 	check((int64_t)fal_coord_status(coord).version, (int64_t)round + 1, "published");
-	assert_true(fal_coord_status(coord).loss == 6.0 / (TASKS * TASK));
+	assert_true(fal_coord_status(coord).figures.loss == 6.0 / (TASKS * TASK));
 }
 
 /* All workers hear of the next version when its tasks are reported, and a worker that
@@ -397,10 +397,10 @@ evaluations_that_do_not_fit(void **state)
 	check(evaluated(2, 0, 2, 2, most), 0, "the second word");
 	struct fal_coord_status s = fal_coord_status(coord);
 	check(s.done, 1, "done");
-	if (s.accuracy != 1.0)
-		fail_msg("accuracy: got %g, want 1", s.accuracy);
+	if (s.figures.accuracy != 1.0)
+		fail_msg("accuracy: got %g, want 1", s.figures.accuracy);
 	/* A loss at its bound is not known. */
-	assert_true(isnan(s.accuracy_loss));
+	assert_true(isnan(s.figures.accuracy_loss));
 }
 
 static void
@@ -1019,14 +1019,14 @@ test_loss_unknown(void **state)
 	loss_of[1] = TASK;
 	loss_of[2] = -1.0 * TASK * FAL_LOSS_MAX;
 	train_round(0);
-	assert_true(isnan(fal_coord_status(coord).loss));
-	assert_true(isnan(fal_coord_status(coord).epoch_loss));
+	assert_true(isnan(fal_coord_status(coord).figures.loss));
+	assert_true(isnan(fal_coord_status(coord).figures.epoch_loss));
 	loss_of[2] = -TASK;
 	train_round(1);
 	loss_of[1] = loss_of[2] = 0;
 	epochs = 1;
-	assert_true(fal_coord_status(coord).loss == 0);
-	assert_true(fal_coord_status(coord).epoch_loss == 0);
+	assert_true(fal_coord_status(coord).figures.loss == 0);
+	assert_true(fal_coord_status(coord).figures.epoch_loss == 0);
 	assert_true(isnan(fal_coord_epoch_loss(coord, 1)));
 	assert_true(fal_coord_epoch_loss(coord, 2) == 0);
 }
@@ -1070,8 +1070,8 @@ test_diverged_under_slack(void **state)
 	assert_true(isnan(fal_coord_epoch_loss(coord, 3)));
 	guess = loss_of[1] = loss_of[2] = 0;
 	epochs = 1;
-	check((int64_t)s.epoch, 2, "epochs");
-	assert_true(s.epoch_loss == 5);
+	check((int64_t)s.figures.epoch, 2, "epochs");
+	assert_true(s.figures.epoch_loss == 5);
 	assert_true(s.failed);
 	assert_non_null(strstr(s.why, "diverged"));
 }

@@ -8,18 +8,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum op { NONE, SEND, MODEL, CLOSE, TRACE, CAME, WENT, ORDER, NEXT, OPS };
+enum op { NONE, SEND, MODEL, CLOSE, TRACE, CAME, WENT, ORDER, OPS };
 
 static enum op asks; /* the callback that calls the coordinator */
 static uint32_t calls[OPS];
-static bool silent;           /* shards say nothing */
+static bool silent;           /* shards do not answer orders */
 static uint32_t told;         /* epoch of the last map in a command */
 static uint32_t kept;         /* the last count of versions to retain, before the map */
 static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
 static struct racked_tickets tickets;
-static struct fal_shard_report lie; /* the next report, of this shard: */
-static uint32_t liar;               /* from 1; 0: nobody */
 
 static void
 called(enum op op)
@@ -88,36 +86,26 @@ on_went(void *arg, uint32_t peer, const char *name, const char *why)
 }
 
 static int
-on_order(void *arg, const struct fal_shard_order *o)
+on_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 {
+	struct fal_shard_result unheard = { 0 };
 	(void)arg;
 	called(ORDER);
 	if (o->kind == FAL_ORDER_KEEP && told == 0)
 		kept = o->versions;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;
-	return fal_shard_set_order(job.shard_set, o);
+	const int err = fal_shard_set_order(job.shard_set, o, silent ? &unheard : r);
+	fal_shard_result_free(&unheard);
+	return err;
 }
 
 static int
-on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *d)
+on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_shard_result *r,
+	struct fal_diag *d)
 {
 	(void)arg;
-	return fal_shard_set_push_msg(job.shard_set, session, m, d);
-}
-
-static bool
-on_next(void *arg, uint32_t *shard, struct fal_shard_report *out)
-{
-	(void)arg;
-	called(NEXT);
-	if (liar > 0) {
-		*shard = liar - 1;
-		*out = lie;
-		liar = 0;
-		return true;
-	}
-	return !silent && fal_shard_set_next_say(job.shard_set, shard, out);
+	return fal_shard_set_push_msg(job.shard_set, session, m, r, d);
 }
 
 static void
@@ -134,7 +122,7 @@ begin(uint32_t shards)
 {
 	static const float init[2 * FAL_BLOCK];
 	const struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
-	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push, on_next },
+	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push },
 					   .send = on_send,
 					   .model = on_model,
 					   .close = on_close,
@@ -158,7 +146,6 @@ begin(uint32_t shards)
 	fal_map_even(&holds, shards, shards);
 	worker = (struct standin){ 0 };
 	tickets.n = 0;
-	liar = 0;
 }
 
 /* Two sessions of one process: the older session ends; then the other one leaves. */
@@ -239,7 +226,6 @@ epochs_are_used_up(void **state)
 	assert_int_equal(holds.epoch, 1);
 	silent = false;
 	assert_int_equal(move_to(1), 3);
-	check(fal_coord_take_reports(coord, now), 0, "heard");
 	assert_null(fal_coord_pending_map(coord));
 	assert_int_equal(holds.epoch, 3);
 	assert_int_equal(holds.of[1].count, 2);
@@ -261,10 +247,10 @@ only_what_is_needed_moves(void **state)
 static void
 says(uint32_t shard, struct fal_shard_report what)
 {
-	lie = what;
-	liar = shard + 1;
-	check(fal_coord_take_reports(coord, now), 0, "heard");
-	assert_int_equal(liar, 0);
+	what.shard = shard;
+	check(fal_coord_take_result(coord, now,
+				    &(struct fal_shard_result){ &what, 1, 1 }),
+	      0, "heard");
 }
 
 /* A shard that calls the values of an unknown worker too large ends the job: the
@@ -305,6 +291,43 @@ claims(uint32_t seq, struct standin_task *task)
 	return (struct fal_contrib_id){ 1, seq };
 }
 
+/* Pushes zeros for a claimed task of session 1. */
+static void
+pushes(uint32_t seq, const struct standin_task *task)
+{
+	static const int8_t exps[2] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
+	struct fal_msg_ticket ticket;
+	struct fal_buf records = { 0 };
+	assert_true(racked_ticket(&tickets, 1, task->round, seq, &ticket));
+	check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0, "records");
+	struct fal_msg m = standin_push(&ticket, &records);
+	m.push.epoch = holds.epoch;
+	check(tell(1, &m), 0, "PUSH");
+	fal_buf_free(&records);
+}
+
+/* A move that waits for the end of a round begins and ends in the event that ends the
+ * round, because these shards answer at once. */
+static void
+moves_wait_for_no_event(void **state)
+{
+	(void)state;
+	asks = NONE;
+	begin(2);
+	join(1);
+	assert_int_equal(move_to(0), 0);
+	for (uint32_t i = 1; worker.helds > 0; i++) {
+		struct standin_task task;
+		(void)claims(i, &task);
+		assert_int_equal(told, 0);
+		pushes(i, &task);
+	}
+	assert_int_equal(told, 2);
+	assert_null(fal_coord_pending_map(coord));
+	assert_int_equal(holds.epoch, 2);
+	assert_true(fal_coord_status(coord).done);
+}
+
 /* A shard's FENCED of a contribution that is not fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
@@ -324,7 +347,6 @@ orders_of_nobody(void **state)
 static void
 words_without_blocks(void **state)
 {
-	static const int8_t exps[2] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
 	(void)state;
 	asks = NONE;
 	begin(2);
@@ -332,8 +354,6 @@ words_without_blocks(void **state)
 	join(1);
 	for (uint32_t i = 1; worker.helds > 0; i++) {
 		struct standin_task task;
-		struct fal_msg_ticket ticket;
-		struct fal_buf records = { 0 };
 		const struct fal_contrib_id id = claims(i, &task);
 		const enum fal_report_kind says_all[] = {
 			FAL_REPORT_ARRIVED, FAL_REPORT_FENCED, FAL_REPORT_COMPLETE,
@@ -345,13 +365,7 @@ words_without_blocks(void **state)
 							   .version = 1,
 							   .id = id,
 							   .whole = true });
-		assert_true(racked_ticket(&tickets, 1, task.round, i, &ticket));
-		check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0,
-		      "records");
-		struct fal_msg m = standin_push(&ticket, &records);
-		m.push.epoch = holds.epoch;
-		check(tell(1, &m), 0, "PUSH");
-		fal_buf_free(&records);
+		pushes(i, &task);
 	}
 	assert_int_equal(fal_coord_status(coord).version, 1);
 	assert_true(fal_coord_status(coord).done);
@@ -365,6 +379,7 @@ main(void)
 		cmocka_unit_test_teardown(all_are_called, end),
 		cmocka_unit_test_teardown(epochs_are_used_up, end),
 		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
+		cmocka_unit_test_teardown(moves_wait_for_no_event, end),
 		cmocka_unit_test(words_of_nobody),
 		cmocka_unit_test_teardown(orders_of_nobody, end),
 		cmocka_unit_test_teardown(words_without_blocks, end),

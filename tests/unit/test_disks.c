@@ -119,7 +119,7 @@ static void
 mark(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK, .version = version };
-	CHECK(fal_shard_set_order(r, &o) == FAL_OK &&
+	CHECK(fal_shard_set_order(r, &o, NULL) == FAL_OK &&
 	      fal_shard_set_take_marked(r, version, out));
 }
 
@@ -176,8 +176,8 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_trace_f
 	draw_image(s.image, clock);
 	s.is.image = s.image[0].is;
 	s.is.past.clock = s.is.past.version = clock;
-	s.is.past.accuracy = -1;
-	s.is.past.loss = fal_rng_unit(&rng);
+	s.is.past.figures.accuracy = -1;
+	s.is.past.figures.loss = fal_rng_unit(&rng);
 	s.is.past.samples = below(1 << 20);
 	s.is.policy.rule.scheme = FAL_BSP;
 	snprintf(s.is.past.by, sizeof(s.is.past.by), "job");

@@ -692,8 +692,8 @@ boasters(void **state)
 			for (uint32_t n = 0; n < 4 && keys[k][n] != 0; n++)
 				join(keys[k][n], n > 0);
 			run(boast);
-			check(llround(1000 * fal_coord_status(w.coord).accuracy), 0,
-			      "thousandths right");
+			check(llround(1000 * fal_coord_status(w.coord).figures.accuracy),
+			      0, "thousandths right");
 			finish(true);
 			end(NULL);
 		}

@@ -147,7 +147,9 @@ order(struct fal_shard_order o)
 {
 	o.round = 1;
 	o.facts = facts;
-	assert_int_equal(fal_shard_set_order(t.shard_set, &o), 0);
+	struct fal_shard_result result = { 0 };
+	assert_int_equal(fal_shard_set_order(t.shard_set, &o, &result), 0);
+	fal_shard_result_free(&result);
 }
 
 static void
@@ -157,20 +159,18 @@ push(uint32_t b)
 		.round = 1, .id = { 1, 1 }, .tasks = 1, .facts = facts
 	};
 	const struct fal_shard *shard = fal_shard_set_shard(t.shard_set, 0);
-	struct fal_shard_report say;
+	struct fal_shard_result result = { 0 };
 	struct fal_buf out = { 0 };
 	struct fal_diag diag = { "" };
 	const float *params;
 	const int8_t *exps;
-	uint32_t i;
 	assert_true(fal_shard_find_version(shard, 0, &params, &exps));
 	assert_int_equal(fal_sum_pack(t.sum, b, exps[b], &out), 0);
 	const struct fal_tail tail = { out.p, out.n };
 	t.pushed++;
-	if (fal_shard_set_push(t.shard_set, &ticket, &tail, &diag) < 0)
+	if (fal_shard_set_push(t.shard_set, &ticket, &tail, &result, &diag) < 0)
 		fail_msg("%s", diag.text);
-	while (fal_shard_set_next_say(t.shard_set, &i, &say))
-		;
+	fal_shard_result_free(&result);
 	fal_buf_free(&out);
 }
 

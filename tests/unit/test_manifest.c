@@ -49,15 +49,17 @@ draw(struct fal_snap_manifest *m)
 	m->bytes += 4 * m->image.olds;
 	p->t = fal_rng_unit(&rng);
 	/* An update of no sample has none. */
-	p->loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : fal_rng_unit(&rng) * 1e-300;
-	p->accuracy = -1;
-	p->epoch_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -2;
+	p->figures.loss =
+		fal_rng_below(&rng, 4) == 0 ? (double)NAN : fal_rng_unit(&rng) * 1e-300;
+	p->figures.accuracy = -1;
+	p->figures.epoch_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -2;
 	p->sum_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -3;
-	p->accuracy_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -1; /* not known */
+	p->figures.accuracy_loss =
+		fal_rng_below(&rng, 4) == 0 ? (double)NAN : -1; /* not known */
 	p->workers = 1 + fal_rng_below(&rng, 9);
 	if (fal_rng_below(&rng, 2) == 0) {
-		p->kept_version = p->kept_clock = p->version;
-		m->image.holds = p->judged = p->evaluating = true;
+		p->pin.version = p->pin.clocks = p->version;
+		m->image.holds = p->pin.is_evaluated = p->pin.is_under_way = true;
 		m->image.held = p->version;
 	}
 	p->keys = 1 + fal_rng_below(&rng, 3);
@@ -198,7 +200,7 @@ impossible(void **state)
 	for (int what = 0; what < 8; what++) {
 		struct fal_buf text = { 0 };
 		draw(&m);
-		m.past.evaluating = false;
+		m.past.pin.is_under_way = false;
 		switch (what) {
 		case 0:
 			m.image.olds = (uint32_t)m.image.version + 1;

@@ -69,7 +69,7 @@ static const struct {
 	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 8 + 4 + 64, 2, false, "MAP" },
 	{ FAL_MSG_BLOCKS, FAL_FROM_COORDINATOR, 4, 0, true, "BLOCKS" },
 	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 8 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
-	{ FAL_MSG_SAY, FAL_FROM_SHARD, 62 + 2 + 2, 1, true, "SAY" },
+	{ FAL_MSG_REPORT, FAL_FROM_SHARD, 62 + 2 + 2, 1, true, "REPORT" },
 	{ FAL_MSG_PLACED, FAL_FROM_SHARD, 4, 0, false, "PLACED" },
 	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
 	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 16 + 16 + 12 + 1 + 8, 0, true, "IMAGE" },
@@ -115,7 +115,7 @@ strings_at(uint16_t type)
 		return 8;
 	case FAL_MSG_READY:
 		return 68;
-	case FAL_MSG_SAY:
+	case FAL_MSG_REPORT:
 		return 62;
 	default:
 		return 0;

@@ -122,7 +122,7 @@ orders_come_back(void **state)
 }
 
 static void
-says_come_back(void **state)
+reports_come_back(void **state)
 {
 	(void)state;
 	for (uint32_t i = 0; i < ROUNDS; i++) {
@@ -132,6 +132,7 @@ says_come_back(void **state)
 		char odd[FAL_MSG_WHY];
 		struct fal_shard_report s = {
 			.kind = (enum fal_report_kind)some(FAL_REPORT_STEPPED),
+			.shard = fal_rng_u32(&rng),
 			.round = any(),
 			.version = any(),
 			.id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
@@ -159,13 +160,13 @@ says_come_back(void **state)
 			s.odd = "what is wrong";
 		struct fal_shard_report got;
 		done = 0;
-		assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_OK);
+		assert_int_equal(fal_shard_codec_report(7, &s, on_piece, &most), FAL_OK);
 		assert_int_equal(done, 1);
-		assert_int_equal(whole.say.shard, 3);
-		assert_int_equal(fal_shard_codec_say_get(&whole, first, blocks, odd,
-							 &got),
+		assert_int_equal(fal_shard_codec_report_get(&whole, first, blocks, odd,
+							    &got),
 				 FAL_OK);
 		assert_int_equal(got.kind, s.kind);
+		assert_int_equal(got.shard, s.shard);
 		assert_true(got.round == s.round && got.version == s.version &&
 			    fal_contrib_id_equal(got.id, s.id));
 		assert_true(got.blocks == s.blocks && got.beyond == s.beyond &&
@@ -192,17 +193,18 @@ says_come_back(void **state)
 			assert_string_equal(got.odd, s.odd);
 		fal_shard_report_free(&got);
 
-		/* Says of other blocks, cut short, or with a byte more, are refused. */
+		/* Reports of other blocks, cut short, or with a byte more, are refused.
+		 */
 		if (s.leaves != NULL || s.squares != NULL)
-			assert_int_equal(fal_shard_codec_say_get(&whole, first + 1,
-								 blocks, odd, &got),
+			assert_int_equal(fal_shard_codec_report_get(&whole, first + 1,
+								    blocks, odd, &got),
 					 FAL_EFORMAT);
-		if (whole.say.rest.n > 0) {
-			whole.say.rest.n--;
-			assert_int_equal(fal_shard_codec_say_get(&whole, first, blocks,
-								 odd, &got),
+		if (whole.report.rest.n > 0) {
+			whole.report.rest.n--;
+			assert_int_equal(fal_shard_codec_report_get(&whole, first, blocks,
+								    odd, &got),
 					 FAL_EFORMAT);
-			whole.say.rest.n++;
+			whole.report.rest.n++;
 		}
 		fal_shard_report_free(&s);
 	}
@@ -217,10 +219,10 @@ pieces_have_a_limit(void **state)
 				      .squares = bytes(BLOCKS_MAX * sizeof(double)) };
 	size_t most = FAL_MSG_MAX;
 	done = 0;
-	assert_int_equal(fal_shard_codec_say(7, 3, &s, on_piece, &most), FAL_ELIMIT);
+	assert_int_equal(fal_shard_codec_report(7, &s, on_piece, &most), FAL_ELIMIT);
 	fal_shard_codec_free(&post);
 	/* An endless series of empty pieces is refused. */
-	struct fal_msg m = { .type = FAL_MSG_SAY, .say = { .more = 1 } };
+	struct fal_msg m = { .type = FAL_MSG_REPORT, .report = { .more = 1 } };
 	assert_int_equal(fal_shard_codec_add(&post, &m, most), FAL_EFORMAT);
 	fal_shard_report_free(&s);
 }
@@ -235,15 +237,16 @@ more_than_there_is_room_for(void **state)
 	struct fal_shard_report got;
 	char odd[FAL_MSG_WHY];
 	struct rlimit was, none;
-	struct fal_msg m = { .type = FAL_MSG_SAY,
-			     .say = { .kind = FAL_REPORT_ENDED, .broughts = BROUGHTS } };
+	struct fal_msg m = { .type = FAL_MSG_REPORT,
+			     .report = { .kind = FAL_REPORT_ENDED,
+					 .broughts = BROUGHTS } };
 	uint8_t *rest = fal_xcalloc(BROUGHTS, 20);
-	m.say.rest = (struct fal_tail){ rest, (size_t)BROUGHTS * 20 };
+	m.report.rest = (struct fal_tail){ rest, (size_t)BROUGHTS * 20 };
 	getrlimit(RLIMIT_AS, &was);
 	none = was;
 	none.rlim_cur = 0;
 	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
-	const int err = fal_shard_codec_say_get(&m, 0, 1, odd, &got);
+	const int err = fal_shard_codec_report_get(&m, 0, 1, odd, &got);
 	setrlimit(RLIMIT_AS, &was);
 	assert_int_equal(err, FAL_ENOMEM);
 	free(rest);
@@ -313,17 +316,19 @@ images_come_back(void **state)
 					     commit = { .kind = FAL_ORDER_COMMIT };
 		const struct fal_shard_set_piece came = { map.epoch, piece.first,
 							  piece.count, got };
-		struct fal_shard_report say;
-		uint32_t shard;
+		struct fal_shard_result r = { 0 };
 		struct fal_shard_set_piece lie =
 			came; /* more than the image has values of */
 		lie.image.is.slots = FAL_IMAGE_OTHERS;
-		assert_int_equal(fal_shard_set_order(to, &begin), FAL_OK);
-		assert_int_equal(fal_shard_set_graft(to, which, &lie), FAL_EFORMAT);
-		assert_int_equal(fal_shard_set_graft(to, which, &came), FAL_OK);
-		assert_true(fal_shard_set_next_say(to, &shard, &say));
-		assert_int_equal(say.kind, FAL_REPORT_MIGRATED);
-		assert_int_equal(fal_shard_set_order(to, &commit), FAL_OK);
+		assert_int_equal(fal_shard_set_order(to, &begin, &r), FAL_OK);
+		assert_int_equal(fal_shard_set_graft(to, which, &lie, &r), FAL_EFORMAT);
+		assert_int_equal(r.n, 0);
+		assert_int_equal(fal_shard_set_graft(to, which, &came, &r), FAL_OK);
+		assert_int_equal(r.n, 1);
+		assert_int_equal(r.v->kind, FAL_REPORT_MIGRATED);
+		assert_int_equal(r.v->shard, which);
+		assert_int_equal(fal_shard_set_order(to, &commit, NULL), FAL_OK);
+		fal_shard_result_free(&r);
 		struct fal_shard_part part;
 		assert_false(fal_shard_set_part(from, which, 0, &part));
 		assert_true(fal_shard_set_part(to, which, 0, &part));
@@ -356,18 +361,21 @@ pieces_have_the_numbers_of_all(void **state)
 	struct fal_shard_set *first = fal_shard_set_new(&conf, NULL);
 	assert_non_null(all);
 	assert_non_null(first);
-	assert_int_equal(fal_shard_set_order(all, &begin), FAL_OK);
-	assert_int_equal(fal_shard_set_order(first, &begin), FAL_OK);
+	struct fal_shard_result r = { 0 };
+	assert_int_equal(fal_shard_set_order(all, &begin, &r), FAL_OK);
+	assert_int_equal(r.n, 2); /* both have their pieces */
+	fal_shard_result_free(&r);
+	assert_int_equal(fal_shard_set_order(first, &begin, &r), FAL_OK);
 	struct fal_shard_set_piece piece = { 0 };
 	assert_int_equal(fal_shard_set_piece(all, 1, 0, 2, &piece), 1);
 	struct fal_shard_set_piece lie = piece;
 	lie.image.is.steps++;
-	assert_int_equal(fal_shard_set_graft(first, 0, &lie), FAL_EFORMAT);
-	assert_int_equal(fal_shard_set_graft(first, 0, &piece), FAL_OK);
-	struct fal_shard_report say;
-	uint32_t shard;
-	assert_true(fal_shard_set_next_say(first, &shard, &say));
-	assert_int_equal(say.kind, FAL_REPORT_MIGRATED);
+	assert_int_equal(fal_shard_set_graft(first, 0, &lie, &r), FAL_EFORMAT);
+	assert_int_equal(r.n, 0);
+	assert_int_equal(fal_shard_set_graft(first, 0, &piece, &r), FAL_OK);
+	assert_int_equal(r.n, 1);
+	assert_int_equal(r.v->kind, FAL_REPORT_MIGRATED);
+	fal_shard_result_free(&r);
 	fal_image_free(&piece.image);
 	fal_shard_set_free(all);
 	fal_shard_set_free(first);
@@ -397,7 +405,7 @@ lies_are_refused(void **state)
 	/* The answer to no request. */
 	struct fal_shard_set *r = fal_shard_set_new(&conf, NULL);
 	assert_non_null(r);
-	assert_int_equal(fal_shard_set_order(r, &scale), FAL_OK);
+	assert_int_equal(fal_shard_set_order(r, &scale, NULL), FAL_OK);
 	fal_shard_set_free(r);
 }
 
@@ -406,7 +414,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(orders_come_back),
-		cmocka_unit_test(says_come_back),
+		cmocka_unit_test(reports_come_back),
 		cmocka_unit_test(pieces_have_a_limit),
 		cmocka_unit_test(more_than_there_is_room_for),
 		cmocka_unit_test(images_come_back),

@@ -42,12 +42,12 @@ check(int64_t got, int64_t want, const char *what)
 }
 
 static void
-fetch_says(uint32_t r)
+note_result(uint32_t r, struct fal_shard_result *result)
 {
-	struct fal_shard_report s;
-	uint32_t shard;
-	while (fal_shard_set_next_say(shard_set[r], &shard, &s)) {
+	for (size_t k = 0; k < result->n; k++) {
+		const struct fal_shard_report s = result->v[k];
 		struct said *to = &said[r];
+		assert_true(s.shard < fal_shard_set_count(shard_set[r]));
 		to->arrived += s.kind == FAL_REPORT_ARRIVED ? s.blocks : 0;
 		to->whole += s.kind == FAL_REPORT_ARRIVED && s.whole;
 		to->complete += s.kind == FAL_REPORT_COMPLETE;
@@ -59,14 +59,16 @@ fetch_says(uint32_t r)
 		to->added += s.added;
 		assert_null(s.odd);
 	}
+	fal_shard_result_free(result);
 }
 
 static void
 order(struct fal_shard_order o)
 {
 	for (uint32_t r = 0; r < RACKS; r++) {
-		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
-		fetch_says(r);
+		struct fal_shard_result result = { 0 };
+		check(fal_shard_set_order(shard_set[r], &o, &result), 0, "an order");
+		note_result(r, &result);
 	}
 }
 
@@ -104,11 +106,13 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 		check(fal_sum_pack(sum, b, exps[b], &records), 0, "pack");
 	const struct fal_tail tail = { records.p, records.n };
 	for (uint32_t r = 0; r < RACKS; r++) {
-		const int got = fal_shard_set_push(shard_set[r], t, &tail, &diag);
+		struct fal_shard_result result = { 0 };
+		const int got =
+			fal_shard_set_push(shard_set[r], t, &tail, &result, &diag);
 		if (r > 0)
 			check(got, err, "as with one shard");
 		err = got;
-		fetch_says(r);
+		note_result(r, &result);
 	}
 	fal_buf_free(&records);
 	fal_sum_free(sum);
@@ -370,8 +374,10 @@ refusals_are_equal(void **state)
 	check(push(&t, 0, 1, 0, 2), 0, "push");
 	check(push(&t, 0, 1, 0, 1), FAL_EEXIST, "a block twice");
 	for (uint32_t r = 0; r < RACKS; r++) {
-		assert_true(fal_shard_set_push(shard_set[r], &t, &rubbish, &diag) < 0);
-		fetch_says(r);
+		struct fal_shard_result result = { 0 };
+		assert_true(fal_shard_set_push(shard_set[r], &t, &rubbish, &result,
+					       &diag) < 0);
+		note_result(r, &result);
 	}
 	check(said[0].arrived, 2, "blocks");
 	same_versions(0);
@@ -432,12 +438,14 @@ good_records_count_beside_bad_ones(void **state)
 			const struct fal_tail tail = { records.p, records.n };
 			bool was = false;
 			for (uint32_t r = 0; r < RACKS; r++) {
-				const bool is = fal_shard_set_push(shard_set[r], &t,
-								   &tail, &diag) < 0;
+				struct fal_shard_result result = { 0 };
+				const bool is =
+					fal_shard_set_push(shard_set[r], &t, &tail,
+							   &result, &diag) < 0;
 				if (r > 0)
 					check(is, was, "refused, as with one shard");
 				was = is;
-				fetch_says(r);
+				note_result(r, &result);
 				check(said[r].arrived - before, fenced ? 0 : good,
 				      "blocks");
 			}
@@ -495,7 +503,8 @@ early_fences_are_kept(void **state)
 	}
 	o.round++;
 	for (uint32_t r = 0; r < RACKS; r++)
-		check(fal_shard_set_order(shard_set[r], &o), FAL_ELIMIT, "one too many");
+		check(fal_shard_set_order(shard_set[r], &o, NULL), FAL_ELIMIT,
+		      "one too many");
 	for (uint64_t round = 1; round <= TASKS; round++) {
 		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, facts(0), 0 };
 		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
@@ -509,24 +518,21 @@ early_fences_are_kept(void **state)
 	order(o); /* OPEN has made room */
 }
 
-/* A say of the last shard leads to an order for all shards, and the answers of all are
- * fetched. */
+/* The result of a call has the answers of all shards behind what the result had before.
+ */
 static void
-answers_of_all_are_fetched(void **state)
+results_have_the_answers_of_all(void **state)
 {
 	(void)state;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
 	for (uint32_t r = 0; r < RACKS; r++) {
-		struct fal_shard_report s;
-		uint32_t shard, heard = 0;
-		check(fal_shard_set_order(shard_set[r], &o), 0, "an order");
-		for (; fal_shard_set_next_say(shard_set[r], &shard, &s); heard++)
-			if (heard == r) {
-				check(shard, r, "the last one");
-				check(fal_shard_set_order(shard_set[r], &o), 0,
-				      "another one");
-			}
-		check(heard, 2 * (r + 1), "heard");
+		struct fal_shard_result result = { 0 };
+		check(fal_shard_set_order(shard_set[r], &o, &result), 0, "an order");
+		check(fal_shard_set_order(shard_set[r], &o, &result), 0, "another one");
+		check((int64_t)result.n, 2 * (r + 1), "answers");
+		for (uint32_t i = 0; i < result.n; i++)
+			check(result.v[i].shard, i % (r + 1), "in their order");
+		fal_shard_result_free(&result);
 	}
 }
 
@@ -594,16 +600,18 @@ any_orders(void **state)
 	for (uint32_t i = 0; i < 1200; i++) {
 		const uint32_t r = i % RACKS;
 		struct fal_map map;
-		struct fal_shard_report s;
-		uint32_t shard, n_of = 0;
+		uint32_t n_of = 0;
 		fal_shard_set_free(shard_set[r]);
 		make_shard_set(r);
 		for (int err = FAL_OK; err == FAL_OK && n_of < 60; n_of++) {
 			const struct fal_shard_order o = any_order(&map);
-			err = fal_shard_set_order(shard_set[r], &o);
+			struct fal_shard_result result = { 0 };
+			err = fal_shard_set_order(shard_set[r], &o, &result);
 			refusals += err < 0;
-			while (fal_shard_set_next_say(shard_set[r], &shard, &s))
-				assert_true(shard < fal_shard_set_count(shard_set[r]));
+			for (size_t k = 0; k < result.n; k++)
+				assert_true(result.v[k].shard <
+					    fal_shard_set_count(shard_set[r]));
+			fal_shard_result_free(&result);
 		}
 		most = n_of > most ? n_of : most;
 	}
@@ -644,7 +652,7 @@ main(void)
 		TEST(good_records_count_beside_bad_ones),
 		TEST(held_version_stays),
 		TEST(early_fences_are_kept),
-		TEST(answers_of_all_are_fetched),
+		TEST(results_have_the_answers_of_all),
 		TEST(any_orders),
 		TEST(pushes_by_other_maps),
 	};

@@ -78,11 +78,11 @@ below(uint32_t most)
 }
 
 static void
-fetch_says(uint32_t i)
+note_result(uint32_t i, struct fal_shard_result *result)
 {
-	struct fal_shard_report s;
 	struct said *to = &said[i];
-	while (fal_shard_next_say(shard[i], &s)) {
+	for (size_t j = 0; j < result->n; j++) {
+		const struct fal_shard_report s = result->v[j];
 		to->complete += s.kind == FAL_REPORT_COMPLETE;
 		to->beyond += s.beyond;
 		to->by = s.beyond > 0 ? s.id : to->by;
@@ -95,13 +95,15 @@ fetch_says(uint32_t i)
 		if (s.leaves != NULL)
 			memcpy(to->leaves, s.leaves, (size_t)blocks * FAL_HASH_BYTES);
 	}
+	fal_shard_result_free(result);
 }
 
 static void
 order_one(uint32_t i, struct fal_shard_order o)
 {
-	check(fal_shard_order(shard[i], &o), 0, "an order");
-	fetch_says(i);
+	struct fal_shard_result result = { 0 };
+	check(fal_shard_order(shard[i], &o, &result), 0, "an order");
+	note_result(i, &result);
 }
 
 static void
@@ -300,14 +302,18 @@ push(struct round *r, struct part *p, uint32_t b)
 	check(fal_sum_pack(as, first + b, p->exps[b], &out), 0, "pack");
 	const struct fal_tail tail = { out.p, out.n };
 	for (uint32_t i = 0; i < 2; i++) {
-		check(fal_shard_push(shard[i], &t, &tail, &diag), 0, "push");
-		fetch_says(i);
+		struct fal_shard_result result = { 0 };
+		check(fal_shard_push(shard[i], &t, &tail, &result, &diag), 0, "push");
+		note_result(i, &result);
 	}
 	/* Sometimes the push comes twice. */
 	if (below(8) == 0 && fal_shard_version(shard[EARLY]) < r->round)
-		for (uint32_t i = 0; i < 2; i++)
-			check(fal_shard_push(shard[i], &t, &tail, &diag), FAL_EEXIST,
-			      "a block twice");
+		for (uint32_t i = 0; i < 2; i++) {
+			struct fal_shard_result result = { 0 };
+			check(fal_shard_push(shard[i], &t, &tail, &result, &diag),
+			      FAL_EEXIST, "a block twice");
+			note_result(i, &result);
+		}
 	fal_buf_free(&out);
 	fal_sum_free(as);
 }
@@ -601,8 +607,8 @@ not_meanwhile(void **state)
 	begin_plain();
 	nearly((struct fal_shard_order){ .versions = 2, .divisor = TASKS });
 	check(fal_shard_image(shard[EARLY], &live), FAL_ESTATE, "an image");
-	check(fal_shard_order(shard[EARLY], &put), FAL_ESTATE, "another version");
-	check(fal_shard_order(shard[EARLY], &skip), FAL_EINVAL, "a task less");
+	check(fal_shard_order(shard[EARLY], &put, NULL), FAL_ESTATE, "another version");
+	check(fal_shard_order(shard[EARLY], &skip, NULL), FAL_EINVAL, "a task less");
 	assert_true(fal_shard_making(shard[EARLY], &m));
 	same_version(0);
 	fal_image_free(&live);

@@ -472,13 +472,13 @@ hash_of(const struct fal_shard_conf *conf, const float *init, uint8_t *leaves)
 		.kind = FAL_ORDER_STEP, .lr = 0.1f, .versions = 1, .hash = true
 	};
 	struct fal_shard *s = fal_shard_new(conf, init);
-	struct fal_shard_report say;
-	assert_int_equal(fal_shard_order(s, &order), 0);
-	assert_true(fal_shard_next_say(s, &say));
-	assert_int_equal(say.kind, FAL_REPORT_STEPPED);
-	assert_int_equal(say.blocks, conf->count);
-	memcpy(leaves, say.leaves, (size_t)say.blocks * FAL_HASH_BYTES);
-	assert_false(fal_shard_next_say(s, &say));
+	struct fal_shard_result r = { 0 };
+	assert_int_equal(fal_shard_order(s, &order, &r), 0);
+	assert_int_equal(r.n, 1);
+	assert_int_equal(r.v->kind, FAL_REPORT_STEPPED);
+	assert_int_equal(r.v->blocks, conf->count);
+	memcpy(leaves, r.v->leaves, (size_t)conf->count * FAL_HASH_BYTES);
+	fal_shard_result_free(&r);
 	fal_shard_free(s);
 }
 
