@@ -98,8 +98,10 @@ bound(int *fd)
 
 struct session {
 	bool interrupt; /* as soon as it is open */
-	int code;       /* what on_msg returns */
+	int err;        /* what on_msg returns */
+	int code;       /* or else what on_msg ends it with */
 	unsigned opened, msgs, over, ended;
+	struct fal_diag why;
 };
 
 static void
@@ -120,7 +122,10 @@ on_session_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 	assert_false(fal_client_is_over(c));
 	assert_int_equal(m->type, FAL_MSG_TRACE_END);
 	s->msgs++;
-	return s->code;
+	if (s->err == FAL_OK)
+		fal_client_abort(c, s->code);
+	assert_int_equal(s->ended, 0); /* that comes from the loop */
+	return s->err;
 }
 
 static int
@@ -131,9 +136,13 @@ on_session_over(void *arg)
 }
 
 static void
-on_session_end(void *arg)
+on_session_close(void *arg, struct fal_client *c, int code)
 {
-	((struct session *)arg)->ended++;
+	struct session *s = arg;
+	s->ended++;
+	s->why = c->why;
+	assert_int_equal(code, c->code);
+	assert_true(fal_client_is_over(c));
 }
 
 /* Runs it; `code` and what it says behind the address must be these. */
@@ -141,20 +150,22 @@ static void
 expect(struct session *s, const struct fal_addr *at, struct fal_client_key key, int code,
        const char *text)
 {
-	const struct fal_client_ops ops = { .arg = s,
-					    .role = FAL_ROLE_WORK,
-					    .on_open = on_session_open,
-					    .on_msg = on_session_msg,
-					    .on_over = on_session_over,
-					    .on_interrupt = on_session_over,
-					    .on_end = on_session_end };
+	struct fal_client_conf conf = { .addr = at,
+					.addrs = 1,
+					.key = &key,
+					.role = FAL_ROLE_WORK,
+					.arg = s,
+					.on_open = on_session_open,
+					.on_msg = on_session_msg,
+					.on_over = on_session_over,
+					.on_interrupt = on_session_over,
+					.on_close = on_session_close };
 	char want[FAL_ADDR_MAX + 600] = "", where[FAL_ADDR_MAX + 16];
-	struct fal_diag diag;
-	const int got = fal_client_run(at, &key, &ops, &diag);
+	const int got = fal_client_run(&conf);
 	fal_addr_format(at, where);
 	if (*text != '\0')
 		snprintf(want, sizeof(want), "%s: %s", where, text);
-	assert_string_equal(diag.text, want);
+	assert_string_equal(s->why.text, want);
 	assert_int_equal(got, code);
 	assert_int_equal(s->ended, 1);
 }
@@ -188,10 +199,11 @@ answers(void **state)
 	assert_int_equal(s.msgs, 1);
 	assert_int_equal(s.over, 0);
 	put(&end);
-	talk((struct session){ .code = FAL_CLIENT_UNEXPECTED }, false, key, FAL_EXIT_NO,
-	     "a message that is not for us: TRACE_END");
+	talk((struct session){ .err = FAL_EFORMAT }, false, key, FAL_EXIT_NO,
+	     "TRACE_END: malformed data");
 	fal_put_bytes(&answer, "\xff\xff", 2);
-	talk((struct session){ 0 }, false, key, FAL_EXIT_NO, "a message: truncated data");
+	talk((struct session){ 0 }, false, key, FAL_EXIT_NO,
+	     "a message that cannot be read");
 	/* It closes in order. */
 	s = talk((struct session){ 0 }, true, key, SAID, "");
 	assert_int_equal(s.over, 1);
@@ -206,7 +218,7 @@ refusals(void **state)
 	struct fal_msg no = { .type = FAL_MSG_REFUSE };
 	snprintf(no.refuse.why, sizeof(no.refuse.why), "not today");
 	put(&no);
-	talk((struct session){ 0 }, false, key, FAL_EXIT_NOPERM, "not today");
+	talk((struct session){ 0 }, false, key, FAL_EXIT_NOPERM, "refused: not today");
 	/* Without a word, and the role may be why. */
 	wrong = key;
 	wrong.role = FAL_ROLE_OBSERVE;
@@ -223,18 +235,22 @@ wrong_keys(void **state)
 	const struct fal_client_key wrong[] = { client_key("lab", 9, 1),
 						client_key("lab", 2, 9) };
 	for (size_t i = 0; i < 2; i++) {
-		struct fal_client_ops ops = { .arg = &(struct session){ 0 },
-					      .on_open = on_session_open };
-		struct fal_diag diag;
+		struct session s = { 0 };
+		struct fal_client_conf conf = { .addrs = 1,
+						.key = &wrong[i],
+						.arg = &s,
+						.on_open = on_session_open,
+						.on_close = on_session_close };
 		start(false);
 		const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
-		const int code = fal_client_run(&at, &wrong[i], &ops, &diag);
+		conf.addr = &at;
+		const int code = fal_client_run(&conf);
 		finish();
 		assert_int_equal(code, FAL_EXIT_NOPERM);
 		assert_int_equal(world.refusals, 1);
-		if (strstr(diag.text, "does not match, or ours is not in its keyring") ==
+		if (strstr(s.why.text, "does not match, or ours is not in its keyring") ==
 		    NULL)
-			fail_msg("says '%s'", diag.text);
+			fail_msg("says '%s'", s.why.text);
 	}
 }
 
@@ -243,7 +259,7 @@ silence(void **state)
 {
 	(void)state;
 	struct session s = talk((struct session){ 0 }, false, client_key("lab", 2, 1),
-				FAL_EXIT_TEMPFAIL, "no answer within 10 s");
+				FAL_EXIT_TEMPFAIL, "no answer in time");
 	assert_int_equal(s.opened, 1);
 }
 
