@@ -40,7 +40,7 @@
 /* The stream to shards of another process (falcon-protocol(7), SHARDS), which lives and
  * dies with the session. */
 struct shard_link {
-	struct fal_client client; /* the first member: a callback finds the link by it */
+	struct fal_client client;
 	struct session *session;
 	struct fal_addr addr;
 	struct fal_client_key *key; /* in locked memory */
@@ -58,9 +58,8 @@ enum phase {
 struct session {
 	const struct work_opt *opt;
 	uv_loop_t loop;
-	uv_timer_t timer;       /* deadline of leaving or of a lost shard, or the end */
-	uv_timer_t error_timer; /* handles `deferred_err` */
-	uv_timer_t roam_timer;  /* checks whether this machine has moved */
+	uv_timer_t timer;      /* deadline of leaving or of a lost shard, or the end */
+	uv_timer_t roam_timer; /* checks whether this machine has moved */
 	uv_signal_t on_term, on_int;
 	uint8_t instance[FAL_INSTANCE]; /* identifies this process */
 	struct {                    /* the last check whether this machine has moved */
@@ -75,16 +74,15 @@ struct session {
 	struct shard_link **link; /* in the order of their shards */
 	size_t links, links_cap;
 	struct fal_agent *agent;
-	uint32_t agents;  /* so far */
-	uint64_t pushed;  /* messages sent since the last deadline */
-	int deferred_err; /* an error in a callback of the agent */
+	uint32_t agents; /* so far */
+	uint64_t pushed; /* messages sent since the last deadline */
 
 	struct job_runtime runtime;
 	struct spare_core spare;
 	struct fal_retry retry;
 	struct fal_diag memory_denied; /* the need beyond --max-memory; "": none */
-	bool is_leaving, is_over;
-	bool renews; /* leaves for a new session at once */
+	bool is_over;
+	bool renews; /* leaves for a new session at once; else client.is_leaving */
 	struct {     /* sums over emulated tasks */
 		uint64_t virtual_ns;
 		int64_t late_ns;    /* lanes.h */
@@ -244,23 +242,6 @@ links_kill(struct session *s)
 /* --- sending ---------------------------------------------------------------------- */
 
 static void
-on_deferred_error(uv_timer_t *t)
-{
-	struct session *s = t->data;
-	if (s->client.chan != NULL && s->deferred_err < 0)
-		session_after_agent(s, FAL_OK);
-	s->deferred_err = FAL_OK;
-}
-
-/* Ends the session by an error in a callback, once the callback has returned. */
-static void
-session_defer_error(struct session *s, int err)
-{
-	s->deferred_err = err;
-	uv_timer_start(&s->error_timer, on_deferred_error, 0, 0);
-}
-
-static void
 on_agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
 	struct session *s = arg;
@@ -282,7 +263,7 @@ on_agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 static void
 session_push(struct session *s)
 {
-	while (s->deferred_err == FAL_OK && fal_chan_has_room(s->client.chan) &&
+	while (!fal_client_is_over(&s->client) && fal_chan_has_room(s->client.chan) &&
 	       links_all(s, LINK_HAS_ROOM) && fal_agent_send_next(s->agent))
 		s->pushed++;
 }
@@ -296,7 +277,6 @@ on_session_over(uv_timer_t *t)
 	struct session *s = t->data;
 	s->is_over = true;
 	uv_close((uv_handle_t *)&s->timer, NULL);
-	uv_close((uv_handle_t *)&s->error_timer, NULL);
 	uv_close((uv_handle_t *)&s->roam_timer, NULL);
 	uv_close((uv_handle_t *)&s->on_term, NULL);
 	uv_close((uv_handle_t *)&s->on_int, NULL);
@@ -332,6 +312,7 @@ session_on_close(void *arg, struct fal_client *c, int code)
 {
 	struct session *s = arg;
 	const bool is_over = code >= 0;
+	(void)c;
 	uv_timer_stop(&s->timer);
 	if (!is_over && !s->renews && s->phase >= READY)
 		fal_cli_notify("STATUS=reconnecting");
@@ -340,7 +321,6 @@ session_on_close(void *arg, struct fal_client *c, int code)
 		links_close(s);
 	else
 		links_kill(s);
-	s->is_leaving = c->is_leaving;
 	runtime_cancel(&s->runtime, is_over);
 	session_settle(s);
 }
@@ -390,12 +370,18 @@ on_leave_deadline(uv_timer_t *t)
 		fal_chan_fail(s->client.chan, FAL_EIO, "does not answer");
 }
 
+/* Does the session leave, or has it ended? */
+static bool
+session_is_leaving(const struct session *s)
+{
+	return s->client.is_leaving || s->renews || fal_client_is_over(&s->client);
+}
+
 /* Makes the agent leave, and sets a deadline.  The agent first waits for the answers to
  * its claims. */
 static void
 session_leave(struct session *s, const char *why)
 {
-	s->is_leaving = true;
 	s->client.is_leaving = !s->renews;
 	s->pushed = 0;
 	if (!s->renews)
@@ -411,26 +397,22 @@ static void
 session_after_agent(struct session *s, int err)
 {
 	const char *denied = s->memory_denied.text;
-	if (err == FAL_OK && denied[0] != '\0' && !s->is_leaving &&
-	    !fal_client_is_over(&s->client)) {
+	if (err == FAL_OK && denied[0] != '\0' && !session_is_leaving(s)) {
 		fal_cli_err(PROG, "%s: leaving", denied);
 		session_leave(s, "the job came to need more memory than it has");
 	}
 	if (err == FAL_OK)
 		session_push(s);
-	const int deferred = s->deferred_err;
-	s->deferred_err = FAL_OK;
 	if (err == FAL_ENONFINITE) { /* the agent has sent LEAVE with the reason */
 		fal_cli_err(PROG,
 			    "%s: its local steps led to weights that are not finite",
 			    s->client.at);
 		session_end(s, FAL_EXIT_NO);
-	} else if (err < 0 || deferred < 0) {
-		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at,
-			     fal_strerror(err < 0 ? err : deferred));
+	} else if (err < 0) {
+		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at, fal_strerror(err));
 	} else if (s->renews && fal_agent_has_left(s->agent)) {
 		session_end(s, FAL_CLIENT_RETRY);
-	} else if (s->is_leaving && fal_agent_has_left(s->agent)) {
+	} else if (s->client.is_leaving && fal_agent_has_left(s->agent)) {
 		session_end(s, denied[0] != '\0' ? FAL_EXIT_NO : FAL_EXIT_DONE);
 	}
 }
@@ -514,7 +496,7 @@ on_agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 	struct session *s = arg;
 	int err = runtime_start_task(&s->runtime, lane, run);
 	if (err < 0)
-		session_defer_error(s, err);
+		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at, fal_strerror(err));
 }
 
 static void
@@ -699,7 +681,7 @@ session_stream_lost(struct session *s)
 {
 	if (s->client.chan == NULL)
 		session_settle(s);
-	else if (!s->is_leaving && !fal_client_is_over(&s->client))
+	else if (!session_is_leaving(s))
 		uv_timer_start(&s->timer, on_stream_lost_deadline, STREAM_LOST_MS, 0);
 }
 
@@ -749,7 +731,7 @@ session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_m
 	int err = m->type == FAL_MSG_PUBLISHED ? session_on_published(s, c, m) : FAL_OK;
 	s->phase = ADMITTED;
 	s->client.is_candidate = false;
-	if (m->type == FAL_MSG_DRAIN && (!s->is_leaving || s->renews)) {
+	if (m->type == FAL_MSG_DRAIN && !s->client.is_leaving) {
 		s->renews = false;
 		fal_cli_err(PROG, "drained: %s", m->drain.why);
 		session_leave(s, NULL); /* the agent leaves by the message */
@@ -943,7 +925,7 @@ on_roam_check(uv_timer_t *t)
 	s->roam.slept_s = slept_s;
 	if (s->roam.n++ == 1 && dials && fal_retry_is_first(&s->retry))
 		fal_cli_err(PROG, "%s: does not answer yet", s->client.at);
-	if (fal_client_is_over(&s->client) || s->is_leaving)
+	if (session_is_leaving(s))
 		return;
 	if (moved)
 		fal_retry_reset_pause(&s->retry);
@@ -970,13 +952,13 @@ static void
 session_on_signal(uv_signal_t *h, int sig)
 {
 	struct session *s = h->data;
-	if (s->is_leaving && !s->renews)
+	if (s->client.is_leaving)
 		_exit(FAL_EXIT_NO);
 	const bool left =
 		s->client.chan != NULL && s->renews && fal_agent_has_left(s->agent);
 	s->renews = false;
 	if (left || s->client.chan == NULL || s->phase < READY) {
-		s->is_leaving = s->client.is_leaving = true;
+		s->client.is_leaving = true;
 		fal_cli_notify("STOPPING=1");
 		session_end(s, FAL_EXIT_DONE);
 		return;
@@ -996,11 +978,10 @@ session_run(const struct work_opt *opt)
 		return FAL_EXIT_NO;
 	}
 	uv_timer_init(&s->loop, &s->timer);
-	uv_timer_init(&s->loop, &s->error_timer);
 	uv_timer_init(&s->loop, &s->roam_timer);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_int);
-	s->timer.data = s->error_timer.data = s->roam_timer.data = s;
+	s->timer.data = s->roam_timer.data = s;
 	s->on_term.data = s->on_int.data = s;
 	uv_timer_start(&s->roam_timer, on_roam_check, 0, ROAM_CHECK_MS);
 	uv_signal_start(&s->on_term, session_on_signal, SIGTERM);

@@ -191,8 +191,8 @@ struct fal_client {
 	bool is_leaving;   /* set by the owner: a lost connection is the end */
 	struct fal_diag why; /* the reason of the end; "": the owner's */
 	int code;            /* of the end */
+	size_t addr_index;   /* of that address; without a connection, of the next */
 	uv_timer_t timer;    /* this and what follows is private */
-	size_t addr_index;
 	bool avoids_doors; /* a door led to no coordinator, and no port was reached since
 			    */
 	bool is_ending, is_over;
