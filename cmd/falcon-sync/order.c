@@ -171,12 +171,8 @@ print_show(const json_t *o)
 						"clock", &clock, "paused", &paused));
 	if (err < 0)
 		return err;
-	char *text = json_dumps(policy, JSON_COMPACT);
-	if (text == NULL)
-		fal_out_of_memory();
-	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
-	err = fal_policy_json_get(&in, &none, &p, NULL);
-	free(text);
+	const struct fal_policy_text place = { .name = "policy", .line = 1 };
+	err = fal_policy_json_take(policy, &place, &none, &p, NULL);
 	if (err < 0)
 		return err;
 	fal_table_row(&t, "KEY\tVALUE");
