@@ -259,15 +259,6 @@ on_agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 			      FAL_SEND_BULK);
 }
 
-/* Makes the agent push as much as the channels have room for. */
-static void
-session_push(struct session *s)
-{
-	while (!fal_client_is_over(&s->client) && fal_chan_has_room(s->client.chan) &&
-	       links_all(s, LINK_HAS_ROOM) && fal_agent_send_next(s->agent))
-		s->pushed++;
-}
-
 /* --- ends ------------------------------------------------------------------------- */
 
 /* Closes the loop's handles: connection and tasks have ended. */
@@ -401,8 +392,11 @@ session_after_agent(struct session *s, int err)
 		fal_cli_err(PROG, "%s: leaving", denied);
 		session_leave(s, "the job came to need more memory than it has");
 	}
-	if (err == FAL_OK)
-		session_push(s);
+	/* The agent pushes as much as the channels have room for. */
+	while (err == FAL_OK && !fal_client_is_over(&s->client) &&
+	       fal_chan_has_room(s->client.chan) && links_all(s, LINK_HAS_ROOM) &&
+	       fal_agent_send_next(s->agent))
+		s->pushed++;
 	if (err == FAL_ENONFINITE) { /* the agent has sent LEAVE with the reason */
 		fal_cli_err(PROG,
 			    "%s: its local steps led to weights that are not finite",

@@ -253,8 +253,7 @@ fal_texts_free(struct fal_texts *t)
 	*t = (struct fal_texts){ 0 };
 }
 
-/* ---- the client: its end ------------------------------------------------------------
- */
+/* ---- the client: its end ----------------------------------------------------------- */
 
 #define TOOL_NS UINT64_C(10000000000) /* for a tool to reach the coordinator */
 
@@ -340,8 +339,7 @@ fal_client_fail(struct fal_client *c, int code, const char *fmt, ...)
 	fal_client_abort(c, code);
 }
 
-/* ---- sending, and waiting -----------------------------------------------------------
- */
+/* ---- sending, and waiting ---------------------------------------------------------- */
 
 void
 fal_client_send_bytes(struct fal_client *c, const struct fal_buf *msg, enum fal_send how)
@@ -412,8 +410,7 @@ fal_client_reached(struct fal_client *c)
 	return again;
 }
 
-/* ---- messages -----------------------------------------------------------------------
- */
+/* ---- messages ---------------------------------------------------------------------- */
 
 static int
 client_on_welcome(struct fal_client *c, const struct fal_msg *m)
@@ -430,13 +427,6 @@ client_on_welcome(struct fal_client *c, const struct fal_msg *m)
 	c->epoch = m->welcome.epoch;
 	c->clock = m->welcome.clock;
 	return m->welcome.manifest_n > 0 ? fal_texts_begin(&c->texts, size) : FAL_EFORMAT;
-}
-
-static int
-client_on_text(struct fal_client *c, const struct fal_msg *m)
-{
-	const int complete = fal_texts_add(&c->texts, m);
-	return complete > 0 ? c->conf.on_job(c->conf.arg, c) : complete;
 }
 
 /* Handles a message, or passes the message on.  The owner may free a client without a
@@ -463,7 +453,11 @@ client_take_message(struct fal_client *c, const struct fal_msg *m)
 	} else if (m->type == FAL_MSG_WELCOME && has_job) {
 		err = client_on_welcome(c, m);
 	} else if (m->type == FAL_MSG_TEXT && has_job) {
-		err = client_on_text(c, m);
+		err = fal_texts_add(&c->texts, m);
+		if (err > 0) {
+			err = c->conf.on_job(c->conf.arg, c);
+			fal_texts_free(&c->texts);
+		}
 	} else {
 		err = c->conf.on_msg(c->conf.arg, c, m);
 	}
@@ -490,8 +484,7 @@ client_parse_message(struct fal_client *c, const uint8_t *p, size_t n, bool plac
 	client_take_message(c, &m);
 }
 
-/* ---- the channel --------------------------------------------------------------------
- */
+/* ---- the channel ------------------------------------------------------------------- */
 
 static void
 client_on_open(void *arg, struct fal_chan *chan)
@@ -615,8 +608,7 @@ client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 	client_closed(c, code);
 }
 
-/* ---- dialling -----------------------------------------------------------------------
- */
+/* ---- dialling ---------------------------------------------------------------------- */
 
 void
 fal_client_init(struct fal_client *c, const struct fal_client_conf *conf)
@@ -678,8 +670,7 @@ fal_client_retry(struct fal_client *c, bool at_once)
 		       at_once ? 0 : fal_retry_pause_ms(c->conf.retry, uv_hrtime()), 0);
 }
 
-/* ---- a tool's client, in a loop of its own ------------------------------------------
- */
+/* ---- a tool's client, in a loop of its own ----------------------------------------- */
 
 static void
 client_on_sigint(uv_signal_t *h, int signum)

@@ -320,6 +320,164 @@ garbage(void **state)
 	close(fd);
 }
 
+/* ---- a client that stays ------------------------------------------------------------
+ */
+
+/* It dials again whatever ends, until its retries or `rounds` end it. */
+struct stayer {
+	struct fal_client c;
+	unsigned opened, lost, ended, rounds;
+	bool speaks; /* in a call of the client: no callback may come */
+	bool fails;  /* ends itself as soon as it is open */
+	bool leaves; /* has left as soon as it is open */
+	int code;
+};
+
+static void
+on_stayer_open(void *arg, struct fal_client *c)
+{
+	struct stayer *s = arg;
+	assert_false(s->speaks);
+	s->opened++;
+	c->is_leaving = s->leaves;
+	s->speaks = true;
+	fal_client_hello(c, &(struct fal_msg){ .hello.cores = 1 }, "lab",
+			 (const uint8_t[FAL_INSTANCE]){ 7 });
+	if (s->fails)
+		fal_client_fail(c, 9, "it fails");
+	s->speaks = false;
+}
+
+static int
+on_stayer_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
+{
+	(void)arg;
+	(void)c;
+	(void)m;
+	return FAL_EFORMAT;
+}
+
+static int
+on_stayer_job(void *arg, struct fal_client *c)
+{
+	return on_stayer_msg(arg, c, NULL);
+}
+
+static void
+on_stayer_close(void *arg, struct fal_client *c, int code)
+{
+	struct stayer *s = arg;
+	assert_false(s->speaks);
+	assert_null(c->chan);
+	assert_int_equal(s->ended, 0);
+	s->ended += code >= 0;
+	s->lost += code < 0;
+	s->code = code;
+	s->speaks = true;
+	if (code < 0 && s->lost == s->rounds)
+		fal_client_end(c, SAID);
+	else if (code < 0)
+		fal_client_retry(c, false);
+	s->speaks = false;
+}
+
+/* Runs it until its end, with so many seconds of retries. */
+static struct stayer
+stay(struct stayer s, const struct fal_addr *at, uint64_t give_up)
+{
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	uv_loop_t loop;
+	struct fal_retry retry = { .lost = uv_hrtime(),
+				   .give_up = give_up * 1000000000 / FASTER };
+	const struct fal_client_conf conf = { .prog = "stayer",
+					      .loop = &loop,
+					      .addr = at,
+					      .addrs = 1,
+					      .key = &key,
+					      .retry = &retry,
+					      .tries_doors = true,
+					      .arg = &s,
+					      .on_open = on_stayer_open,
+					      .on_msg = on_stayer_msg,
+					      .on_job = on_stayer_job,
+					      .on_close = on_stayer_close };
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	fal_client_init(&s.c, &conf);
+	fal_client_retry(&s.c, true);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	assert_int_equal(s.ended, 1);
+	return s;
+}
+
+/* The same with the coordinator. */
+static struct stayer
+stay_with(struct stayer s, bool closes)
+{
+	start(closes);
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
+	s = stay(s, &at, 600);
+	finish();
+	return s;
+}
+
+static void
+ends_of_a_stayer(void **state)
+{
+	struct fal_msg m = { .type = FAL_MSG_DONE };
+	(void)state;
+	snprintf(m.done.why, sizeof(m.done.why), "all is done");
+	put(&m);
+	struct stayer s = stay_with((struct stayer){ 0 }, false);
+	assert_int_equal(s.code, FAL_EXIT_DONE);
+	assert_string_equal(s.c.why.text, "done: all is done");
+	/* Before WELCOME a refusal denies the key. */
+	m = (struct fal_msg){ .type = FAL_MSG_REFUSE };
+	put(&m);
+	assert_int_equal(stay_with((struct stayer){ 0 }, false).code, FAL_EXIT_NOPERM);
+	m = (struct fal_msg){ .type = FAL_MSG_WELCOME };
+	m.welcome.job_n = m.welcome.model_n = 1; /* and no manifest */
+	put(&m);
+	s = stay_with((struct stayer){ 0 }, false);
+	assert_int_equal(s.code, FAL_EXIT_NO);
+	assert_non_null(strstr(s.c.why.text, ": WELCOME: "));
+	s = stay_with((struct stayer){ .fails = true }, false);
+	assert_int_equal(s.code, 9);
+	assert_string_equal(s.c.why.text, "it fails");
+	s = stay_with((struct stayer){ .leaves = true }, true);
+	assert_int_equal(s.code, FAL_EXIT_NO);
+	assert_int_equal(s.lost, 0);
+}
+
+/* It dials again after a close and after silence, and ends when its owner says so. */
+static void
+stays(void **state)
+{
+	(void)state;
+	for (int closes = 0; closes < 2; closes++) {
+		const struct stayer s =
+			stay_with((struct stayer){ .rounds = 2 }, closes != 0);
+		assert_int_equal(s.opened, 2);
+		assert_int_equal(s.lost, 2);
+		assert_int_equal(s.code, SAID);
+	}
+}
+
+/* Nobody listens: it gives up in time. */
+static void
+stays_in_vain(void **state)
+{
+	int fd;
+	const struct fal_addr at = bound(&fd);
+	(void)state;
+	const struct stayer s = stay((struct stayer){ 0 }, &at, 20);
+	assert_int_equal(s.code, FAL_EXIT_TEMPFAIL);
+	assert_int_equal(s.opened, 0);
+	assert_true(s.lost >= 2);
+	close(fd);
+}
+
 int
 main(void)
 {
@@ -327,7 +485,8 @@ main(void)
 		cmocka_unit_test(answers),    cmocka_unit_test(refusals),
 		cmocka_unit_test(wrong_keys), cmocka_unit_test(silence),
 		cmocka_unit_test(interrupt),  cmocka_unit_test(nobody),
-		cmocka_unit_test(garbage),
+		cmocka_unit_test(garbage),    cmocka_unit_test(ends_of_a_stayer),
+		cmocka_unit_test(stays),      cmocka_unit_test(stays_in_vain),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("client", tests, NULL, NULL);
