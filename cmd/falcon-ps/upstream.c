@@ -27,8 +27,7 @@ struct ps_upstream {
 	enum upstream_state {
 		UPSTREAM_CONNECTING,
 		UPSTREAM_READY, /* READY was sent, with the numerics `announced` */
-		UPSTREAM_ENDED, /* s->end.upstream says how */
-		UPSTREAM_CLOSED
+		UPSTREAM_ENDED  /* s->end.upstream says how */
 	} state;
 	uint8_t announced[FAL_FINGERPRINT];
 	bool is_working;         /* ps_upstream_work is under way */
@@ -46,9 +45,7 @@ upstream_set_end(struct ps_upstream *u, enum ps_upstream_end end)
 void
 ps_upstream_close(struct ps_upstream *u)
 {
-	if (u->state == UPSTREAM_CLOSED)
-		return;
-	u->state = UPSTREAM_CLOSED;
+	u->state = UPSTREAM_ENDED;
 	fal_client_end(&u->client, FAL_EXIT_DONE);
 }
 
@@ -141,7 +138,7 @@ upstream_exchange(struct ps_upstream *u)
 void
 ps_upstream_work(struct ps_upstream *u)
 {
-	if (u->state >= UPSTREAM_ENDED || u->is_working || fal_client_is_over(&u->client))
+	if (u->state == UPSTREAM_ENDED || u->is_working || fal_client_is_over(&u->client))
 		return;
 	u->is_working = true;
 	if (u->agent != NULL && u->client.chan != NULL)
@@ -281,19 +278,12 @@ upstream_on_agent_msg(struct ps_upstream *u, const struct fal_msg *m)
 				u->client.at);
 		return FAL_OK;
 	}
-	if (m->type == FAL_MSG_PUBLISHED) {
-		struct fal_publication pub = {
-			.id = m->published.publication,
-			.count = fal_msg_models(m->published.blocks),
-			.key = m->published.key,
-			.ad_n = FAL_MODEL_AD,
-		};
-		fal_msg_model_ad(u->server->job->hash, u->client.incarnation,
-				 m->published.version, pub.ad);
-		int err = fal_chan_expect_publication(u->client.chan, &pub);
-		if (err < 0)
-			return err;
-	}
+	const int err =
+		m->type == FAL_MSG_PUBLISHED
+			? fal_client_expect_parts(&u->client, u->server->job->hash, m)
+			: FAL_OK;
+	if (err < 0)
+		return err;
 	return fal_agent_msg(u->agent, uv_hrtime(), m);
 }
 
@@ -302,7 +292,7 @@ upstream_on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct ps_upstream *u = arg;
 	int err = FAL_OK;
-	if (u->state >= UPSTREAM_ENDED)
+	if (u->state == UPSTREAM_ENDED)
 		return FAL_OK;
 	if (m->type == FAL_MSG_MAP)
 		fal_client_fail(c, FAL_EXIT_NO,
@@ -338,7 +328,7 @@ upstream_on_close(void *arg, struct fal_client *c, int code)
 {
 	struct ps_upstream *u = arg;
 	struct ps_end *e = &u->server->end;
-	if (u->state >= UPSTREAM_ENDED)
+	if (u->state == UPSTREAM_ENDED)
 		return;
 	if (code >= 0) {
 		e->upstream_code = code;

@@ -679,25 +679,6 @@ session_stream_lost(struct session *s)
 		uv_timer_start(&s->timer, on_stream_lost_deadline, STREAM_LOST_MS, 0);
 }
 
-/* A shard's part of a version comes as shared records: the channel must know
- * their key first. */
-static int
-session_on_published(struct session *s, struct fal_client *c, const struct fal_msg *m)
-{
-	struct fal_publication pub = {
-		.id = m->published.publication,
-		.count = fal_msg_models(m->published.blocks),
-		.key = m->published.key,
-		.ad_n = FAL_MODEL_AD,
-		.version = m->published.version,
-		.first = m->published.first,
-		.blocks = m->published.blocks,
-	};
-	fal_msg_model_ad(s->runtime.job_hash, s->client.incarnation, m->published.version,
-			 pub.ad);
-	return fal_chan_expect_publication(c->chan, &pub);
-}
-
 static uint8_t *
 session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, size_t n,
 		 size_t *head)
@@ -722,7 +703,9 @@ session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_m
 	if (m->type == FAL_MSG_VERSION && s->opt->compress == FAL_COMPRESS_AUTO &&
 	    m->version.version % COMPRESS_EVERY == 0)
 		fal_chan_compress(s->client.chan, FAL_COMPRESS_AUTO);
-	int err = m->type == FAL_MSG_PUBLISHED ? session_on_published(s, c, m) : FAL_OK;
+	int err = m->type == FAL_MSG_PUBLISHED
+			  ? fal_client_expect_parts(c, s->runtime.job_hash, m)
+			  : FAL_OK;
 	s->phase = ADMITTED;
 	s->client.is_candidate = false;
 	if (m->type == FAL_MSG_DRAIN && !s->client.is_leaving) {

@@ -399,6 +399,24 @@ fal_client_hello(struct fal_client *c, struct fal_msg *m, const char *name,
 	fal_client_expect_answer(c);
 }
 
+int
+fal_client_expect_parts(struct fal_client *c,
+			const uint8_t job_hash[static FAL_HASH_BYTES],
+			const struct fal_msg *published)
+{
+	struct fal_publication pub = {
+		.id = published->published.publication,
+		.count = fal_msg_models(published->published.blocks),
+		.key = published->published.key,
+		.ad_n = FAL_MODEL_AD,
+		.version = published->published.version,
+		.first = published->published.first,
+		.blocks = published->published.blocks,
+	};
+	fal_msg_model_ad(job_hash, c->incarnation, pub.version, pub.ad);
+	return fal_chan_expect_publication(c->chan, &pub);
+}
+
 bool
 fal_client_reached(struct fal_client *c)
 {

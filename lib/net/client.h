@@ -5,6 +5,7 @@
 #define FAL_NET_CLIENT_H
 
 #include "base/err.h"
+#include "crypto/hash.h"
 #include "net/conn.h"
 #include "wire/msg.h"
 
@@ -225,6 +226,13 @@ void fal_client_hello(struct fal_client *c, struct fal_msg *m, const char *name,
  * coordinator lasts; each message ends the wait.  Without a message the connection
  * ends. */
 void fal_client_expect_answer(struct fal_client *c);
+
+/* A PUBLISHED announces a version of the job with this hash, whose parts come as shared
+ * records: prepares the channel for their key.  Errors of
+ * fal_chan_expect_publication. */
+int fal_client_expect_parts(struct fal_client *c,
+			    const uint8_t job_hash[static FAL_HASH_BYTES],
+			    const struct fal_msg *published);
 
 /* The coordinator has admitted this client; WELCOME has this effect, too.  Returns true,
  * after a log line, if the coordinator was lost before. */
