@@ -119,30 +119,19 @@ static int
 on_source_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct feed *f = arg;
-	int code;
-	switch (m->type) {
-	case FAL_MSG_TRACE:
-		source_await(f, c);
-		code = source_feed(f, m->trace.lines.p, m->trace.lines.n);
-		break;
-	case FAL_MSG_TRACE_END:
+	if (m->type == FAL_MSG_TRACE_END) {
 		if (f->follows && !f->ending.stopped)
 			fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
-		code = FAL_EXIT_DONE;
-		break;
-	default:
-		return FAL_EFORMAT;
+		fal_client_abort(c, FAL_EXIT_DONE);
+		return FAL_OK;
 	}
+	if (m->type != FAL_MSG_TRACE)
+		return FAL_EFORMAT;
+	source_await(f, c);
+	const int code = source_feed(f, m->trace.lines.p, m->trace.lines.n);
 	if (code >= 0)
 		fal_client_abort(c, code);
 	return FAL_OK;
-}
-
-static int
-on_source_interrupt(void *arg)
-{
-	(void)arg;
-	return FAL_EXIT_DONE;
 }
 
 /* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)) and feeds it; a
@@ -163,8 +152,7 @@ source_feed_live(struct feed *f)
 					.arg = f,
 					.on_open = on_source_open,
 					.on_msg = on_source_msg,
-					.on_interrupt =
-						f->follows ? on_source_interrupt : NULL };
+					.catches_sigint = f->follows };
 	code = fal_client_run(&conf);
 	fal_secret_free(key);
 	return code;

@@ -304,7 +304,7 @@ change_run(const struct sync_conf *conf, struct change *c)
 		.on_msg = on_change_msg,
 		.on_close = on_change_close,
 		.on_over = c->from_stdin ? on_change_over : NULL,
-		.on_interrupt = c->from_stdin ? on_change_over : NULL,
+		.catches_sigint = c->from_stdin,
 	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &client);

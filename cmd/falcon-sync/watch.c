@@ -57,13 +57,6 @@ on_watch_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 						: FAL_OK;
 }
 
-static int
-on_watch_interrupt(void *arg)
-{
-	(void)arg;
-	return FAL_EXIT_DONE;
-}
-
 int
 sync_watch(const struct sync_conf *conf)
 {
@@ -72,7 +65,7 @@ sync_watch(const struct sync_conf *conf)
 					  .role = FAL_ROLE_OBSERVE,
 					  .on_open = on_watch_open,
 					  .on_msg = on_watch_msg,
-					  .on_interrupt = on_watch_interrupt };
+					  .catches_sigint = true };
 	w.reader = fal_trace_reader_new(on_watch_line, &w);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	int code = sync_run(conf, &client);

@@ -447,8 +447,7 @@ client_on_welcome(struct fal_client *c, const struct fal_msg *m)
 	return m->welcome.manifest_n > 0 ? fal_texts_begin(&c->texts, size) : FAL_EFORMAT;
 }
 
-/* Handles a message, or passes the message on.  The owner may free a client without a
- * `retry` in on_msg, but then returns FAL_OK. */
+/* Handles a message, or passes the message on. */
 static void
 client_take_message(struct fal_client *c, const struct fal_msg *m)
 {
@@ -482,7 +481,7 @@ client_take_message(struct fal_client *c, const struct fal_msg *m)
 	if (err < 0)
 		fal_client_fail(c, FAL_EXIT_NO, "%s: %s: %s%s", c->at,
 				fal_msg_name(m->type), fal_strerror(err),
-				c->chan != NULL ? fal_chan_skew(c->chan) : "");
+				fal_chan_skew(c->chan));
 }
 
 static void
@@ -695,7 +694,8 @@ client_on_sigint(uv_signal_t *h, int signum)
 {
 	struct fal_client *c = h->data;
 	(void)signum;
-	fal_client_abort(c, c->conf.on_interrupt(c->conf.arg));
+	fal_client_abort(c, c->conf.on_over != NULL ? c->conf.on_over(c->conf.arg)
+						    : FAL_EXIT_DONE);
 }
 
 int
@@ -708,7 +708,7 @@ fal_client_run(struct fal_client_conf *conf)
 	signal(SIGPIPE, SIG_IGN); /* libuv writes without MSG_NOSIGNAL */
 	int err = uv_loop_init(&loop);
 	if (err == 0 && (err = uv_signal_init(&loop, &sigint)) == 0 &&
-	    conf->on_interrupt != NULL)
+	    conf->catches_sigint)
 		err = uv_signal_start(&sigint, client_on_sigint, SIGINT);
 	if (err < 0) {
 		fal_cli_err(conf->prog, "%s", uv_strerror(err));

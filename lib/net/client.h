@@ -169,11 +169,12 @@ struct fal_client_conf {
 	 * one.  An exit code: the client has ended, this is the last call, and c->why is
 	 * the logged reason.  A tool gets exit codes alone, and may have NULL here. */
 	void (*on_close)(void *arg, struct fal_client *c, int code);
-	/* Tools: the coordinator has closed the channel without an error, or SIGINT came;
-	 * returns the exit code.  NULL: such an end is an error; SIGINT ends the
-	 * program. */
+	/* A tool: SIGINT ends the client, with the exit code of on_over or, without
+	 * on_over, FAL_EXIT_DONE; false: SIGINT ends the program. */
+	bool catches_sigint;
+	/* A tool: the coordinator has closed the channel without an error, or SIGINT
+	 * came; returns the exit code.  NULL: such a close is an error. */
 	int (*on_over)(void *arg);
-	int (*on_interrupt)(void *arg);
 };
 
 /* The owner may read all members before `timer`, and sets those that say so. */

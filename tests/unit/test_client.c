@@ -158,7 +158,7 @@ expect(struct session *s, const struct fal_addr *at, struct fal_client_key key, 
 					.on_open = on_session_open,
 					.on_msg = on_session_msg,
 					.on_over = on_session_over,
-					.on_interrupt = on_session_over,
+					.catches_sigint = true,
 					.on_close = on_session_close };
 	char want[FAL_ADDR_MAX + 600] = "", where[FAL_ADDR_MAX + 16];
 	const int got = fal_client_run(&conf);
