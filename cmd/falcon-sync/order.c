@@ -238,22 +238,10 @@ order_run(const struct sync_conf *conf, struct order *o)
 }
 
 int
-sync_show(const struct sync_conf *conf, bool json)
+sync_order(const struct sync_conf *conf, enum fal_verb verb, bool json, uint64_t seconds)
 {
-	return order_run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
-}
-
-int
-sync_order(const struct sync_conf *conf, enum fal_verb verb)
-{
-	return order_run(conf, &(struct order){ .verb = verb });
-}
-
-int
-sync_checkpoint(const struct sync_conf *conf, uint64_t seconds)
-{
-	return order_run(conf, &(struct order){ .verb = FAL_VERB_CHECKPOINT,
-						.seconds = seconds });
+	struct order o = { .verb = verb, .json = json, .seconds = seconds };
+	return order_run(conf, &o);
 }
 
 int

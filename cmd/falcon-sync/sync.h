@@ -39,15 +39,14 @@ int sync_apply(const struct sync_conf *conf, const struct sync_change *o,
  * of the job. */
 int sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o);
 
-int sync_show(const struct sync_conf *conf, bool json);
 int sync_watch(const struct sync_conf *conf);
 int sync_export(const struct sync_conf *conf, const char *path);
 /* drain: `which` is the name of a worker, or a shard: "shard:N" or its address. */
 int sync_drain(const struct sync_conf *conf, const char *which);
-/* Sends a verb that has no arguments and whose answer has no contents. */
-int sync_order(const struct sync_conf *conf, enum fal_verb verb);
-/* checkpoint: waits so many seconds for the snapshot.  FAL_EXIT_TEMPFAIL: none came. */
-int sync_checkpoint(const struct sync_conf *conf, uint64_t seconds);
+/* Sends a verb that has no arguments.  SHOW: prints the answer, as a table or unchanged.
+ * CHECKPOINT: waits so many seconds for the snapshot; FAL_EXIT_TEMPFAIL: none came. */
+int sync_order(const struct sync_conf *conf, enum fal_verb verb, bool json,
+	       uint64_t seconds);
 
 /* Loads a key of client->role, and runs the client to conf->addr.  Returns an exit code;
  * has printed its own errors, not those of callbacks. */
