@@ -195,8 +195,7 @@ struct fal_client {
 	int code;            /* of the end */
 	size_t addr_index;   /* of that address; without a connection, of the next */
 	uv_timer_t timer;    /* this and what follows is private */
-	bool avoids_doors; /* a door led to no coordinator, and no port was reached since
-			    */
+	bool avoids_doors;   /* a door failed, and no port was reached since */
 	bool is_ending, is_over;
 	struct fal_diag later; /* the coordinator's reason in LATER; "": none */
 };
