@@ -71,8 +71,11 @@ ps_controllers_on_changed(void *arg, uint64_t ticket, uint64_t clock, int err)
 struct apply_request {
 	bool dry_run, allow_model;
 	uint64_t min_dwell;
-	struct fal_policy_text patch;
+	json_t *patch;
 };
+
+/* Stands before what is wrong in a patch. */
+static const struct fal_policy_text patch_place = { .name = "policy", .line = 1 };
 
 /* Appends {"changes":[…] without its end. */
 static void
@@ -183,14 +186,12 @@ apply_beside(struct ps_server *s, struct ps_session *session,
 	     const struct apply_request *a, const struct fal_policy *p,
 	     struct fal_buf *changes)
 {
-	struct fal_policy_text in = a->patch;
 	struct fal_policy next;
 	struct fal_diag why;
 	const char *by;
-	int err = fal_policy_json_get(&in, fal_coord_pending_policy(s->coord, &by), &next,
-				      &why);
-	if (err == FAL_ENOMEM)
-		return err;
+	int err = fal_policy_json_take(a->patch, &patch_place,
+				       fal_coord_pending_policy(s->coord, &by), &next,
+				       &why);
 	if (err < 0) {
 		ps_reply_text(session, FAL_EXIT_USAGE, why.text);
 		return FAL_OK;
@@ -265,7 +266,6 @@ apply_policy(struct ps_server *s, struct ps_session *session,
 static void
 controllers_apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 {
-	struct apply_request a = { 0 };
 	int dry = 0, model = 0;
 	json_int_t dwell = 0;
 	json_t *patch;
@@ -282,22 +282,15 @@ controllers_apply(struct ps_server *s, struct ps_session *session, const json_t 
 		ps_reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 		return;
 	}
-	char *text = json_dumps(patch, JSON_COMPACT | JSON_ENCODE_ANY);
-	struct fal_policy_text in = { "policy", 1, text,
-				      text != NULL ? strlen(text) : 0 };
-	a = (struct apply_request){ dry != 0, model != 0, (uint64_t)dwell, in };
-	err = text == NULL ? FAL_ENOMEM
-			   : fal_policy_json_get(&in, fal_coord_policy_in_force(s->coord),
-						 &p, &why);
-	if (err == FAL_ENOMEM) {
-		ps_fail(s, err, "policy");
-	} else if (err < 0) {
+	const struct apply_request a = { dry != 0, model != 0, (uint64_t)dwell, patch };
+	err = fal_policy_json_take(patch, &patch_place,
+				   fal_coord_policy_in_force(s->coord), &p, &why);
+	if (err < 0) {
 		ps_reply_text(session, FAL_EXIT_USAGE, why.text);
 	} else {
 		apply_policy(s, session, &a, &p);
 		fal_policy_free(&p);
 	}
-	free(text);
 }
 
 /* ---- other verbs --- */

@@ -256,19 +256,6 @@ check_common_options(struct ps_run *r)
 	return FAL_EXIT_DONE;
 }
 
-/* Reads the key to another coordinator.  Returns 0 or an exit code. */
-static int
-load_client_key(struct ps_run *r, enum fal_role role)
-{
-	struct fal_diag diag = { "" };
-	fal_cli_hide_memory();
-	int err = fal_client_key_load(r->opt.key, role, &r->key, &diag);
-	if (err == FAL_OK)
-		return FAL_EXIT_DONE;
-	fal_cli_err(PROG, "%s", diag.text);
-	return fal_cli_file_exit_code(err);
-}
-
 /* Checks the options of a group server, and whether this job may have one; sets the rule
  * by which its members share.  `path`: the job's file.  Returns 0 or an exit code. */
 static int
@@ -280,7 +267,7 @@ check_group(struct ps_run *r, const char *path)
 	if (o->scheme != NULL && !bsp && strcmp(o->scheme, "epsp") != 0)
 		return fal_cli_usage(PROG, "--scheme: '%s' is not bsp or epsp",
 				     o->scheme);
-	const int code = load_client_key(r, FAL_ROLE_WORK);
+	const int code = fal_client_key_load(PROG, o->key, FAL_ROLE_WORK, &r->key);
 	if (code != FAL_EXIT_DONE)
 		return code;
 	if (!o->check &&
@@ -296,7 +283,6 @@ check_group(struct ps_run *r, const char *path)
 	job->rule = (struct fal_rule){ .scheme = bsp ? FAL_BSP : FAL_EPSP };
 	fal_random_bytes(r->instance, sizeof(r->instance));
 	r->path = path;
-	r->retry.lost = uv_hrtime();
 	return FAL_EXIT_DONE;
 }
 
@@ -681,7 +667,8 @@ run_program(struct ps_run *r, const char *path)
 	r->program += fal_threads_bytes((uint32_t)r->opt.threads);
 	int code = check_common_options(r);
 	if (code == FAL_EXIT_DONE)
-		code = joins ? load_client_key(r, FAL_ROLE_SHARD)
+		code = joins ? fal_client_key_load(PROG, r->opt.key, FAL_ROLE_SHARD,
+						   &r->key)
 			     : check_job_options(r, path);
 	if (code != FAL_EXIT_DONE)
 		return code;

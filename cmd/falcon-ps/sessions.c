@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include "base/mem.h"
+#include "base/sorted.h"
 #include "base/text.h"
 #include "trace/writer.h"
 
@@ -87,15 +88,8 @@ ps_account_charge_reread(struct ps_account *a, size_t n)
 static size_t
 sessions_search(const struct ps_sessions *s, uint32_t id)
 {
-	size_t low = 0, high = s->n;
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (s->v[mid]->id < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place_of(s->v, s->n, 0, offsetof(struct ps_session, id),
+				   sizeof(id), id);
 }
 
 struct ps_session *

@@ -26,7 +26,6 @@
 enum {
 	PART_MS = 10000, /* for workers to take what was sent, after a drain */
 	KEY_LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
-	TEXT_MAX = 1 << 20,           /* bytes of a job's or a model's text */
 	CODE_BYTES = 1 << 20, /* of code and streams, beyond fal_memory_now: measured */
 };
 
@@ -46,8 +45,6 @@ struct shard_part {
 	struct fal_ticket_scope tickets;
 	uint8_t map_bytes[FAL_SHARDS_MAX * sizeof(struct fal_extent)]; /* of PLACE */
 	size_t map_n;
-	struct fal_buf text[2]; /* job, model */
-	uint32_t text_size[2];
 	struct fal_job job;
 	struct fal_model *model;
 	struct fal_shard_set *shard_set; /* NULL: the texts are not here yet */
@@ -64,30 +61,25 @@ struct shard_part {
 struct shard_server {
 	struct ps_run *run;
 	uv_loop_t loop;
-	uv_timer_t timer; /* for the next dial, or the end */
+	uv_timer_t timer; /* for the end */
 	uv_signal_t on_int, on_term;
 	struct fal_listen *listen;
 	struct fal_link link; /* for all sent bytes, with --rate-limit */
 	uint64_t busy;        /* of the link */
 	struct fal_keyring *keys;
-	uint8_t *secret;       /* its own static key, in locked memory */
-	struct fal_chan *chan; /* to the coordinator */
-	bool is_open;          /* the channel is */
+	uint8_t *secret; /* its own static key, in locked memory */
+	struct fal_client client;
 	enum shard_server_state {
 		SHARD_SERVER_RUNS,
 		SHARD_SERVER_PARTS, /* drained: workers still take sent messages */
 		SHARD_SERVER_ENDS
 	} state;
-	struct fal_diag later; /* why the coordinator sent LATER; "": it did not */
-	struct fal_diag done;  /* the log line of the end after a drain */
 	int code;
 	uint64_t program; /* bytes of the process, before it had shards */
 	struct worker_session **worker;
 	size_t n_workers, workers_cap;
 	struct shard_part part;
 };
-
-static void coord_dial(struct shard_server *s);
 
 /* The options of all channels. */
 static struct fal_chan_opt
@@ -97,13 +89,12 @@ chan_options(const struct shard_server *s)
 }
 
 /* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  If the piece is
- * lost the channel closes, which ends the incarnation. */
+ * lost the connection ends, which ends the incarnation. */
 static int
 send_report_piece(void *server, const struct fal_buf *msg)
 {
-	const struct shard_server *s = server;
-	if (fal_chan_send(s->chan, msg, FAL_SEND_CONTROL) < 0)
-		fal_chan_close(s->chan);
+	struct shard_server *s = server;
+	fal_client_send_bytes(&s->client, msg, FAL_SEND_CONTROL);
 	return FAL_OK;
 }
 
@@ -113,13 +104,6 @@ part_report(struct shard_server *s, const struct fal_shard_report *report)
 {
 	if (fal_shard_codec_report(s->part.incarnation, report, send_report_piece, s) < 0)
 		fal_out_of_memory();
-}
-
-static void
-send_to_coord(struct shard_server *s, struct fal_msg *m)
-{
-	m->incarnation = s->part.incarnation;
-	ps_send_or_close(s->chan, m, FAL_SEND_CONTROL);
 }
 
 /* ---- workers' sessions --- */
@@ -189,7 +173,7 @@ worker_admit(struct shard_server *s, const struct fal_msg *m)
 	s->worker[s->n_workers++] = w;
 	const int err = workers_update_keyring(s);
 	if (err == FAL_OK)
-		send_to_coord(s, &known);
+		fal_client_send(&s->client, &known);
 	return err;
 }
 
@@ -221,8 +205,6 @@ part_clear(struct shard_server *s)
 	fal_model_free(p->model);
 	p->model = NULL;
 	fal_job_free(&p->job);
-	for (int i = 0; i < 2; i++)
-		fal_buf_free(&p->text[i]);
 	fal_image_free(&p->intake.image);
 	p->intake.is_active = false;
 	image_queue_clear(&p->outgoing);
@@ -242,10 +224,7 @@ end_server(struct shard_server *s, int code, const char *why)
 		fal_cli_err(PROG, "%s", why);
 	s->state = SHARD_SERVER_ENDS;
 	s->code = code;
-	if (s->chan != NULL && s->is_open)
-		fal_chan_close(s->chan);
-	else if (s->chan != NULL)
-		fal_chan_kill(s->chan);
+	fal_client_end(&s->client, code);
 	part_clear(s);
 	fal_listen_close(s->listen);
 	s->listen = NULL;
@@ -263,7 +242,7 @@ end_if_drained(struct shard_server *s)
 	while (i < s->n_workers && s->worker[i]->reader.chan == NULL)
 		i++;
 	if (s->state == SHARD_SERVER_PARTS && i == s->n_workers)
-		end_server(s, FAL_EXIT_DONE, s->done.text);
+		end_server(s, FAL_EXIT_DONE, NULL);
 }
 
 /* ---- sending --- */
@@ -288,7 +267,7 @@ part_send_result(struct shard_server *s, struct fal_shard_result *r)
 			struct fal_buf rows = { 0 };
 			ps_shard_stats_put(&s->part.broadcast.stats, s->part.first,
 					   s->part.count, &m, &rows);
-			send_to_coord(s, &m);
+			fal_client_send(&s->client, &m);
 			fal_buf_free(&rows);
 		}
 		part_report(s, &r->v[i]);
@@ -313,7 +292,7 @@ part_on_image_sent(void *arg, struct queued_image *p)
 static void
 part_send_images(struct shard_server *s)
 {
-	image_queue_send(&s->part.outgoing, s->part.incarnation, s->chan,
+	image_queue_send(&s->part.outgoing, s->part.incarnation, s->client.chan,
 			 part_on_image_sent, s);
 }
 
@@ -327,16 +306,17 @@ part_on_place(struct shard_server *s, const struct fal_msg *m)
 	    m->place.first >= m->place.of ||
 	    m->place.count > m->place.of - m->place.first)
 		return FAL_ESTATE;
-	if (m->place.job_n < 1 || m->place.job_n > TEXT_MAX || m->place.model_n < 1 ||
-	    m->place.model_n > TEXT_MAX)
-		return FAL_ELIMIT;
-	p->incarnation = m->incarnation;
+	const uint32_t size[FAL_TEXTS] = {
+		[FAL_TEXT_JOB] = m->place.job_n, [FAL_TEXT_MODEL] = m->place.model_n
+	};
+	int err = fal_texts_begin(&s->client.texts, size);
+	if (err < 0)
+		return err;
+	p->incarnation = s->client.incarnation = m->incarnation;
 	p->all_shards = m->place.of;
 	p->first = m->place.first;
 	p->count = m->place.count;
 	p->tasks = m->place.tasks;
-	p->text_size[0] = m->place.job_n;
-	p->text_size[1] = m->place.model_n;
 	p->tickets = (struct fal_ticket_scope){ .epoch = m->place.epoch,
 						.incarnation = m->incarnation };
 	memcpy(p->tickets.key, m->place.key, sizeof(p->tickets.key));
@@ -402,19 +382,23 @@ part_report_placed(struct shard_server *s)
 				  .placed.epoch = p->tickets.epoch };
 	const bool any = part_count_values(s, &p->map) > 0;
 	p->n_complete = p->count;
-	send_to_coord(s, &placed);
+	fal_client_send(&s->client, &placed);
 	fal_cli_err(PROG, "%s: %s: %s shards %u to %u of %u%s", s->run->opt.join,
 		    p->job.name, any ? "has" : "is", p->first + 1, p->first + p->count,
 		    p->all_shards, any ? "" : ", without blocks yet");
 }
 
-/* Makes the shards, when the texts of job and model are here. */
+/* Makes the shards: the texts of job and model are here. */
 static int
-part_create(struct shard_server *s)
+part_create(void *server, struct fal_client *c)
 {
+	struct shard_server *s = server;
 	struct shard_part *p = &s->part;
-	const struct fal_setup_text job = { "job", p->text[0].p, p->text[0].n },
-				    model = { "model", p->text[1].p, p->text[1].n };
+	const struct fal_buf *text = c->texts.text;
+	const struct fal_setup_text job = { "job", text[FAL_TEXT_JOB].p,
+					    text[FAL_TEXT_JOB].n },
+				    model = { "model", text[FAL_TEXT_MODEL].p,
+					      text[FAL_TEXT_MODEL].n };
 	struct fal_diag diag = { "" };
 	int err = fal_setup_parse(&job, &model, &p->job, &p->model, &diag);
 	if (err < 0) {
@@ -459,29 +443,11 @@ part_create(struct shard_server *s)
 	p->broadcast.publisher.incarnation = p->incarnation;
 	p->broadcast.publisher.rule = p->job.rule;
 	p->broadcast.publisher.is_mixed = ps_listens_on_tcp(&s->run->listen);
-	fal_hash(p->text[0].p, p->text[0].n, p->broadcast.publisher.job_hash);
+	fal_hash(job.p, job.n, p->broadcast.publisher.job_hash);
 	if (with > 0)
 		return fal_shard_set_order(p->shard_set, &begin, NULL);
 	part_report_placed(s);
 	return FAL_OK;
-}
-
-static int
-part_on_text(struct shard_server *s, const struct fal_msg *m)
-{
-	struct shard_part *p = &s->part;
-	if (m->text.which > 1 || p->shard_set != NULL)
-		return FAL_ESTATE;
-	struct fal_buf *b = &p->text[m->text.which];
-	if (m->text.offset != b->n ||
-	    m->text.bytes.n > p->text_size[m->text.which] - b->n)
-		return FAL_ESTATE;
-	fal_put_bytes(b, m->text.bytes.p, m->text.bytes.n);
-	if (b->err < 0)
-		return b->err;
-	return p->text[0].n == p->text_size[0] && p->text[1].n == p->text_size[1]
-		       ? part_create(s)
-		       : FAL_OK;
 }
 
 /* Adds the image that is complete, if `got` is 1, to its shard; else returns `got`. */
@@ -693,8 +659,9 @@ part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 
 /* Handles a message about the part.  An error ends the process. */
 static int
-part_on_msg(struct shard_server *s, const struct fal_msg *m)
+part_on_msg(void *server, struct fal_client *c, const struct fal_msg *m)
 {
+	struct shard_server *s = server;
 	const bool placed =
 		s->part.shard_set != NULL && s->part.n_complete == s->part.count;
 	if (m->type == FAL_MSG_PLACE)
@@ -702,12 +669,11 @@ part_on_msg(struct shard_server *s, const struct fal_msg *m)
 	if (s->part.all_shards == 0)
 		return FAL_ESTATE;
 	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
+	(void)c;
 	switch (m->type) {
 	case FAL_MSG_PING:
-		send_to_coord(s, &pong);
+		fal_client_send(&s->client, &pong);
 		return FAL_OK;
-	case FAL_MSG_TEXT:
-		return part_on_text(s, m);
 	case FAL_MSG_IMAGE:
 		return part_on_image(s, m);
 	case FAL_MSG_BYTES:
@@ -842,14 +808,11 @@ worker_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role 
 /* ---- the connection --- */
 
 static void
-coord_on_open(void *arg, struct fal_chan *c)
+coord_on_open(void *arg, struct fal_client *c)
 {
 	struct shard_server *s = arg;
 	const struct ps_options *o = &s->run->opt;
 	struct fal_msg m = { .type = FAL_MSG_JOIN };
-	(void)c;
-	s->is_open = true;
-	s->part.incarnation = 0; /* unknown before PLACE */
 	m.join.schema = fal_msg_schema();
 	snprintf(m.join.version, sizeof(m.join.version), "%s", fal_build());
 	snprintf(m.join.address, sizeof(m.join.address), "%s",
@@ -858,105 +821,46 @@ coord_on_open(void *arg, struct fal_chan *c)
 	m.join.shards = (uint32_t)o->shards;
 	m.join.standby = o->standby;
 	memcpy(m.join.instance, s->run->instance, sizeof(m.join.instance));
-	send_to_coord(s, &m);
-	if (fal_retry_reached(&s->run->retry, uv_hrtime()))
-		fal_cli_err(PROG, "%s: connected again", o->join);
-	else
-		fal_cli_err(PROG, "%s: joined, listening on %s", o->join,
+	fal_client_send(c, &m);
+	if (!fal_client_reached(c)) /* PLACE may be long in coming */
+		fal_cli_err(PROG, "%s: joined, listening on %s", c->at,
 			    fal_listen_addr_text(s->listen));
 	fal_cli_notify("READY=1\nSTATUS=joined");
 }
 
 static void
-coord_on_drain_timer(uv_timer_t *t)
+on_drain_deadline(uv_timer_t *t)
 {
-	struct shard_server *s = t->data;
-	end_server(s, FAL_EXIT_DONE, s->done.text);
+	end_server(t->data, FAL_EXIT_DONE, NULL);
 }
 
 static void
-coord_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+coord_on_room(void *arg)
+{
+	part_send_images(arg);
+}
+
+static void
+coord_on_close(void *arg, struct fal_client *c, int code)
 {
 	struct shard_server *s = arg;
-	struct fal_msg m;
-	struct fal_diag why;
-	(void)c;
-	int err = fal_msg_get(p, n, &m);
 	if (s->state != SHARD_SERVER_RUNS)
 		return;
-	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
-		fal_diag_set(&s->done, 0, "done: %s", m.done.why);
+	if (code == FAL_EXIT_DONE) {
 		/* Workers may wait for versions that are on their way. */
 		s->state = SHARD_SERVER_PARTS;
 		for (size_t i = 0; i < s->n_workers; i++)
 			if (s->worker[i]->reader.chan != NULL)
 				fal_chan_close(s->worker[i]->reader.chan);
-		uv_timer_start(&s->timer, coord_on_drain_timer, PART_MS, 0);
+		uv_timer_start(&s->timer, on_drain_deadline, PART_MS, 0);
 		end_if_drained(s);
-	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
-		fal_diag_set(&s->later, 0, "%s: %s", s->run->opt.join, m.later.why);
-	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {
-		fal_diag_set(&why, 0, "%s: refused: %s", s->run->opt.join, m.refuse.why);
-		end_server(s, m.refuse.key != 0 ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
-			   why.text);
-	} else {
-		err = err == FAL_OK ? part_on_msg(s, &m) : err;
-		if (err < 0) {
-			fal_diag_set(&why, 0, "%s: %s: %s", s->run->opt.join,
-				     fal_msg_name(m.type), fal_strerror(err));
-			end_server(s, FAL_EXIT_NO, why.text);
-		}
-	}
-}
-
-static void
-coord_on_room(void *arg, struct fal_chan *c)
-{
-	(void)c;
-	part_send_images(arg);
-}
-
-static void
-coord_on_retry(uv_timer_t *t)
-{
-	coord_dial(t->data);
-}
-
-static void
-coord_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	struct shard_server *s = arg;
-	(void)c;
-	s->chan = NULL;
-	s->is_open = false;
-	if (s->state != SHARD_SERVER_RUNS)
 		return;
-	part_clear(s);
-	const int code =
-		fal_retry_report(&s->run->retry, PROG, err, reason, &s->later, false);
-	if (code >= 0)
-		end_server(s, code, reason);
-	else
-		uv_timer_start(&s->timer, coord_on_retry,
-			       fal_retry_pause_ms(&s->run->retry, uv_hrtime()), 0);
-}
-
-static void
-coord_dial(struct shard_server *s)
-{
-	const struct fal_chan_ops ops = { .arg = s,
-					  .on_open = coord_on_open,
-					  .on_msg = coord_on_msg,
-					  .on_room = coord_on_room,
-					  .on_close = coord_on_close };
-	const struct fal_chan_opt opt = chan_options(s);
-	int err = fal_dial(&s->loop, &s->run->coordinator, s->run->key, &opt, &ops,
-			   &s->chan);
-	struct fal_diag why;
-	if (err < 0) {
-		fal_diag_set(&why, err, "%s: %s", s->run->opt.join, fal_strerror(err));
-		end_server(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, why.text);
 	}
+	part_clear(s);
+	if (code >= 0)
+		end_server(s, code, NULL);
+	else
+		fal_client_retry(c, false);
 }
 
 static void
@@ -1007,13 +911,27 @@ ps_run_shard_server(struct ps_run *run)
 	uv_signal_init(&s->loop, &s->on_int);
 	uv_signal_init(&s->loop, &s->on_term);
 	s->timer.data = s->on_int.data = s->on_term.data = s;
+	const struct fal_client_conf conf = { .prog = PROG,
+					      .loop = &s->loop,
+					      .addr = &run->coordinator,
+					      .addrs = 1,
+					      .key = run->key,
+					      .retry = &run->retry,
+					      .chan = chan_options(s),
+					      .arg = s,
+					      .on_open = coord_on_open,
+					      .on_msg = part_on_msg,
+					      .on_job = part_create,
+					      .on_room = coord_on_room,
+					      .on_close = coord_on_close };
+	fal_client_init(&s->client, &conf);
 	uv_signal_start(&s->on_int, shard_server_on_signal, SIGINT);
 	uv_signal_start(&s->on_term, shard_server_on_signal, SIGTERM);
 	int err = listen_for_workers(s, &diag);
 	if (err < 0)
 		end_server(s, fal_cli_exit_code(err), diag.text);
 	else
-		coord_dial(s);
+		fal_client_retry(&s->client, true);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	ps_close_handle(&s->on_int);
 	ps_close_handle(&s->on_term);

@@ -119,24 +119,19 @@ static int
 on_source_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct feed *f = arg;
-	switch (m->type) {
-	case FAL_MSG_TRACE:
-		source_await(f, c);
-		return source_feed(f, m->trace.lines.p, m->trace.lines.n);
-	case FAL_MSG_TRACE_END:
+	if (m->type == FAL_MSG_TRACE_END) {
 		if (f->follows && !f->ending.stopped)
 			fal_cli_err(PROG, "%s: %s", f->s->name, fal_trace_early_end);
-		return FAL_EXIT_DONE;
-	default:
-		return FAL_CLIENT_UNEXPECTED;
+		fal_client_abort(c, FAL_EXIT_DONE);
+		return FAL_OK;
 	}
-}
-
-static int
-on_source_interrupt(void *arg)
-{
-	(void)arg;
-	return FAL_EXIT_DONE;
+	if (m->type != FAL_MSG_TRACE)
+		return FAL_EFORMAT;
+	source_await(f, c);
+	const int code = source_feed(f, m->trace.lines.p, m->trace.lines.n);
+	if (code >= 0)
+		fal_client_abort(c, code);
+	return FAL_OK;
 }
 
 /* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)) and feeds it; a
@@ -144,25 +139,21 @@ on_source_interrupt(void *arg)
 static int
 source_feed_live(struct feed *f)
 {
-	const struct fal_client_ops ops = { .arg = f,
-					    .role = FAL_ROLE_OBSERVE,
-					    .on_open = on_source_open,
-					    .on_msg = on_source_msg,
-					    .on_interrupt = f->follows
-								    ? on_source_interrupt
-								    : NULL };
 	struct fal_client_key *key;
-	struct fal_diag diag;
-	fal_cli_hide_memory();
 	/* The coordinator checks the key's role. */
-	int err = fal_client_key_load(f->s->key, FAL_ROLE_NONE, &key, &diag);
-	if (err < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		return fal_cli_file_exit_code(err);
-	}
-	int code = fal_client_run(&f->s->addr, key, &ops, &diag);
-	if (diag.text[0] != '\0')
-		fal_cli_err(PROG, "%s", diag.text);
+	int code = fal_client_key_load(PROG, f->s->key, FAL_ROLE_NONE, &key);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	struct fal_client_conf conf = { .prog = PROG,
+					.addr = &f->s->addr,
+					.addrs = 1,
+					.key = key,
+					.role = FAL_ROLE_OBSERVE,
+					.arg = f,
+					.on_open = on_source_open,
+					.on_msg = on_source_msg,
+					.catches_sigint = f->follows };
+	code = fal_client_run(&conf);
 	fal_secret_free(key);
 	return code;
 }

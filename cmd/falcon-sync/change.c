@@ -69,7 +69,7 @@ static void
 change_fail(struct change *c, int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s", diag->text);
-	fal_client_end(c->client, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
+	fal_client_abort(c->client, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
 }
 
 static void
@@ -181,8 +181,8 @@ change_send_next(struct change *c)
 		if (c->from_stdin && change_next_line(c))
 			continue;
 		if (!c->from_stdin || c->eof) {
-			fal_client_end(c->client,
-				       c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
+			fal_client_abort(c->client,
+					 c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
 		} else if (c->polled) {
 			uv_poll_start(&c->poll, UV_READABLE, on_stdin_readable);
 			return;
@@ -202,8 +202,7 @@ on_change_open(void *arg, struct fal_client *client)
 		 * nonblocking, which would affect other programs that have it open. */
 		const int flags = fcntl(STDIN_FILENO, F_GETFL);
 		c->poll.data = c;
-		c->polled = uv_poll_init(fal_client_loop(c->client), &c->poll,
-					 STDIN_FILENO) == 0;
+		c->polled = uv_poll_init(client->conf.loop, &c->poll, STDIN_FILENO) == 0;
 		if (c->polled)
 			fcntl(STDIN_FILENO, F_SETFL, flags);
 		/* The coordinator has a deadline for the first message; the pipe may be
@@ -256,24 +255,23 @@ static int
 on_change_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct change *c = arg;
-	(void)client;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_UNEXPECTED;
+		return FAL_EFORMAT;
 	if (m->reply.more)
-		return sync_bad_answer();
+		return sync_end(client, sync_bad_answer());
 	if (m->reply.status != FAL_EXIT_DONE) {
 		int code = sync_refused(m, c->named && c->is_pending ? c->place : NULL);
 		if (code != FAL_EXIT_NO)
-			return code;
+			return sync_end(client, code);
 		c->refused = true;
 	} else if (c->is_pending && change_print(c, &m->reply.bytes) < 0) {
-		return sync_bad_answer();
+		return sync_end(client, sync_bad_answer());
 	}
-	if (ferror(stdout))
-		return fal_cli_finish(PROG, FAL_EXIT_NO); /* uses errno */
+	if (ferror(stdout)) /* fal_cli_finish uses errno */
+		return sync_end(client, fal_cli_finish(PROG, FAL_EXIT_NO));
 	c->is_pending = false;
 	change_send_next(c);
-	return FAL_CLIENT_CONTINUE;
+	return FAL_OK;
 }
 
 /* The job has ended, or the user interrupts the pipe. */
@@ -287,9 +285,11 @@ on_change_over(void *arg)
 }
 
 static void
-on_change_end(void *arg)
+on_change_close(void *arg, struct fal_client *client, int code)
 {
 	struct change *c = arg;
+	(void)client;
+	(void)code;
 	if (c->polled)
 		uv_close((uv_handle_t *)&c->poll, NULL);
 }
@@ -297,17 +297,17 @@ on_change_end(void *arg)
 static int
 change_run(const struct sync_conf *conf, struct change *c)
 {
-	const struct fal_client_ops ops = { .arg = c,
-					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_change_open,
-					    .on_msg = on_change_msg,
-					    .on_over =
-						    c->from_stdin ? on_change_over : NULL,
-					    .on_interrupt =
-						    c->from_stdin ? on_change_over : NULL,
-					    .on_end = on_change_end };
+	struct fal_client_conf client = {
+		.arg = c,
+		.role = FAL_ROLE_CONTROL,
+		.on_open = on_change_open,
+		.on_msg = on_change_msg,
+		.on_close = on_change_close,
+		.on_over = c->from_stdin ? on_change_over : NULL,
+		.catches_sigint = c->from_stdin,
+	};
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int code = sync_run(conf, &ops);
+	int code = sync_run(conf, &client);
 	if (!ferror(stdout)) /* the failure was printed */
 		code = fal_cli_finish(PROG, code);
 	fal_buf_free(&c->in);

@@ -55,31 +55,24 @@ on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	struct export *e = arg;
 	struct fal_diag diag;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_UNEXPECTED;
+		return FAL_EFORMAT;
 	if (m->reply.status != FAL_EXIT_DONE)
-		return sync_refused(m, NULL);
+		return sync_end(client, sync_refused(m, NULL));
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
 	if (e->model.err < 0)
-		return fail(FAL_EXIT_NO, "%s", fal_strerror(e->model.err));
+		return e->model.err;
 	if (e->progress.total == 0)
 		e->progress.total = export_total(&e->model);
 	if (e->progress.total > 0)
 		fal_progress_show(&e->progress, e->model.n, export_seconds());
 	if (m->reply.more) {
 		fal_client_expect_answer(client);
-		return FAL_CLIENT_CONTINUE;
+		return FAL_OK;
 	}
 	fal_progress_wipe();
 	if (fal_cli_write(e->path, e->model.p, e->model.n, 0666, &diag) < 0)
-		return fail(FAL_EXIT_NO, "%s", diag.text);
-	return FAL_EXIT_DONE;
-}
-
-static void
-on_export_end(void *arg)
-{
-	(void)arg;
-	fal_progress_wipe();
+		return sync_end(client, fail(FAL_EXIT_NO, "%s", diag.text));
+	return sync_end(client, FAL_EXIT_DONE);
 }
 
 int
@@ -87,12 +80,12 @@ sync_export(const struct sync_conf *conf, const char *path)
 {
 	struct export e = { .path = path,
 			    .progress = fal_progress_begin(path, 0, export_seconds()) };
-	const struct fal_client_ops ops = { .arg = &e,
-					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_export_open,
-					    .on_msg = on_export_msg,
-					    .on_end = on_export_end };
-	int code = sync_run(conf, &ops);
+	struct fal_client_conf client = { .arg = &e,
+					  .role = FAL_ROLE_CONTROL,
+					  .on_open = on_export_open,
+					  .on_msg = on_export_msg };
+	int code = sync_run(conf, &client);
+	fal_progress_wipe();
 	fal_buf_free(&e.model);
 	return code;
 }

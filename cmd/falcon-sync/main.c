@@ -86,7 +86,7 @@ verb_run(enum verb v, const struct sync_conf *conf, struct options *o,
 		c->min_dwell = pipe ? PIPE_DWELL : 0;
 	switch (v) {
 	case SHOW:
-		return sync_show(conf, c->json);
+		return sync_order(conf, FAL_VERB_SHOW, c->json, 0);
 	case SET:
 		return sync_set(conf, c, arg, n);
 	case APPLY:
@@ -96,15 +96,16 @@ verb_run(enum verb v, const struct sync_conf *conf, struct options *o,
 	case DRAIN:
 		return sync_drain(conf, arg[0]);
 	case PAUSE:
-		return sync_order(conf, FAL_VERB_PAUSE);
+		return sync_order(conf, FAL_VERB_PAUSE, false, 0);
 	case RESUME:
-		return sync_order(conf, FAL_VERB_RESUME);
+		return sync_order(conf, FAL_VERB_RESUME, false, 0);
 	case EXPORT:
 		return sync_export(conf, arg[0]);
 	case CHECKPOINT:
-		return sync_checkpoint(conf, o->timeout > 0 ? o->timeout : TIMEOUT);
+		return sync_order(conf, FAL_VERB_CHECKPOINT, false,
+				  o->timeout > 0 ? o->timeout : TIMEOUT);
 	default:
-		return sync_order(conf, FAL_VERB_STOP);
+		return sync_order(conf, FAL_VERB_STOP, false, 0);
 	}
 }
 

@@ -18,27 +18,33 @@
 /* ---- the session --------------------------------------------------------------- */
 
 int
-sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops)
+sync_run(const struct sync_conf *conf, struct fal_client_conf *client)
 {
 	struct fal_client_key *key;
-	struct fal_diag diag;
-	fal_cli_hide_memory();
-	int err = fal_client_key_load(conf->key, ops->role, &key, &diag);
-	if (err < 0)
-		return fail(fal_cli_file_exit_code(err), "%s", diag.text);
-	int code = fal_client_run(conf->addr, key, ops, &diag);
-	if (diag.text[0] != '\0')
-		fal_cli_err(PROG, "%s", diag.text);
+	int code = fal_client_key_load(PROG, conf->key, client->role, &key);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	client->prog = PROG;
+	client->addr = conf->addr;
+	client->addrs = 1;
+	client->key = key;
+	code = fal_client_run(client);
 	fal_secret_free(key);
 	return code;
+}
+
+int
+sync_end(struct fal_client *client, int code)
+{
+	fal_client_abort(client, code);
+	return FAL_OK;
 }
 
 void
 sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t n)
 {
-	const struct fal_msg m = { .type = FAL_MSG_CONTROL,
-				   .control = { .verb = (uint8_t)verb,
-						.args = { args, n } } };
+	struct fal_msg m = { .type = FAL_MSG_CONTROL,
+			     .control = { .verb = (uint8_t)verb, .args = { args, n } } };
 	fal_client_send(client, &m);
 	if (verb != FAL_VERB_APPLY && verb != FAL_VERB_CHECKPOINT)
 		fal_client_expect_answer(client);
@@ -100,7 +106,7 @@ on_order_second(uv_timer_t *h)
 	o->passed++;
 	if (o->passed == o->seconds) {
 		fal_cli_err(PROG, "no snapshot within %ju s: %s", o->seconds, waits);
-		fal_client_end(o->client, FAL_EXIT_TEMPFAIL);
+		fal_client_abort(o->client, FAL_EXIT_TEMPFAIL);
 	} else if (o->passed == WAITING_S) {
 		fal_cli_err(PROG, "waiting: %s", waits);
 	}
@@ -112,7 +118,7 @@ on_order_open(void *arg, struct fal_client *client)
 	struct order *o = arg;
 	o->client = client;
 	if (o->seconds > 0) {
-		uv_timer_init(fal_client_loop(client), &o->second);
+		uv_timer_init(client->conf.loop, &o->second);
 		o->second.data = o;
 		uv_timer_start(&o->second, on_order_second, 1000, 1000);
 	}
@@ -120,9 +126,11 @@ on_order_open(void *arg, struct fal_client *client)
 }
 
 static void
-on_order_end(void *arg)
+on_order_close(void *arg, struct fal_client *client, int code)
 {
 	struct order *o = arg;
+	(void)client;
+	(void)code;
 	if (o->seconds > 0 && o->client != NULL)
 		uv_close((uv_handle_t *)&o->second, NULL);
 }
@@ -163,12 +171,8 @@ print_show(const json_t *o)
 						"clock", &clock, "paused", &paused));
 	if (err < 0)
 		return err;
-	char *text = json_dumps(policy, JSON_COMPACT);
-	if (text == NULL)
-		fal_out_of_memory();
-	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
-	err = fal_policy_json_get(&in, &none, &p, NULL);
-	free(text);
+	const struct fal_policy_text place = { .name = "policy", .line = 1 };
+	err = fal_policy_json_take(policy, &place, &none, &p, NULL);
 	if (err < 0)
 		return err;
 	fal_table_row(&t, "KEY\tVALUE");
@@ -199,19 +203,18 @@ on_order_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct order *o = arg;
 	const struct fal_tail *t = &m->reply.bytes;
-	(void)client;
 	if (m->type != FAL_MSG_REPLY)
-		return FAL_CLIENT_UNEXPECTED;
+		return FAL_EFORMAT;
 	if (m->reply.more && o->seconds == 0 && o->verb != FAL_VERB_DRAIN)
-		return sync_bad_answer();
+		return sync_end(client, sync_bad_answer());
 	if (m->reply.more) {
 		fal_diag_set(&o->waits, 0, "%.*s", (int)t->n, (const char *)t->p);
-		return FAL_CLIENT_CONTINUE;
+		return FAL_OK;
 	}
 	if (m->reply.status != FAL_EXIT_DONE)
-		return sync_refused(m, NULL);
+		return sync_end(client, sync_refused(m, NULL));
 	if (o->verb != FAL_VERB_SHOW)
-		return FAL_EXIT_DONE;
+		return sync_end(client, FAL_EXIT_DONE);
 	json_t *v = sync_json(t);
 	int err = json_is_object(v) ? FAL_OK : FAL_EFORMAT;
 	if (err == FAL_OK && o->json)
@@ -219,37 +222,26 @@ on_order_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	else if (err == FAL_OK)
 		err = print_show(v);
 	json_decref(v);
-	return err < 0 ? sync_bad_answer() : fal_cli_finish(PROG, FAL_EXIT_DONE);
+	return sync_end(client, err < 0 ? sync_bad_answer()
+					: fal_cli_finish(PROG, FAL_EXIT_DONE));
 }
 
 static int
 order_run(const struct sync_conf *conf, struct order *o)
 {
-	const struct fal_client_ops ops = { .arg = o,
-					    .role = FAL_ROLE_CONTROL,
-					    .on_open = on_order_open,
-					    .on_msg = on_order_msg,
-					    .on_end = on_order_end };
-	return sync_run(conf, &ops);
+	struct fal_client_conf client = { .arg = o,
+					  .role = FAL_ROLE_CONTROL,
+					  .on_open = on_order_open,
+					  .on_msg = on_order_msg,
+					  .on_close = on_order_close };
+	return sync_run(conf, &client);
 }
 
 int
-sync_show(const struct sync_conf *conf, bool json)
+sync_order(const struct sync_conf *conf, enum fal_verb verb, bool json, uint64_t seconds)
 {
-	return order_run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
-}
-
-int
-sync_order(const struct sync_conf *conf, enum fal_verb verb)
-{
-	return order_run(conf, &(struct order){ .verb = verb });
-}
-
-int
-sync_checkpoint(const struct sync_conf *conf, uint64_t seconds)
-{
-	return order_run(conf, &(struct order){ .verb = FAL_VERB_CHECKPOINT,
-						.seconds = seconds });
+	struct order o = { .verb = verb, .json = json, .seconds = seconds };
+	return order_run(conf, &o);
 }
 
 int

@@ -39,19 +39,20 @@ int sync_apply(const struct sync_conf *conf, const struct sync_change *o,
  * of the job. */
 int sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o);
 
-int sync_show(const struct sync_conf *conf, bool json);
 int sync_watch(const struct sync_conf *conf);
 int sync_export(const struct sync_conf *conf, const char *path);
 /* drain: `which` is the name of a worker, or a shard: "shard:N" or its address. */
 int sync_drain(const struct sync_conf *conf, const char *which);
-/* Sends a verb that has no arguments and whose answer has no contents. */
-int sync_order(const struct sync_conf *conf, enum fal_verb verb);
-/* checkpoint: waits so many seconds for the snapshot.  FAL_EXIT_TEMPFAIL: none came. */
-int sync_checkpoint(const struct sync_conf *conf, uint64_t seconds);
+/* Sends a verb that has no arguments.  SHOW: prints the answer, as a table or unchanged.
+ * CHECKPOINT: waits so many seconds for the snapshot; FAL_EXIT_TEMPFAIL: none came. */
+int sync_order(const struct sync_conf *conf, enum fal_verb verb, bool json,
+	       uint64_t seconds);
 
-/* Loads a key of ops->role, and runs the session.  Returns an exit code; has printed its
- * own errors, not those of callbacks. */
-int sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops);
+/* Loads a key of client->role, and runs the client to conf->addr.  Returns an exit code;
+ * has printed its own errors, not those of callbacks. */
+int sync_run(const struct sync_conf *conf, struct fal_client_conf *client);
+/* Ends the client at once with this exit code; returns FAL_OK, for on_msg. */
+int sync_end(struct fal_client *client, int code);
 /* Sends a CONTROL with `n` bytes of JSON, borrowed.  The answer has the usual deadline,
  * except to FAL_VERB_APPLY and FAL_VERB_CHECKPOINT, which may wait for a boundary or a
  * disk.  An error ends the session. */

@@ -38,43 +38,37 @@ on_watch_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct watch *w = arg;
 	struct fal_diag diag;
-	(void)client;
 	if (m->type == FAL_MSG_TRACE_END) {
 		if (!w->ending.stopped)
 			fal_cli_err(PROG, "%s", fal_trace_early_end);
-		return FAL_EXIT_DONE;
+		return sync_end(client, FAL_EXIT_DONE);
 	}
 	if (m->type != FAL_MSG_TRACE)
-		return FAL_CLIENT_UNEXPECTED;
+		return FAL_EFORMAT;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
 	if (err < 0)
-		return fail(fal_cli_exit_code(err), "trace:%s", diag.text);
-	if (w->failed == EPIPE) /* the reader of the output has ended */
-		return FAL_EXIT_DONE;
-	if (w->failed != 0)
-		return fail(FAL_EXIT_NO, "standard output: %s", strerror(w->failed));
-	return w->ending.over ? FAL_EXIT_DONE : FAL_CLIENT_CONTINUE;
-}
-
-static int
-on_watch_interrupt(void *arg)
-{
-	(void)arg;
-	return FAL_EXIT_DONE;
+		return sync_end(client,
+				fail(fal_cli_exit_code(err), "trace:%s", diag.text));
+	if (w->failed != 0 &&
+	    w->failed != EPIPE) /* EPIPE: the output's reader has ended */
+		return sync_end(client, fail(FAL_EXIT_NO, "standard output: %s",
+					     strerror(w->failed)));
+	return w->failed != 0 || w->ending.over ? sync_end(client, FAL_EXIT_DONE)
+						: FAL_OK;
 }
 
 int
 sync_watch(const struct sync_conf *conf)
 {
 	struct watch w = { 0 };
-	const struct fal_client_ops ops = { .arg = &w,
-					    .role = FAL_ROLE_OBSERVE,
-					    .on_open = on_watch_open,
-					    .on_msg = on_watch_msg,
-					    .on_interrupt = on_watch_interrupt };
+	struct fal_client_conf client = { .arg = &w,
+					  .role = FAL_ROLE_OBSERVE,
+					  .on_open = on_watch_open,
+					  .on_msg = on_watch_msg,
+					  .catches_sigint = true };
 	w.reader = fal_trace_reader_new(on_watch_line, &w);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int code = sync_run(conf, &ops);
+	int code = sync_run(conf, &client);
 	if (!ferror(stdout)) /* the failure was printed */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(w.reader);

@@ -5,6 +5,7 @@
 
 #include "data.h"
 #include "lanes.h"
+#include "net/client.h"
 #include "run/job_files.h"
 #include "work.h"
 #include "worker/agent.h"

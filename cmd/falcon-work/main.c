@@ -123,21 +123,14 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 {
 	char host[FAL_NAME_MAX + 1] = "";
 	struct fal_client_key *key;
-	struct fal_diag diag;
 	int code = parse_work_options(t, addr, opt);
 	gethostname(host, sizeof(host) - 1);
 	if (opt->name == NULL)
 		opt->name = fal_name_valid(host) ? host : "worker";
 	if (code == FAL_EXIT_DONE)
 		code = read_emulate(t->emulate, opt);
-	if (code == FAL_EXIT_DONE) {
-		fal_cli_hide_memory();
-		int err = fal_client_key_load(t->key, FAL_ROLE_WORK, &key, &diag);
-		if (err < 0) {
-			fal_cli_err(PROG, "%s", diag.text);
-			code = fal_cli_file_exit_code(err);
-		}
-	}
+	if (code == FAL_EXIT_DONE)
+		code = fal_client_key_load(PROG, t->key, FAL_ROLE_WORK, &key);
 	if (code != FAL_EXIT_DONE) {
 		fal_spec_free(opt->emulate);
 		return code;

@@ -40,35 +40,27 @@
 /* The stream to shards of another process (falcon-protocol(7), SHARDS), which lives and
  * dies with the session. */
 struct shard_link {
+	struct fal_client client;
 	struct session *session;
 	struct fal_addr addr;
 	struct fal_client_key *key; /* in locked memory */
 	uint32_t first, count;      /* shards, from 1 */
-	struct fal_chan *chan;      /* NULL: not dialled yet, or closed */
-	bool is_open, was_dialled;
+	bool was_dialled;
 };
 
 /* How far the connection has come. */
 enum phase {
-	CLOSED,
-	OPEN,     /* HELLO was sent */
-	WELCOMED, /* WELCOME has come */
-	READY,    /* READY was sent */
-	ADMITTED  /* the scheduler has sent a message */
+	CONNECTING,
+	READY,   /* READY was sent */
+	ADMITTED /* the scheduler has sent a message */
 };
 
 struct session {
 	const struct work_opt *opt;
 	uv_loop_t loop;
-	uv_timer_t timer;       /* retry, deadline of WELCOME or of leaving, or the end */
-	uv_timer_t error_timer; /* handles `deferred_err` */
-	uv_timer_t roam_timer;  /* checks whether this machine has moved */
+	uv_timer_t timer;      /* deadline of leaving or of a lost shard, or the end */
+	uv_timer_t roam_timer; /* checks whether this machine has moved */
 	uv_signal_t on_term, on_int;
-	size_t addr_index; /* in opt->addr: the coordinator's, or the next to try */
-	char addr[FAL_ADDR_MAX + 16]; /* text of that address */
-	/* A local door led to no coordinator.  All streams then go to ports, until a port
-	 * is reached. */
-	bool avoids_doors;
 	uint8_t instance[FAL_INSTANCE]; /* identifies this process */
 	struct {                    /* the last check whether this machine has moved */
 		unsigned n;         /* checks so far */
@@ -77,27 +69,21 @@ struct session {
 	} roam;
 
 	/* the connection */
+	struct fal_client client;
 	enum phase phase;
-	struct fal_chan *chan;
 	struct shard_link **link; /* in the order of their shards */
 	size_t links, links_cap;
 	struct fal_agent *agent;
-	struct fal_texts texts; /* received so far */
-	uint32_t incarnation, map_epoch;
 	uint32_t agents; /* so far */
-	uint64_t clock;
-	uint64_t pushed;  /* messages sent since the last deadline */
-	int deferred_err; /* an error in a callback of the agent */
+	uint64_t pushed; /* messages sent since the last deadline */
 
 	struct job_runtime runtime;
 	struct spare_core spare;
 	struct fal_retry retry;
-	struct fal_diag later_reason;  /* the coordinator's reason in LATER; "": none */
 	struct fal_diag memory_denied; /* the need beyond --max-memory; "": none */
-	bool is_leaving, is_ending, is_over;
-	bool renews; /* leaves for a new session at once */
-	int exit_code;
-	struct { /* sums over emulated tasks */
+	bool is_over;
+	bool renews; /* leaves for a new session at once; else client.is_leaving */
+	struct {     /* sums over emulated tasks */
 		uint64_t virtual_ns;
 		int64_t late_ns;    /* lanes.h */
 		uint64_t logged_ns; /* virtual_ns when late_ns was last logged */
@@ -105,16 +91,8 @@ struct session {
 	struct fal_agent_overlap overlap; /* sum over former agents */
 };
 
-static void session_dial(struct session *s);
 static int shard_links_dial(struct session *s);
 static void session_after_agent(struct session *s, int err);
-
-/* The coordinator's address; s->addr is its text. */
-static const struct fal_addr *
-session_addr(const struct session *s)
-{
-	return &s->opt->addr[s->addr_index];
-}
 
 /* --- streams to shards ------------------------------------------------------------- */
 
@@ -136,7 +114,8 @@ link_is_needed(const struct shard_link *l)
 static int
 link_set_target(struct shard_link *l, const struct fal_msg *m)
 {
-	const struct fal_addr *to = session_addr(l->session);
+	const struct fal_client *c = &l->session->client;
+	const struct fal_addr *to = &c->conf.addr[c->addr_index];
 	struct fal_addr at;
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
@@ -163,8 +142,8 @@ static void
 link_remove(struct session *s, size_t at)
 {
 	struct shard_link *l = s->link[at];
-	if (l->chan != NULL)
-		fal_chan_kill(l->chan);
+	if (l->client.chan != NULL)
+		fal_chan_kill(l->client.chan);
 	fal_secret_free(l->key);
 	free(l);
 	memmove(s->link + at, s->link + at + 1,
@@ -202,7 +181,7 @@ links_remove_unneeded(struct session *s)
 {
 	for (size_t i = s->links; i > 0; i--) {
 		const struct shard_link *l = s->link[i - 1];
-		if (l->was_dialled && l->chan == NULL && !link_is_needed(l))
+		if (l->was_dialled && l->client.chan == NULL && !link_is_needed(l))
 			link_remove(s, i - 1);
 	}
 }
@@ -218,17 +197,18 @@ enum link_fact {
 static bool
 link_is(const struct shard_link *l, enum link_fact fact)
 {
+	const struct fal_client *c = &l->client;
 	switch (fact) {
 	case LINK_IS_OPEN:
-		return l->is_open;
+		return c->is_open;
 	case LINK_IS_CLOSED:
-		return l->chan == NULL;
+		return c->chan == NULL;
 	case LINK_IS_DRAINED:
-		return l->chan == NULL || fal_chan_stat(l->chan).held == 0;
+		return c->chan == NULL || fal_chan_stat(c->chan).held == 0;
 	case LINK_HAS_ROOM:
-		return !link_is_needed(l) || (l->is_open && fal_chan_has_room(l->chan));
+		return !link_is_needed(l) || (c->is_open && fal_chan_has_room(c->chan));
 	case LINK_IS_USABLE:
-		return !l->was_dialled || l->chan != NULL || !link_is_needed(l);
+		return !l->was_dialled || c->chan != NULL || !link_is_needed(l);
 	}
 	return false;
 }
@@ -246,15 +226,9 @@ links_all(const struct session *s, enum link_fact fact)
 static void
 links_close(struct session *s)
 {
-	for (size_t i = 0; i < s->links; i++) {
-		struct shard_link *l = s->link[i];
-		if (l->chan != NULL && l->is_open) {
-			fal_chan_close(l->chan);
-		} else if (l->chan != NULL) {
-			fal_chan_kill(l->chan);
-			l->chan = NULL;
-		}
-	}
+	for (size_t i = 0; i < s->links; i++)
+		if (s->link[i]->client.chan != NULL)
+			fal_client_end(&s->link[i]->client, FAL_EXIT_DONE);
 }
 
 /* Ends the streams at once. */
@@ -268,36 +242,10 @@ links_kill(struct session *s)
 /* --- sending ---------------------------------------------------------------------- */
 
 static void
-on_deferred_error(uv_timer_t *t)
-{
-	struct session *s = t->data;
-	if (s->chan != NULL && s->deferred_err < 0)
-		session_after_agent(s, FAL_OK);
-	s->deferred_err = FAL_OK;
-}
-
-/* Ends the session by an error in a callback, once the callback has returned. */
-static void
-session_defer_error(struct session *s, int err)
-{
-	s->deferred_err = err;
-	uv_timer_start(&s->error_timer, on_deferred_error, 0, 0);
-}
-
-static void
-session_send_on(struct session *s, struct fal_chan *c, const struct fal_buf *msg,
-		enum fal_send how)
-{
-	int err = c != NULL ? fal_chan_send(c, msg, how) : FAL_OK;
-	if (err < 0 && err != FAL_ESTATE) /* FAL_ESTATE: the channel is closing */
-		session_defer_error(s, err);
-}
-
-static void
 on_agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
 	struct session *s = arg;
-	session_send_on(s, s->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
+	fal_client_send_bytes(&s->client, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
 }
 
 static void
@@ -307,27 +255,8 @@ on_agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
 	size_t i = 0;
 	while (i < s->links && shard - s->link[i]->first >= s->link[i]->count)
 		i++;
-	session_send_on(s, i < s->links ? s->link[i]->chan : s->chan, msg, FAL_SEND_BULK);
-}
-
-/* Sends `m` as control; an error is deferred. */
-static void
-session_send(struct session *s, struct fal_msg *m)
-{
-	struct fal_buf out = { 0 };
-	m->incarnation = s->incarnation;
-	fal_msg_put(&out, m);
-	session_send_on(s, s->chan, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
-}
-
-/* Makes the agent push as much as the channels have room for. */
-static void
-session_push(struct session *s)
-{
-	while (s->deferred_err == FAL_OK && fal_chan_has_room(s->chan) &&
-	       links_all(s, LINK_HAS_ROOM) && fal_agent_send_next(s->agent))
-		s->pushed++;
+	fal_client_send_bytes(i < s->links ? &s->link[i]->client : &s->client, msg,
+			      FAL_SEND_BULK);
 }
 
 /* --- ends ------------------------------------------------------------------------- */
@@ -339,19 +268,10 @@ on_session_over(uv_timer_t *t)
 	struct session *s = t->data;
 	s->is_over = true;
 	uv_close((uv_handle_t *)&s->timer, NULL);
-	uv_close((uv_handle_t *)&s->error_timer, NULL);
 	uv_close((uv_handle_t *)&s->roam_timer, NULL);
 	uv_close((uv_handle_t *)&s->on_term, NULL);
 	uv_close((uv_handle_t *)&s->on_int, NULL);
 	runtime_stop(&s->runtime);
-}
-
-static void
-session_on_retry(uv_timer_t *t)
-{
-	struct session *s = t->data;
-	s->addr_index = (s->addr_index + 1) % s->opt->addrs;
-	session_dial(s);
 }
 
 /* Continues the end of a session whose connection is gone: once lanes and pool have ended
@@ -359,7 +279,7 @@ session_on_retry(uv_timer_t *t)
 static void
 session_settle(struct session *s)
 {
-	if (s->is_over || s->chan != NULL || !links_all(s, LINK_IS_CLOSED) ||
+	if (s->is_over || s->client.chan != NULL || !links_all(s, LINK_IS_CLOSED) ||
 	    !runtime_is_idle(&s->runtime))
 		return;
 	links_kill(s);
@@ -370,24 +290,29 @@ session_settle(struct session *s)
 		fal_agent_free(s->agent);
 		s->agent = NULL;
 	}
-	if (s->is_ending)
+	if (s->client.is_over)
 		uv_timer_start(&s->timer, on_session_over, 0, 0);
 	else
-		uv_timer_start(&s->timer, session_on_retry,
-			       s->renews ? 0 : fal_retry_pause_ms(&s->retry, uv_hrtime()),
-			       0);
+		fal_client_retry(&s->client, s->renews);
+	s->renews = false;
 }
 
 /* The connection is gone: cancels all work for it. */
 static void
-session_disconnected(struct session *s)
+session_on_close(void *arg, struct fal_client *c, int code)
 {
-	s->chan = NULL;
+	struct session *s = arg;
+	const bool is_over = code >= 0;
+	(void)c;
 	uv_timer_stop(&s->timer);
-	s->phase = CLOSED;
-	if (!s->is_ending && !s->renews)
+	if (!is_over && !s->renews && s->phase >= READY)
+		fal_cli_notify("STATUS=reconnecting");
+	s->phase = CONNECTING;
+	if (is_over || s->renews)
+		links_close(s);
+	else
 		links_kill(s);
-	runtime_cancel(&s->runtime, s->is_ending);
+	runtime_cancel(&s->runtime, is_over);
 	session_settle(s);
 }
 
@@ -395,18 +320,8 @@ session_disconnected(struct session *s)
 static void
 session_end(struct session *s, int code)
 {
-	if (s->is_ending)
-		return;
-	s->exit_code = code;
-	s->is_ending = true;
 	links_close(s);
-	if (s->phase >= OPEN) {
-		fal_chan_close(s->chan);
-	} else {
-		if (s->chan != NULL)
-			fal_chan_kill(s->chan);
-		session_disconnected(s);
-	}
+	fal_client_end(&s->client, code);
 }
 
 /* Ends the session at once, with this exit code and the reason on stderr; before READY
@@ -416,26 +331,21 @@ session_fail(struct session *s, int code, const char *fmt, ...)
 {
 	struct fal_diag text;
 	va_list ap;
-	if (s->is_ending)
+	if (fal_client_is_over(&s->client))
 		return;
 	va_start(ap, fmt);
 	vsnprintf(text.text, sizeof(text.text), fmt, ap);
 	va_end(ap);
-	fal_cli_err(PROG, "%s", text.text);
-	if (s->chan != NULL && s->phase == WELCOMED) {
+	if (s->client.is_welcomed && s->phase < READY) {
 		struct fal_msg m = { .type = FAL_MSG_LEAVE };
 		snprintf(m.leave.why, sizeof(m.leave.why), "it cannot work: %.200s",
 			 text.text);
-		session_send(s, &m);
+		fal_client_send(&s->client, &m);
+		fal_cli_err(PROG, "%s", text.text);
 		session_end(s, code);
-		return;
+	} else {
+		fal_client_fail(&s->client, code, "%s", text.text);
 	}
-	s->exit_code = code;
-	s->is_ending = true;
-	if (s->chan != NULL)
-		fal_chan_kill(s->chan);
-	links_kill(s);
-	session_disconnected(s);
 }
 
 static void
@@ -447,8 +357,15 @@ on_leave_deadline(uv_timer_t *t)
 		uv_timer_start(&s->timer, on_leave_deadline, LEAVE_MS, 0);
 		return;
 	}
-	if (s->chan != NULL && !s->is_ending)
-		fal_chan_fail(s->chan, FAL_EIO, "does not answer");
+	if (s->client.chan != NULL && !fal_client_is_over(&s->client))
+		fal_chan_fail(s->client.chan, FAL_EIO, "does not answer");
+}
+
+/* Does the session leave, or has it ended? */
+static bool
+session_is_leaving(const struct session *s)
+{
+	return s->client.is_leaving || s->renews || fal_client_is_over(&s->client);
 }
 
 /* Makes the agent leave, and sets a deadline.  The agent first waits for the answers to
@@ -456,7 +373,7 @@ on_leave_deadline(uv_timer_t *t)
 static void
 session_leave(struct session *s, const char *why)
 {
-	s->is_leaving = true;
+	s->client.is_leaving = !s->renews;
 	s->pushed = 0;
 	if (!s->renews)
 		fal_cli_notify("STOPPING=1");
@@ -471,31 +388,25 @@ static void
 session_after_agent(struct session *s, int err)
 {
 	const char *denied = s->memory_denied.text;
-	if (err == FAL_OK && denied[0] != '\0' && !s->is_leaving && !s->is_ending) {
+	if (err == FAL_OK && denied[0] != '\0' && !session_is_leaving(s)) {
 		fal_cli_err(PROG, "%s: leaving", denied);
 		session_leave(s, "the job came to need more memory than it has");
 	}
-	if (err == FAL_OK)
-		session_push(s);
-	const int deferred = s->deferred_err;
-	s->deferred_err = FAL_OK;
-	if (deferred == FAL_ELIMIT && !s->is_ending && !s->is_leaving) {
-		fal_cli_err(PROG, "%s: too slow for what is to be sent; reconnecting",
-			    s->addr);
-		fal_chan_kill(s->chan);
-		session_disconnected(s);
-	} else if (err == FAL_ENONFINITE) { /* the agent has sent LEAVE with the reason */
+	/* The agent pushes as much as the channels have room for. */
+	while (err == FAL_OK && !fal_client_is_over(&s->client) &&
+	       fal_chan_has_room(s->client.chan) && links_all(s, LINK_HAS_ROOM) &&
+	       fal_agent_send_next(s->agent))
+		s->pushed++;
+	if (err == FAL_ENONFINITE) { /* the agent has sent LEAVE with the reason */
 		fal_cli_err(PROG,
 			    "%s: its local steps led to weights that are not finite",
-			    s->addr);
+			    s->client.at);
 		session_end(s, FAL_EXIT_NO);
-	} else if (err < 0 || deferred < 0) {
-		session_fail(s, FAL_EXIT_NO, "%s: %s", s->addr,
-			     fal_strerror(err < 0 ? err : deferred));
+	} else if (err < 0) {
+		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at, fal_strerror(err));
 	} else if (s->renews && fal_agent_has_left(s->agent)) {
-		links_close(s);
-		fal_chan_close(s->chan);
-	} else if (s->is_leaving && fal_agent_has_left(s->agent)) {
+		session_end(s, FAL_CLIENT_RETRY);
+	} else if (s->client.is_leaving && fal_agent_has_left(s->agent)) {
 		session_end(s, denied[0] != '\0' ? FAL_EXIT_NO : FAL_EXIT_DONE);
 	}
 }
@@ -509,8 +420,8 @@ on_agent_begins(void *arg)
 	struct session *s = arg;
 	if (!runtime_can_start_early(&s->runtime))
 		return false;
-	return !fal_chan_is_local(s->chan) ||
-	       (fal_chan_is_unsealed(s->chan) &&
+	return !fal_chan_is_local(s->client.chan) ||
+	       (fal_chan_is_unsealed(s->client.chan) &&
 		spare_core_exists(&s->spare, uv_hrtime(), fal_agent_lanes(s->agent)));
 }
 
@@ -556,16 +467,18 @@ send_ready(struct session *s)
 		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
 	}
 	s->phase = READY;
-	session_send(s, &m);
+	s->client.is_candidate = true; /* its numerics may be refused */
+	fal_client_send(&s->client, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
 	char frozen[256];
 	list_frozen_tensors(s->runtime.setup.model, frozen);
 	if (s->opt->verbose)
 		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
-			    s->addr, s->runtime.setup.job.name,
-			    fal_suite_name(fal_chan_suite(s->chan)),
-			    fal_chan_is_unsealed(s->chan) ? ", unsealed on this machine"
-							  : "",
+			    s->client.at, s->runtime.setup.job.name,
+			    fal_suite_name(fal_chan_suite(s->client.chan)),
+			    fal_chan_is_unsealed(s->client.chan)
+				    ? ", unsealed on this machine"
+				    : "",
 			    (double)m.ready.task_ns * 1e-6, frozen);
 }
 
@@ -577,7 +490,7 @@ on_agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 	struct session *s = arg;
 	int err = runtime_start_task(&s->runtime, lane, run);
 	if (err < 0)
-		session_defer_error(s, err);
+		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at, fal_strerror(err));
 }
 
 static void
@@ -631,8 +544,8 @@ session_lane_failed(struct session *s, const char *what, uint32_t lane, int err)
 	trainer_last_error(s->opt->trainers->trainer[lane], &why);
 	m.leave.cause = FAL_LEAVE_TRAINER;
 	fal_text_plain(m.leave.why, sizeof(m.leave.why), why.text);
-	if (s->phase >= WELCOMED && !s->is_ending)
-		session_send(s, &m);
+	if (s->client.is_welcomed)
+		fal_client_send(&s->client, &m);
 	session_end(s, FAL_EXIT_NO);
 }
 
@@ -650,7 +563,7 @@ on_task_end(void *arg, uint32_t lane, const struct lane_result *e)
 		fal_explain_large_gradient(e->ran.most, e->ran.room, &what);
 		fal_cli_err(PROG, "%s: a %s", k->setup.job.name, what.text);
 	}
-	if (s->chan == NULL) {
+	if (s->client.chan == NULL) {
 		session_settle(s);
 		return;
 	}
@@ -672,7 +585,7 @@ request_chunk(void *arg, bool test, uint32_t chunk)
 	struct fal_msg m = { .type = FAL_MSG_CHUNK_GET };
 	m.chunk_get.test = test;
 	m.chunk_get.chunk = chunk;
-	session_send(s, &m);
+	fal_client_send(&s->client, &m);
 }
 
 static void
@@ -680,8 +593,8 @@ session_on_chunk(void *arg)
 {
 	struct session *s = arg;
 	runtime_release_tasks(&s->runtime);
-	if (s->phase < READY && !s->is_ending && runtime_is_ready(&s->runtime) &&
-	    links_all(s, LINK_IS_OPEN))
+	if (s->phase < READY && !fal_client_is_over(&s->client) &&
+	    runtime_is_ready(&s->runtime) && links_all(s, LINK_IS_OPEN))
 		send_ready(s);
 }
 
@@ -695,16 +608,17 @@ on_prepared(void *arg)
 		session_lane_failed(s, "probing", k->profile.lane, k->probe.err);
 	else if (!k->load.is_running && k->load.err < 0)
 		session_fail(s, FAL_EXIT_USAGE, "%s", k->load.diag.text);
-	if (s->chan == NULL)
+	if (s->client.chan == NULL)
 		session_settle(s);
 	else if (s->agent != NULL)
 		session_on_chunk(s);
 }
 
 /* The job's texts are complete: makes the runtime and an agent, and fetches data. */
-static void
-session_begin_job(struct session *s)
+static int
+session_on_job(void *arg, struct fal_client *c)
 {
+	struct session *s = arg;
 	const struct fal_agent_ops ops = { .arg = s,
 					   .send = on_agent_send,
 					   .run = on_agent_run,
@@ -723,37 +637,35 @@ session_begin_job(struct session *s)
 					   .on_chunk = session_on_chunk,
 					   .on_prepared = on_prepared };
 	struct job_runtime *k = &s->runtime;
-	if (!k->is_made || !fal_texts_equal(&k->texts, &s->texts)) {
+	if (!k->is_made || !fal_texts_equal(&k->texts, &c->texts)) {
 		struct fal_diag diag;
 		runtime_free(k);
-		if (runtime_make(k, &with, &s->texts, &diag) < 0) {
+		if (runtime_make(k, &with, &c->texts, &diag) < 0) {
 			session_fail(s, FAL_EXIT_NO, "%s", diag.text);
-			return;
+			return FAL_OK;
 		}
 	}
 	struct fal_agent_conf conf = runtime_agent_conf(k);
 	conf.serial = (uint64_t)++s->agents << 40;
-	conf.incarnation = s->incarnation;
-	conf.map_epoch = s->map_epoch;
+	conf.incarnation = c->incarnation;
+	conf.map_epoch = c->epoch;
 	s->agent = fal_agent_new(&conf, &ops);
-	runtime_fetch(k, s->clock);
+	runtime_fetch(k, c->clock);
 	int err = shard_links_dial(s);
-	if (err < 0)
-		session_fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
-	else
+	if (err == FAL_OK)
 		session_on_chunk(s);
+	return err;
 }
 
-/* --- messages
- * --------------------------------------------------------------------- */
+/* --- messages --- */
 
 static void
 on_stream_lost_deadline(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	if (s->chan != NULL && !links_all(s, LINK_IS_USABLE)) /* no shard took over the
-							       * blocks */
-		fal_chan_fail(s->chan, FAL_EIO, "the stream to a shard has ended");
+	if (s->client.chan != NULL &&
+	    !links_all(s, LINK_IS_USABLE)) /* no shard took over the blocks */
+		fal_chan_fail(s->client.chan, FAL_EIO, "the stream to a shard has ended");
 }
 
 /* The stream to a shard has ended.  This ends the session, unless the coordinator first
@@ -761,55 +673,10 @@ on_stream_lost_deadline(uv_timer_t *t)
 static void
 session_stream_lost(struct session *s)
 {
-	if (s->chan == NULL)
+	if (s->client.chan == NULL)
 		session_settle(s);
-	else if (!s->is_leaving && !s->is_ending)
+	else if (!session_is_leaving(s))
 		uv_timer_start(&s->timer, on_stream_lost_deadline, STREAM_LOST_MS, 0);
-}
-
-static int
-session_on_welcome(struct session *s, const struct fal_msg *m)
-{
-	if (s->phase >= WELCOMED)
-		return FAL_ESTATE;
-	s->phase = WELCOMED;
-	uv_timer_stop(&s->timer);
-	if (fal_retry_reached(&s->retry, uv_hrtime()))
-		fal_cli_err(PROG, "%s: connected again", s->addr);
-	s->incarnation = m->incarnation;
-	s->clock = m->welcome.clock;
-	s->map_epoch = m->welcome.epoch;
-	return fal_texts_begin(&s->texts, m);
-}
-
-static int
-session_on_text(struct session *s, const struct fal_msg *m)
-{
-	if (s->phase < WELCOMED || s->agent != NULL)
-		return FAL_ESTATE;
-	int complete = fal_texts_add(&s->texts, m);
-	if (complete > 0)
-		session_begin_job(s);
-	return complete < 0 ? complete : FAL_OK;
-}
-
-/* A shard's part of a version comes as shared records: the channel must know
- * their key first. */
-static int
-session_on_published(struct session *s, struct fal_chan *c, const struct fal_msg *m)
-{
-	struct fal_publication pub = {
-		.id = m->published.publication,
-		.count = fal_msg_models(m->published.blocks),
-		.key = m->published.key,
-		.ad_n = FAL_MODEL_AD,
-		.version = m->published.version,
-		.first = m->published.first,
-		.blocks = m->published.blocks,
-	};
-	fal_msg_model_ad(s->runtime.job_hash, s->incarnation, m->published.version,
-			 pub.ad);
-	return fal_chan_expect_publication(c, &pub);
 }
 
 static uint8_t *
@@ -822,35 +689,26 @@ session_on_place(void *arg, const struct fal_publication *pub, uint32_t index, s
 		.first = pub->first + index * FAL_MODEL_BLOCKS,
 		.blocks = fal_msg_model_blocks(pub->blocks, index),
 	};
-	if (s->is_ending || s->agent == NULL)
+	if (s->agent == NULL)
 		return NULL;
 	return fal_agent_place(s->agent, &part, n, head);
 }
 
-/* The exit code is NOPERM if the key is not permitted (before WELCOME), or is no longer
- * permitted, or if the scheduler refuses this machine's numerics (between READY and the
- * scheduler's first message). */
-static void
-session_on_refuse(struct session *s, const struct fal_msg *m)
-{
-	const bool is_denied =
-		m->refuse.key != 0 || s->phase < WELCOMED || s->phase == READY;
-	fal_cli_err(PROG, "%s: refused: %s", s->addr, m->refuse.why);
-	session_end(s, is_denied ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
-}
-
 /* Passes a message to the agent. */
 static int
-session_on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
+session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_msg *m)
 {
 	if (s->phase < READY)
 		return FAL_ESTATE;
 	if (m->type == FAL_MSG_VERSION && s->opt->compress == FAL_COMPRESS_AUTO &&
 	    m->version.version % COMPRESS_EVERY == 0)
-		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
-	int err = m->type == FAL_MSG_PUBLISHED ? session_on_published(s, c, m) : FAL_OK;
+		fal_chan_compress(s->client.chan, FAL_COMPRESS_AUTO);
+	int err = m->type == FAL_MSG_PUBLISHED
+			  ? fal_client_expect_parts(c, s->runtime.job_hash, m)
+			  : FAL_OK;
 	s->phase = ADMITTED;
-	if (m->type == FAL_MSG_DRAIN && (!s->is_leaving || s->renews)) {
+	s->client.is_candidate = false;
+	if (m->type == FAL_MSG_DRAIN && !s->client.is_leaving) {
 		s->renews = false;
 		fal_cli_err(PROG, "drained: %s", m->drain.why);
 		session_leave(s, NULL); /* the agent leaves by the message */
@@ -872,197 +730,113 @@ session_on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg
 static int
 session_on_map(struct session *s, const struct fal_msg *m)
 {
-	int err = s->phase >= WELCOMED ? links_add(s, m) : FAL_ESTATE;
+	int err = s->client.is_welcomed ? links_add(s, m) : FAL_ESTATE;
 	if (err < 0 || s->agent == NULL)
 		return err;
 	(void)runtime_grow(&s->runtime, &s->runtime.maximum, s->links, &s->memory_denied);
 	return shard_links_dial(s);
 }
 
-static void
-session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+static int
+session_on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct session *s = arg;
-	struct fal_msg m;
-	int err = fal_msg_get(p, n, &m);
-	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
-		session_fail(s, FAL_EXIT_NO, "%s: a message that cannot be read%s",
-			     s->addr, fal_chan_skew(c));
-		return;
-	}
-	if (m.type == FAL_MSG_WELCOME)
-		err = session_on_welcome(s, &m);
-	else if (m.type == FAL_MSG_TEXT)
-		err = session_on_text(s, &m);
-	else if (m.type == FAL_MSG_MAP)
-		err = session_on_map(s, &m);
-	else if (m.type == FAL_MSG_CHUNK)
-		err = s->agent != NULL ? runtime_add_chunk(&s->runtime, &m) : FAL_ESTATE;
-	else if (m.type == FAL_MSG_DONE) {
-		fal_cli_err(PROG, "done: %s", m.done.why);
-		session_end(s, FAL_EXIT_DONE);
-	} else if (m.type ==
-		   FAL_MSG_LATER) { /* the coordinator stops, and may come back */
-		if (s->phase < WELCOMED)
-			fal_retry_note_later(&s->retry);
-		fal_diag_set(&s->later_reason, 0, "%s: %s", s->addr, m.later.why);
-	} else if (m.type == FAL_MSG_REFUSE)
-		session_on_refuse(s, &m);
-	else
-		err = session_on_agent_msg(s, c, &m);
-	if (err < 0)
-		session_fail(s, FAL_EXIT_NO, "%s: %s: %s%s", s->addr,
-			     fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
-}
-
-static void
-session_on_placed(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
-{
-	struct session *s = arg;
-	struct fal_msg m;
-	int err = fal_msg_get(p, n, &m);
-	if (s->is_ending)
-		return;
-	if (err == FAL_OK && m.type == FAL_MSG_MODEL) {
-		m.model.placed = true;
-		err = session_on_agent_msg(s, c, &m);
-	} else {
-		err = FAL_EFORMAT;
-	}
-	if (err < 0)
-		session_fail(s, FAL_EXIT_NO, "%s: a part of a version: %s%s", s->addr,
-			     fal_strerror(err), fal_chan_skew(c));
+	if (m->type == FAL_MSG_MAP)
+		return session_on_map(s, m);
+	if (m->type == FAL_MSG_CHUNK)
+		return s->agent != NULL ? runtime_add_chunk(&s->runtime, m) : FAL_ESTATE;
+	return session_on_agent_msg(s, c, m);
 }
 
 /* Takes a message of a shard. */
-static void
-session_on_shard(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+static int
+on_link_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct session *s = arg;
-	struct fal_msg m;
-	int err = fal_msg_get(p, n, &m);
-	if (s->is_ending)
-		return;
-	if (err == FAL_OK && m.type == FAL_MSG_REFUSE)
-		session_fail(s, FAL_EXIT_NO, "%s: a shard: refused: %s", s->addr,
-			     m.refuse.why);
-	else if (err == FAL_OK &&
-		 (m.type == FAL_MSG_PUBLISHED || m.type == FAL_MSG_MODEL))
-		err = session_on_agent_msg(s, c, &m);
-	else
-		err = FAL_EFORMAT;
-	if (err < 0)
-		session_fail(s, FAL_EXIT_NO, "%s: a shard: %s: %s", s->addr,
-			     fal_msg_name(m.type), fal_strerror(err));
+	if (fal_client_is_over(&s->client))
+		return FAL_OK;
+	return m->type == FAL_MSG_PUBLISHED || m->type == FAL_MSG_MODEL
+		       ? session_on_agent_msg(s, c, m)
+		       : FAL_EFORMAT;
 }
 
 static void
-session_on_room(void *arg, struct fal_chan *c)
+session_on_room(void *arg)
 {
 	struct session *s = arg;
-	(void)c;
-	if (!s->is_ending)
+	if (s->agent != NULL && s->client.chan != NULL && !fal_client_is_over(&s->client))
 		session_after_agent(s, FAL_OK);
 }
 
 static void
-session_on_drain(void *arg, struct fal_chan *c)
+session_on_drain(void *arg)
 {
 	struct session *s = arg;
-	(void)c;
 	if (s->agent != NULL && links_all(s, LINK_IS_DRAINED) &&
-	    (s->links == 0 || fal_chan_stat(s->chan).held == 0))
+	    (s->links == 0 || fal_chan_stat(s->client.chan).held == 0))
 		fal_agent_flushed(s->agent, uv_hrtime());
 }
 
-/* --- the connection
- * --------------------------------------------------------------- */
+/* --- the connection --- */
 
-/* Dials the coordinator or a shard, by the local door beside the port if there is a door.
- * Returns as fal_dial. */
-static int
-session_dial_stream(struct session *s, const struct fal_addr *at,
-		    const struct fal_client_key *key, const struct fal_chan_ops *ops,
-		    struct fal_chan **out)
+static void
+session_on_open(void *arg, struct fal_client *c)
 {
-	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate),
-					  .unseals = true };
-	int err = FAL_ENOENT;
-	if (!s->avoids_doors && opt.link == NULL)
-		err = fal_dial_door(&s->loop, at, key, &opt, ops, out);
-	return err == FAL_ENOENT ? fal_dial(&s->loop, at, key, &opt, ops, out) : err;
+	const struct session *s = arg;
+	const struct work_opt *opt = s->opt;
+	struct fal_msg m = { .hello = { .lanes_min = opt->lanes_min,
+					.lanes_max = opt->lanes_max,
+					.cores = opt->cores } };
+	fal_chan_compress(c->chan, opt->compress);
+	fal_client_hello(c, &m, opt->name, s->instance);
 }
 
-/* Did the stream end at a local door without a handshake?  Such an end proves nothing, so
- * from now on the session dials the port. */
-static bool
-session_was_misled(struct session *s, const struct fal_chan *c, bool opened)
+/* The configuration of the coordinator's client, and the common part of the links'. */
+static struct fal_client_conf
+session_client_conf(struct session *s)
 {
-	const bool misled = fal_chan_is_by_door(c) && !opened && !s->is_ending;
-	s->avoids_doors = s->avoids_doors || misled;
-	return misled;
-}
-
-static struct shard_link *
-link_by_channel(const struct session *s, const struct fal_chan *c)
-{
-	size_t i = 0;
-	while (s->link[i]->chan != c)
-		i++;
-	return s->link[i];
+	return (struct fal_client_conf){ .prog = PROG,
+					 .loop = &s->loop,
+					 .addr = s->opt->addr,
+					 .addrs = s->opt->addrs,
+					 .key = s->opt->key,
+					 .retry = &s->retry,
+					 .chan = { .link = fal_emul_link(s->opt->emulate),
+						   .unseals = true },
+					 .tries_doors = true,
+					 .verbose = s->opt->verbose,
+					 .arg = s,
+					 .on_open = session_on_open,
+					 .on_msg = session_on_msg,
+					 .on_job = session_on_job,
+					 .on_place = session_on_place,
+					 .on_room = session_on_room,
+					 .on_drain = session_on_drain,
+					 .on_close = session_on_close };
 }
 
 static void
-on_link_open(void *arg, struct fal_chan *c)
+on_link_open(void *arg, struct fal_client *c)
 {
 	struct session *s = arg;
-	struct fal_msg m = { .type = FAL_MSG_ATTACH, .incarnation = s->incarnation };
-	struct fal_buf out = { 0 };
-	link_by_channel(s, c)->is_open = true;
-	fal_chan_compress(c, s->opt->compress);
-	fal_msg_put(&out, &m);
-	int err = fal_chan_send(c, &out, FAL_SEND_CONTROL);
-	fal_buf_free(&out);
-	if (err < 0) {
-		session_defer_error(s, err);
-	} else if (s->agent != NULL) {
-		session_on_chunk(s);
-		if (s->phase >= READY && !s->is_ending)
-			session_after_agent(
-				s, FAL_OK); /* sends the pushes that awaited the stream */
-	}
+	struct fal_msg m = { .type = FAL_MSG_ATTACH };
+	fal_chan_compress(c->chan, s->opt->compress);
+	c->incarnation = s->client.incarnation;
+	fal_client_send(c, &m);
+	if (s->agent == NULL)
+		return;
+	session_on_chunk(s);
+	if (s->phase >= READY)
+		session_on_room(s); /* sends the pushes that awaited the stream */
 }
-
-static int link_dial(struct session *s, struct shard_link *l);
 
 static void
-on_link_close(void *arg, struct fal_chan *c, int err, const char *reason)
+on_link_close(void *arg, struct fal_client *c, int code)
 {
 	struct session *s = arg;
-	struct shard_link *l = link_by_channel(s, c);
-	(void)reason;
-	const bool again = session_was_misled(s, c, l->is_open);
-	l->chan = NULL;
-	l->is_open = false;
-	if (!again)
-		session_stream_lost(s);
-	else if ((err = link_dial(s, l)) < 0)
-		session_defer_error(s, err);
-}
-
-static int
-link_dial(struct session *s, struct shard_link *l)
-{
-	const struct fal_chan_ops ops = { .arg = s,
-					  .on_open = on_link_open,
-					  .on_msg = session_on_shard,
-					  .on_place = session_on_place,
-					  .on_placed = session_on_placed,
-					  .on_room = session_on_room,
-					  .on_drain = session_on_drain,
-					  .on_close = on_link_close };
-	l->was_dialled = true;
-	return session_dial_stream(s, &l->addr, l->key, &ops, &l->chan);
+	if (code > FAL_EXIT_DONE)
+		session_fail(s, FAL_EXIT_NO, "a shard: %s", c->why.text);
+	session_stream_lost(s);
 }
 
 /* Dials the links that were not dialled yet. */
@@ -1070,109 +844,25 @@ static int
 shard_links_dial(struct session *s)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < s->links && err == FAL_OK; i++)
-		if (!s->link[i]->was_dialled)
-			err = link_dial(s, s->link[i]);
+	for (size_t i = 0; i < s->links && err == FAL_OK; i++) {
+		struct shard_link *l = s->link[i];
+		if (l->was_dialled)
+			continue;
+		struct fal_client_conf conf = session_client_conf(s);
+		conf.prog = NULL;
+		conf.addr = &l->addr;
+		conf.addrs = 1;
+		conf.key = l->key;
+		conf.retry = NULL;
+		conf.on_open = on_link_open;
+		conf.on_msg = on_link_msg;
+		conf.on_job = NULL;
+		conf.on_close = on_link_close;
+		fal_client_init(&l->client, &conf);
+		l->was_dialled = true;
+		err = fal_client_dial(&l->client);
+	}
 	return err;
-}
-
-static void
-session_on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	struct session *s = arg;
-	const bool misled = session_was_misled(s, c, s->phase >= OPEN);
-	s->chan = NULL;
-	if (misled) {
-		session_dial(s);
-		return;
-	}
-	if (s->is_ending) {
-		/* A coordinator that has sent its last message need not wait for our last
-		 * message. */
-		if (err < 0 && s->is_leaving)
-			fal_cli_err(PROG, "%s", reason);
-		session_disconnected(s);
-		return;
-	}
-	s->is_leaving = s->is_leaving && !s->renews;
-	s->renews = s->renews && err == FAL_OK;
-	if (s->renews) {
-		session_disconnected(s);
-		return;
-	}
-	const int code = s->is_leaving
-				 ? FAL_EXIT_NO
-				 : fal_retry_report(&s->retry, PROG, err, reason,
-						    &s->later_reason, s->opt->verbose);
-	if (code >= 0) {
-		session_fail(s, code, "%s", reason);
-		return;
-	}
-	if (s->phase >= READY)
-		fal_cli_notify("STATUS=reconnecting");
-	session_disconnected(s);
-}
-
-/* WELCOME did not come: a relay of the stream may have lost HELLO. */
-static void
-on_answer_deadline(uv_timer_t *t)
-{
-	struct session *s = t->data;
-	if (s->chan != NULL)
-		fal_chan_fail(s->chan, FAL_EIO, "no answer in time");
-}
-
-/* Gives the coordinator `ms` ms to answer, but no more time than the search for the
- * coordinator has left. */
-static void
-session_await_answer(struct session *s, uint64_t ms)
-{
-	ms = fal_retry_limit_ms(&s->retry, uv_hrtime(), ms);
-	uv_timer_start(&s->timer, on_answer_deadline, ms, 0);
-}
-
-static void
-session_on_open(void *arg, struct fal_chan *c)
-{
-	struct session *s = arg;
-	const struct work_opt *opt = s->opt;
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	s->phase = OPEN;
-	if (!fal_chan_is_by_door(c))
-		s->avoids_doors = false; /* the next session tries the door again */
-	fal_chan_compress(c, opt->compress);
-	m.hello.schema = fal_msg_schema();
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", opt->name);
-	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
-	m.hello.lanes_min = opt->lanes_min;
-	m.hello.lanes_max = opt->lanes_max;
-	m.hello.cores = opt->cores;
-	memcpy(m.hello.instance, s->instance, sizeof(s->instance));
-	s->incarnation = 0; /* not known before WELCOME */
-	session_send(s, &m);
-	session_await_answer(s, FAL_CHAN_DEADLINE_MS);
-}
-
-static void
-session_dial(struct session *s)
-{
-	const struct fal_chan_ops ops = { .arg = s,
-					  .on_open = session_on_open,
-					  .on_msg = session_on_msg,
-					  .on_place = session_on_place,
-					  .on_placed = session_on_placed,
-					  .on_room = session_on_room,
-					  .on_drain = session_on_drain,
-					  .on_close = session_on_close };
-	fal_addr_format(session_addr(s), s->addr);
-	s->renews = false;
-	int err = session_dial_stream(s, session_addr(s), s->opt->key, &ops, &s->chan);
-	if (err < 0)
-		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
-			     "%s: %s", s->addr, fal_strerror(err));
-	else
-		session_await_answer(s,
-				     2 * FAL_CHAN_DEADLINE_MS); /* after the channel's */
 }
 
 /* Hashes the networks that this machine is in. */
@@ -1207,17 +897,17 @@ on_roam_check(uv_timer_t *t)
 	const int64_t slept_s = boot.tv_sec - awake.tv_sec;
 	const bool slept = s->roam.n > 0 && slept_s - s->roam.slept_s > SLEEP_S;
 	const bool moved = s->roam.n > 0 && (slept || addresses != s->roam.addresses);
-	const bool dials = s->chan != NULL && s->phase < OPEN;
+	const bool dials = s->client.chan != NULL && !s->client.is_open;
 	s->roam.addresses = addresses;
 	s->roam.slept_s = slept_s;
 	if (s->roam.n++ == 1 && dials && fal_retry_is_first(&s->retry))
-		fal_cli_err(PROG, "%s: does not answer yet", s->addr);
-	if (s->is_ending || s->is_leaving)
+		fal_cli_err(PROG, "%s: does not answer yet", s->client.at);
+	if (session_is_leaving(s))
 		return;
 	if (moved)
 		fal_retry_reset_pause(&s->retry);
-	if (moved && s->chan == NULL && uv_is_active((uv_handle_t *)&s->timer))
-		uv_timer_start(&s->timer, session_on_retry, 0, 0);
+	if (moved && s->client.is_waiting)
+		fal_client_retry(&s->client, true);
 	/* This renews sessions that began together at different times. */
 	if (s->phase >= READY &&
 	    uv_hrtime() - s->retry.came >
@@ -1227,9 +917,9 @@ on_roam_check(uv_timer_t *t)
 		session_after_agent(s, FAL_OK);
 		return;
 	}
-	if (s->chan != NULL &&
-	    (slept || (moved && dials) || fal_chan_is_stranded(s->chan)))
-		fal_chan_fail(s->chan, FAL_EIO, "this machine %s",
+	if (s->client.chan != NULL &&
+	    (slept || (moved && dials) || fal_chan_is_stranded(s->client.chan)))
+		fal_chan_fail(s->client.chan, FAL_EIO, "this machine %s",
 			      slept ? "slept" : "has another address now");
 }
 
@@ -1239,12 +929,13 @@ static void
 session_on_signal(uv_signal_t *h, int sig)
 {
 	struct session *s = h->data;
-	if (s->is_leaving && !s->renews)
+	if (s->client.is_leaving)
 		_exit(FAL_EXIT_NO);
-	const bool left = s->chan != NULL && s->renews && fal_agent_has_left(s->agent);
+	const bool left =
+		s->client.chan != NULL && s->renews && fal_agent_has_left(s->agent);
 	s->renews = false;
-	if (left || s->chan == NULL || s->phase < READY) {
-		s->is_leaving = true;
+	if (left || s->client.chan == NULL || s->phase < READY) {
+		s->client.is_leaving = true;
 		fal_cli_notify("STOPPING=1");
 		session_end(s, FAL_EXIT_DONE);
 		return;
@@ -1264,11 +955,10 @@ session_run(const struct work_opt *opt)
 		return FAL_EXIT_NO;
 	}
 	uv_timer_init(&s->loop, &s->timer);
-	uv_timer_init(&s->loop, &s->error_timer);
 	uv_timer_init(&s->loop, &s->roam_timer);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_int);
-	s->timer.data = s->error_timer.data = s->roam_timer.data = s;
+	s->timer.data = s->roam_timer.data = s;
 	s->on_term.data = s->on_int.data = s;
 	uv_timer_start(&s->roam_timer, on_roam_check, 0, ROAM_CHECK_MS);
 	uv_signal_start(&s->on_term, session_on_signal, SIGTERM);
@@ -1277,7 +967,9 @@ session_run(const struct work_opt *opt)
 	s->retry.lost = uv_hrtime();
 	s->retry.give_up = opt->give_up * 1000000000;
 	fal_random_bytes(s->instance, sizeof(s->instance));
-	session_dial(s);
+	const struct fal_client_conf conf = session_client_conf(s);
+	fal_client_init(&s->client, &conf);
+	fal_client_retry(&s->client, true);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);
 	if (s->emulated.virtual_ns > 0)
@@ -1287,9 +979,8 @@ session_run(const struct work_opt *opt)
 			    "overlap: %" PRIu64 " of %" PRIu64
 			    " tasks began before all of their version was here",
 			    s->overlap.begun, s->overlap.tasks);
-	const int code = s->exit_code;
+	const int code = s->client.code;
 	runtime_free(&s->runtime);
-	fal_texts_free(&s->texts);
 	free(s->link);
 	free(s);
 	return code;

@@ -1,4 +1,5 @@
-/* Arrays of structs that begin with an id and are sorted by it. */
+/* Arrays of structs that begin with an id and are sorted by it, and arrays of pointers to
+ * structs with an id. */
 #ifndef FAL_BASE_SORTED_H
 #define FAL_BASE_SORTED_H
 
@@ -6,17 +7,22 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The index of the element with `id`, an integer of `id_bytes` bytes, among the n
- * elements of `size` bytes at `v`; or the index where it belongs: the first whose id is
- * not below `id`. */
+/* The index of the element with `id`, an integer of `id_bytes` bytes at `offset` in its
+ * element, among the n elements of `size` bytes at `v`; or the index where it belongs:
+ * the first whose id is not below `id`.  A size of 0: `v` has pointers to elements. */
 static inline size_t
-fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint64_t id)
+fal_sorted_place_of(const void *v, size_t n, size_t size, size_t offset, size_t id_bytes,
+		    uint64_t id)
 {
 	size_t low = 0, high = n;
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;
+		const char *element = (const char *)v + mid * size;
 		uint64_t at = 0;
-		memcpy(&at, (const char *)v + mid * size, id_bytes);
+		if (size == 0)
+			memcpy(&element, element + mid * sizeof(element),
+			       sizeof(element));
+		memcpy(&at, element + offset, id_bytes);
 		if (at < id)
 			low = mid + 1;
 		else
@@ -29,13 +35,13 @@ fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint6
 static inline size_t
 fal_sorted_place(const void *v, size_t n, size_t size, uint32_t id)
 {
-	return fal_sorted_place_of(v, n, size, sizeof(uint32_t), id);
+	return fal_sorted_place_of(v, n, size, 0, sizeof(uint32_t), id);
 }
 
 static inline size_t
 fal_sorted_place64(const void *v, size_t n, size_t size, uint64_t id)
 {
-	return fal_sorted_place_of(v, n, size, sizeof(uint64_t), id);
+	return fal_sorted_place_of(v, n, size, 0, sizeof(uint64_t), id);
 }
 
 #endif

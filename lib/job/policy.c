@@ -179,6 +179,23 @@ skip_text(struct fal_policy_text *in, size_t n)
 }
 
 int
+fal_policy_json_take(json_t *o, const struct fal_policy_text *place,
+		     const struct fal_policy *base, struct fal_policy *out,
+		     struct fal_diag *diag)
+{
+	struct fal_policy p = fal_policy_copy(base);
+	struct policy_reader r = { .in = place, .p = &p, .diag = diag };
+	const int err = parse_members(&r, "policy", o, parse_policy_member);
+	if (err < 0) {
+		fal_policy_free(&p);
+		return err;
+	}
+	fal_policy_tidy(&p);
+	*out = p;
+	return FAL_OK;
+}
+
+int
 fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 		    struct fal_policy *out, struct fal_diag *diag)
 {
@@ -193,22 +210,16 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 				    in->line + (unsigned)(at.line > 0 ? at.line - 1 : 0),
 				    at.column, fal_text_unless_key(at.text));
 	size_t used = (size_t)at.position;
-	struct fal_policy p = fal_policy_copy(base);
-	struct policy_reader r = { .in = in, .p = &p, .diag = diag };
-	int err = used <= FAL_POLICY_TEXT_MAX
-			  ? parse_members(&r, "policy", o, parse_policy_member)
-			  : fal_diag_set(diag, FAL_ELIMIT,
-					 "%s:%u: a policy of %zu bytes, at most %zu",
-					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);
+	const int err =
+		used <= FAL_POLICY_TEXT_MAX
+			? fal_policy_json_take(o, in, base, out, diag)
+			: fal_diag_set(diag, FAL_ELIMIT,
+				       "%s:%u: a policy of %zu bytes, at most %zu",
+				       in->name, in->line, used, FAL_POLICY_TEXT_MAX);
 	json_decref(o);
-	if (err < 0) {
-		fal_policy_free(&p);
-		return err;
-	}
-	fal_policy_tidy(&p);
-	skip_text(in, used);
-	*out = p;
-	return FAL_OK;
+	if (err == FAL_OK)
+		skip_text(in, used);
+	return err;
 }
 
 /* ---- writing ------------------------------------------------------------------- */
@@ -335,10 +346,8 @@ fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *
 					      &clock, "version", &version, "by", &by,
 					      "time", &seconds, "policy", &policy, "h",
 					      &link);
-	char *text =
-		err == FAL_OK ? json_dumps(policy, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	*out = (struct fal_policy_entry){ 0 };
-	if (err == FAL_ENOMEM || (err == FAL_OK && text == NULL)) {
+	if (err == FAL_ENOMEM) {
 		err = fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	} else if (err < 0) {
 		fal_diag_set(diag, err, "%s:%u: %s", in->name, in->line,
@@ -347,15 +356,13 @@ fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *
 		err = fal_diag_set(diag, FAL_EINVAL, "%s:%u: a number below 0", in->name,
 				   in->line);
 	} else {
-		struct fal_policy_text part = { in->name, in->line, text, strlen(text) };
 		out->clock = (uint64_t)clock;
 		out->version = (uint64_t)version;
 		out->by = fal_xstrdup(by);
-		err = fal_policy_json_get(&part, &none, &out->policy, diag);
+		err = fal_policy_json_take(policy, in, &none, &out->policy, diag);
 		if (err < 0)
 			fal_policy_entry_free(out);
 	}
-	free(text);
 	json_decref(o);
 	return err;
 }

@@ -31,6 +31,13 @@ struct fal_policy_text {
 int fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 			struct fal_policy *out, struct fal_diag *diag);
 
+/* The same of an object that jansson has parsed; borrowed.  `diag` names place->name and
+ * place->line; the other members of `place` are not read. */
+struct json_t;
+int fal_policy_json_take(struct json_t *o, const struct fal_policy_text *place,
+			 const struct fal_policy *base, struct fal_policy *out,
+			 struct fal_diag *diag);
+
 /* Appends the whole policy as an object on one line, without a newline. */
 void fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out);
 

@@ -1,10 +1,11 @@
-/* The parts that every client of a coordinator needs: the client's key, the times of
- * retries, and, for falcon-stat and falcon-sync, a whole session.
+/* The client of a coordinator, for workers, shard processes, group servers and tools: its
+ * key, the times of retries, the job's texts, and the connections, one after another.
  */
 #ifndef FAL_NET_CLIENT_H
 #define FAL_NET_CLIENT_H
 
 #include "base/err.h"
+#include "crypto/hash.h"
 #include "net/conn.h"
 #include "wire/msg.h"
 
@@ -18,14 +19,15 @@
 
 /* Reads the client's key from the file `option` of -k/--key; if `option` is NULL, from
  * the file that fal_cli_key_path finds.  The key's role must permit all that the role
- * `needed` permits; FAL_ROLE_NONE: any role.  Free the key with fal_secret_free.  Errors
- * are those of fal_cli_read_into and fal_client_key_parse, FAL_ENOENT also if there is no
- * key file, and FAL_EPERM for another role; `diag` names file and line, but no secret. */
-int fal_client_key_load(const char *option, enum fal_role needed,
-			struct fal_client_key **out, struct fal_diag *diag);
+ * `needed` permits; FAL_ROLE_NONE: any role.  Hides the program's memory
+ * (fal_cli_hide_memory).  Free the key with fal_secret_free.  Returns an exit code, after
+ * one line on stderr if it is not FAL_EXIT_DONE; the line names file and line, but no
+ * secret. */
+int fal_client_key_load(const char *prog, const char *option, enum fal_role needed,
+			struct fal_client_key **out);
 
 /* Reads the keyring `path`.  Free with fal_keyring_free.  Errors are those of
- * fal_cli_read_into and fal_keyring_parse, with a diagnosis as above. */
+ * fal_cli_read_into and fal_keyring_parse; `diag` names file and line, but no secret. */
 int fal_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag);
 
 /* Parses the value of --compress: "auto", "always" or "never"; FAL_EINVAL. */
@@ -83,12 +85,6 @@ bool fal_retry_is_first(const struct fal_retry *r);
  * FAL_EXIT_NO at once. */
 int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
 
-/* Judges an attempt that ends now, as fal_retry_verdict.  If a retry follows, logs `why`,
- * or the coordinator's text `later`: only the first time, or with `each` every time.
- * Clears `later`. */
-int fal_retry_report(struct fal_retry *r, const char *prog, int err, const char *why,
-		     struct fal_diag *later, bool each);
-
 /* Returns the pause before the next attempt, in ms, with jitter.  The pause doubles each
  * time, but ends no later than the search for the coordinator.  The pause is the shortest
  * again after a coordinator stayed longer than the last pause, or after
@@ -104,56 +100,163 @@ fal_retry_reset_pause(struct fal_retry *r)
  * least a second. */
 uint64_t fal_retry_limit_ms(const struct fal_retry *r, uint64_t now, uint64_t most);
 
-/* ---- a session: one channel in one loop, from dialling to the end ---------------------
+/* ---- the job's texts, in pieces --------------------------------------------------- */
+
+/* The largest texts that a client accepts from a coordinator, in bytes. */
+#define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
+#define FAL_TEXT_MODEL_MAX (UINT32_C(1) << 20)
+#define FAL_TEXT_MANIFEST_MAX (UINT32_C(64) << 20)
+
+struct fal_texts {
+	struct fal_buf text[FAL_TEXTS];
+	uint32_t size[FAL_TEXTS]; /* of each complete text */
+};
+
+/* Clears all texts and sets their sizes; a manifest of 0 bytes does not come.
+ * FAL_EFORMAT (another size of 0), FAL_ELIMIT. */
+int fal_texts_begin(struct fal_texts *t, const uint32_t size[static FAL_TEXTS]);
+
+/* Appends the piece of a TEXT.  Returns 1 when all texts are complete, else 0; FAL_ESTATE
+ * (not the next piece), FAL_ENOMEM. */
+int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
+
+bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
+void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
+
+/* ---- the client ----------------------------------------------------------------------
  *
- * If the coordinator is not there yet, the session dials again for ten seconds.  The
- * session ends with an exit code (lib/cli) and one line for a person, which the caller
- * prints. */
+ * A client dials a coordinator, handles the messages that every client gets (REFUSE,
+ * LATER, and, unless it is a tool, DONE, WELCOME and TEXT), and judges the end of each
+ * connection.  All callbacks come from the loop, never from within a function here. */
 
-struct fal_client; /* opaque; good until fal_client_run returns */
+struct fal_client;
 
-/* Results of on_msg beside exit codes. */
-enum {
-	FAL_CLIENT_CONTINUE = -1,  /* the session goes on */
-	FAL_CLIENT_UNEXPECTED = -2 /* this session has no such messages */
-};
+enum { FAL_CLIENT_RETRY = -1 }; /* in place of an exit code: another connection follows */
 
-struct fal_client_ops {
-	void *arg;
-	/* The role that the requests need.  A coordinator closes the channel of a client
-	 * with another role, and the diagnosis then says so. */
+struct fal_client_conf {
+	const char *prog; /* for log lines; NULL: there are none */
+	uv_loop_t *loop;
+	const struct fal_addr *addr; /* the coordinator's, tried in turn */
+	size_t addrs;
+	const struct fal_client_key *key;
+	/* How long a coordinator is searched for; outlives the client.  NULL: there is
+	 * one connection only, and no timer. */
+	struct fal_retry *retry;
+	struct fal_chan_opt chan;
+	bool tries_doors; /* dials the door beside a port, if there is one */
+	bool verbose;     /* logs each failed attempt, not only the first */
+	/* A tool: only a coordinator that does not listen is tried again.  A refused key
+	 * and a lost connection end the client, and so does an answer that is late. */
+	bool is_tool;
+	/* A tool's role, which its requests need.  The coordinator closes the channel of
+	 * a client with another role, and the log line then says so. */
 	enum fal_role role;
-	/* The channel is open: time for the first request. */
+
+	void *arg;
+	/* The channel is open: time for the first message. */
 	void (*on_open)(void *arg, struct fal_client *c);
-	/* A message other than REFUSE and LATER, which end the session; borrowed. */
+	/* A message that the client does not handle itself; borrowed.  An error ends the
+	 * client with FAL_EXIT_NO. */
 	int (*on_msg)(void *arg, struct fal_client *c, const struct fal_msg *m);
-	/* The coordinator has closed the channel without an error; returns the exit code.
-	 * NULL: such an end is an error. */
+	/* c->texts are complete; errors as of on_msg.  NULL: texts go to on_msg. */
+	int (*on_job)(void *arg, struct fal_client *c);
+	/* As in fal_chan_ops; a message whose rest is in that memory comes by on_msg,
+	 * too.  May be NULL. */
+	fal_place_fn *on_place;
+	void (*on_room)(void *arg);
+	void (*on_drain)(void *arg);
+	/* The connection has ended.  FAL_CLIENT_RETRY: fal_client_retry begins another
+	 * one.  An exit code: the client has ended, this is the last call, and c->why is
+	 * the logged reason.  A tool gets exit codes alone, and may have NULL here. */
+	void (*on_close)(void *arg, struct fal_client *c, int code);
+	/* A tool: SIGINT ends the client, with the exit code of on_over or, without
+	 * on_over, FAL_EXIT_DONE; false: SIGINT ends the program. */
+	bool catches_sigint;
+	/* A tool: the coordinator has closed the channel without an error, or SIGINT
+	 * came; returns the exit code.  NULL: such a close is an error. */
 	int (*on_over)(void *arg);
-	/* SIGINT came; returns the exit code.  NULL: SIGINT ends the program. */
-	int (*on_interrupt)(void *arg);
-	/* The last call: closes handles in the session's loop.  May be NULL. */
-	void (*on_end)(void *arg);
 };
 
-/* Dials, and runs the session until its end; ignores SIGPIPE from then on.  All arguments
- * are borrowed for the call.  Returns the exit code of a callback, with an empty `diag`;
- * or the exit code of an error here, with `diag`. */
-int fal_client_run(const struct fal_addr *addr, const struct fal_client_key *key,
-		   const struct fal_client_ops *ops, struct fal_diag *diag);
+/* The owner may read all members before `timer`, and sets those that say so. */
+struct fal_client {
+	struct fal_client_conf conf;
+	struct fal_chan *chan;      /* NULL: there is no connection */
+	char at[FAL_ADDR_MAX + 16]; /* text of the address in use */
+	uint32_t incarnation;       /* of sent messages; the owner may set it */
+	uint32_t epoch;             /* of WELCOME */
+	uint64_t clock;             /* of WELCOME */
+	struct fal_texts texts;     /* of the job; the owner may take them in on_job */
+	bool is_open;               /* the channel is */
+	bool is_waiting;            /* for the next attempt */
+	bool is_welcomed;           /* fal_client_reached was called */
+	bool is_candidate; /* a REFUSE now means FAL_EXIT_NOPERM; the owner may set it */
+	bool is_leaving;   /* set by the owner: a lost connection is the end */
+	struct fal_diag why; /* the reason of the end; "": the owner's */
+	int code;            /* of the end */
+	size_t addr_index;   /* of that address; without a connection, of the next */
+	uv_timer_t timer;    /* this and what follows is private */
+	bool avoids_doors;   /* a door failed, and no port was reached since */
+	bool is_ending, is_over;
+	struct fal_diag later; /* the coordinator's reason in LATER; "": none */
+};
 
-/* Sends `m`, borrowed; an error ends the session. */
-void fal_client_send(struct fal_client *c, const struct fal_msg *m);
+/* Prepares a client; `conf` is copied, its pointers are kept. */
+void fal_client_init(struct fal_client *c, const struct fal_client_conf *conf);
 
-/* Waits for a message: the session ends with FAL_EXIT_TEMPFAIL if none comes within
- * FAL_CHAN_DEADLINE_MS.  Each message ends the wait. */
+/* Dials now; later, or with the next address, fal_client_retry does.  Errors as
+ * fal_dial. */
+int fal_client_dial(struct fal_client *c);
+
+/* Dials the next time the loop runs (`at_once`), or after fal_retry_pause_ms.  Does
+ * nothing if the client ends. */
+void fal_client_retry(struct fal_client *c, bool at_once);
+
+/* Sends `m` with the incarnation as control.  An error ends the connection; without a
+ * connection nothing is sent. */
+void fal_client_send(struct fal_client *c, struct fal_msg *m);
+void fal_client_send_bytes(struct fal_client *c, const struct fal_buf *msg,
+			   enum fal_send how);
+
+/* Sends `m` as HELLO, in which the owner has set lanes, cores and group, and waits for
+ * the answer. */
+void fal_client_hello(struct fal_client *c, struct fal_msg *m, const char *name,
+		      const uint8_t instance[static FAL_INSTANCE]);
+
+/* Waits for a message, for FAL_CHAN_DEADLINE_MS, but no longer than the search for a
+ * coordinator lasts; each message ends the wait.  Without a message the connection
+ * ends. */
 void fal_client_expect_answer(struct fal_client *c);
 
-/* Ends the session with this exit code, unless it has ended. */
+/* A PUBLISHED announces a version of the job with this hash, whose parts come as shared
+ * records: prepares the channel for their key.  Errors of
+ * fal_chan_expect_publication. */
+int fal_client_expect_parts(struct fal_client *c,
+			    const uint8_t job_hash[static FAL_HASH_BYTES],
+			    const struct fal_msg *published);
+
+/* The coordinator has admitted this client; WELCOME has this effect, too.  Returns true,
+ * after a log line, if the coordinator was lost before. */
+bool fal_client_reached(struct fal_client *c);
+
+/* Ends the connection once all sent bytes have left, and with an exit code the client;
+ * on_close follows.  An exit code stands above an earlier FAL_CLIENT_RETRY. */
 void fal_client_end(struct fal_client *c, int code);
+/* The same at once. */
+void fal_client_abort(struct fal_client *c, int code);
+/* Logs the reason, which becomes c->why, and ends the client at once. */
+void fal_client_fail(struct fal_client *c, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
-bool fal_client_is_over(const struct fal_client *c);
+/* Does the client end, or has it ended? */
+static inline bool
+fal_client_is_over(const struct fal_client *c)
+{
+	return c->is_over || (c->is_ending && c->code >= 0);
+}
 
-uv_loop_t *fal_client_loop(struct fal_client *c);
+/* Runs a tool's client in a loop of its own until its end; ignores SIGPIPE from then on.
+ * Sets conf->loop, ->retry and ->is_tool; all is borrowed for the call.  on_close closes
+ * the owner's handles in the loop.  Returns the exit code. */
+int fal_client_run(struct fal_client_conf *conf);
 
 #endif

@@ -1,6 +1,5 @@
-/* A job's texts and files: the texts that a worker receives in pieces; the setup that
- * lanes compute with; and the checked files that falcon-ps serves and falcon-stat
- * recomputes. */
+/* A job's files: the setup that lanes compute with, and the checked files that falcon-ps
+ * serves and falcon-stat recomputes. */
 #ifndef FAL_RUN_JOB_FILES_H
 #define FAL_RUN_JOB_FILES_H
 
@@ -13,29 +12,6 @@
 #include "server/shard_set.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
-
-/* ---- texts in pieces --- */
-
-/* The largest texts that a worker accepts from a coordinator, in bytes. */
-#define FAL_TEXT_JOB_MAX (UINT32_C(1) << 20)
-#define FAL_TEXT_MODEL_MAX (UINT32_C(1) << 20)
-#define FAL_TEXT_MANIFEST_MAX (UINT32_C(64) << 20)
-
-struct fal_texts {
-	struct fal_buf text[FAL_TEXTS];
-	uint32_t size[FAL_TEXTS]; /* of each complete text */
-};
-
-/* Clears all texts and takes their sizes from a WELCOME.  FAL_EFORMAT (a size of 0),
- * FAL_ELIMIT. */
-int fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome);
-
-/* Appends the piece of a TEXT.  Returns 1 when all texts are complete, else 0; FAL_ESTATE
- * (not the next piece), FAL_ENOMEM. */
-int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
-
-bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
-void fal_texts_free(struct fal_texts *t); /* `t` is {0} again */
 
 /* ---- the setup of lanes --- */
 

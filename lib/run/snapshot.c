@@ -325,17 +325,12 @@ static void
 get_manifest_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
 {
 	const struct fal_policy none = { 0 };
-	const json_t *v = json_object_get(o, "policy");
-	if (v == NULL) {
+	json_t *v = json_object_get(o, "policy");
+	const struct fal_policy_text place = { .name = r->name, .line = 1 };
+	if (v == NULL)
 		manifest_fail(r, "policy", "missing");
-		return;
-	}
-	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-	if (text == NULL)
-		fal_out_of_memory();
-	struct fal_policy_text in = { r->name, 1, text, strlen(text) };
-	r->err = fal_policy_json_get(&in, &none, out, r->diag);
-	free(text);
+	else
+		r->err = fal_policy_json_take(v, &place, &none, out, r->diag);
 }
 
 /* Checks that the manifest's numbers agree with each other. */

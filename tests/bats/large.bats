@@ -72,7 +72,7 @@ judge() {
 	judge 4
 	within ps "${most[0]}"
 	within alone "${most[1]}"
-	same "reconnections" "$(grep -c reconnecting alone.err || :)" 0
+	same "reconnections" "$(grep -c "trying again" alone.err || :)" 0
 	member sha256 >"$BATS_FILE_TMPDIR/sha"
 }
 

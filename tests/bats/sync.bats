@@ -114,7 +114,7 @@ policies() {
 		sed "s/ $role / control /" "$keys/$role.key" >forged.key
 		chmod 600 forged.key
 		answers 77 "" \
-			"falcon-sync: $ready: a key of role $role may not send CONTROL" \
+			"falcon-sync: $ready: refused: a key of role $role may not send CONTROL" \
 			falcon-sync -k forged.key "$ready" set scheme=asp
 	done
 	answers 77 "" "falcon-sync: $keys/work.key: a key of role work may not observe" \

@@ -1,6 +1,6 @@
-/* The three texts of a job from a hostile coordinator: the input is WELCOME's sizes, then
+/* The three texts of a job from a hostile coordinator: the input is their sizes, then
  * pieces.  No text outgrows its size, and what is whole is so once. */
-#include "run/job_files.h"
+#include "net/client.h"
 
 #include "base/err.h"
 
@@ -12,14 +12,14 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct fal_rd r = fal_rd_init(p, n);
-	struct fal_msg m = { .type = FAL_MSG_WELCOME };
+	struct fal_msg m;
 	struct fal_texts t = { 0 };
 	/* Small ones can be filled. */
 	const uint32_t most = fal_get_u8(&r) % 2 == 0 ? 64 : UINT32_MAX;
-	m.welcome.job_n = fal_get_u32(&r) % most;
-	m.welcome.model_n = fal_get_u32(&r) % most;
-	m.welcome.manifest_n = fal_get_u32(&r) % most;
-	if (r.err < 0 || fal_texts_begin(&t, &m) < 0)
+	uint32_t size[FAL_TEXTS];
+	for (unsigned i = 0; i < FAL_TEXTS; i++)
+		size[i] = fal_get_u32(&r) % most;
+	if (r.err < 0 || fal_texts_begin(&t, size) < 0)
 		return 0;
 	int got = 0;
 	while (got == 0 && r.n > 0) {

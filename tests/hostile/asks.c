@@ -213,7 +213,7 @@ int
 main(int argc, char **argv)
 {
 	struct fal_diag diag;
-	if (argc < 4 || fal_client_key_load(argv[1], FAL_ROLE_NONE, &key, &diag) < 0 ||
+	if (argc < 4 || fal_client_key_load("asks", argv[1], FAL_ROLE_NONE, &key) != 0 ||
 	    fal_addr_parse(argv[2], &addr, &diag) < 0)
 		return 2;
 	mode = argv[3];

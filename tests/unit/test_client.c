@@ -98,8 +98,10 @@ bound(int *fd)
 
 struct session {
 	bool interrupt; /* as soon as it is open */
-	int code;       /* what on_msg returns */
+	int err;        /* what on_msg returns */
+	int code;       /* or else what on_msg ends it with */
 	unsigned opened, msgs, over, ended;
+	struct fal_diag why;
 };
 
 static void
@@ -120,7 +122,10 @@ on_session_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 	assert_false(fal_client_is_over(c));
 	assert_int_equal(m->type, FAL_MSG_TRACE_END);
 	s->msgs++;
-	return s->code;
+	if (s->err == FAL_OK)
+		fal_client_abort(c, s->code);
+	assert_int_equal(s->ended, 0); /* that comes from the loop */
+	return s->err;
 }
 
 static int
@@ -131,9 +136,13 @@ on_session_over(void *arg)
 }
 
 static void
-on_session_end(void *arg)
+on_session_close(void *arg, struct fal_client *c, int code)
 {
-	((struct session *)arg)->ended++;
+	struct session *s = arg;
+	s->ended++;
+	s->why = c->why;
+	assert_int_equal(code, c->code);
+	assert_true(fal_client_is_over(c));
 }
 
 /* Runs it; `code` and what it says behind the address must be these. */
@@ -141,20 +150,22 @@ static void
 expect(struct session *s, const struct fal_addr *at, struct fal_client_key key, int code,
        const char *text)
 {
-	const struct fal_client_ops ops = { .arg = s,
-					    .role = FAL_ROLE_WORK,
-					    .on_open = on_session_open,
-					    .on_msg = on_session_msg,
-					    .on_over = on_session_over,
-					    .on_interrupt = on_session_over,
-					    .on_end = on_session_end };
+	struct fal_client_conf conf = { .addr = at,
+					.addrs = 1,
+					.key = &key,
+					.role = FAL_ROLE_WORK,
+					.arg = s,
+					.on_open = on_session_open,
+					.on_msg = on_session_msg,
+					.on_over = on_session_over,
+					.catches_sigint = true,
+					.on_close = on_session_close };
 	char want[FAL_ADDR_MAX + 600] = "", where[FAL_ADDR_MAX + 16];
-	struct fal_diag diag;
-	const int got = fal_client_run(at, &key, &ops, &diag);
+	const int got = fal_client_run(&conf);
 	fal_addr_format(at, where);
 	if (*text != '\0')
 		snprintf(want, sizeof(want), "%s: %s", where, text);
-	assert_string_equal(diag.text, want);
+	assert_string_equal(s->why.text, want);
 	assert_int_equal(got, code);
 	assert_int_equal(s->ended, 1);
 }
@@ -188,10 +199,11 @@ answers(void **state)
 	assert_int_equal(s.msgs, 1);
 	assert_int_equal(s.over, 0);
 	put(&end);
-	talk((struct session){ .code = FAL_CLIENT_UNEXPECTED }, false, key, FAL_EXIT_NO,
-	     "a message that is not for us: TRACE_END");
+	talk((struct session){ .err = FAL_EFORMAT }, false, key, FAL_EXIT_NO,
+	     "TRACE_END: malformed data");
 	fal_put_bytes(&answer, "\xff\xff", 2);
-	talk((struct session){ 0 }, false, key, FAL_EXIT_NO, "a message: truncated data");
+	talk((struct session){ 0 }, false, key, FAL_EXIT_NO,
+	     "a message that cannot be read");
 	/* It closes in order. */
 	s = talk((struct session){ 0 }, true, key, SAID, "");
 	assert_int_equal(s.over, 1);
@@ -206,7 +218,7 @@ refusals(void **state)
 	struct fal_msg no = { .type = FAL_MSG_REFUSE };
 	snprintf(no.refuse.why, sizeof(no.refuse.why), "not today");
 	put(&no);
-	talk((struct session){ 0 }, false, key, FAL_EXIT_NOPERM, "not today");
+	talk((struct session){ 0 }, false, key, FAL_EXIT_NOPERM, "refused: not today");
 	/* Without a word, and the role may be why. */
 	wrong = key;
 	wrong.role = FAL_ROLE_OBSERVE;
@@ -223,18 +235,22 @@ wrong_keys(void **state)
 	const struct fal_client_key wrong[] = { client_key("lab", 9, 1),
 						client_key("lab", 2, 9) };
 	for (size_t i = 0; i < 2; i++) {
-		struct fal_client_ops ops = { .arg = &(struct session){ 0 },
-					      .on_open = on_session_open };
-		struct fal_diag diag;
+		struct session s = { 0 };
+		struct fal_client_conf conf = { .addrs = 1,
+						.key = &wrong[i],
+						.arg = &s,
+						.on_open = on_session_open,
+						.on_close = on_session_close };
 		start(false);
 		const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
-		const int code = fal_client_run(&at, &wrong[i], &ops, &diag);
+		conf.addr = &at;
+		const int code = fal_client_run(&conf);
 		finish();
 		assert_int_equal(code, FAL_EXIT_NOPERM);
 		assert_int_equal(world.refusals, 1);
-		if (strstr(diag.text, "does not match, or ours is not in its keyring") ==
+		if (strstr(s.why.text, "does not match, or ours is not in its keyring") ==
 		    NULL)
-			fail_msg("says '%s'", diag.text);
+			fail_msg("says '%s'", s.why.text);
 	}
 }
 
@@ -243,7 +259,7 @@ silence(void **state)
 {
 	(void)state;
 	struct session s = talk((struct session){ 0 }, false, client_key("lab", 2, 1),
-				FAL_EXIT_TEMPFAIL, "no answer within 10 s");
+				FAL_EXIT_TEMPFAIL, "no answer in time");
 	assert_int_equal(s.opened, 1);
 }
 
@@ -304,6 +320,164 @@ garbage(void **state)
 	close(fd);
 }
 
+/* ---- a client that stays ------------------------------------------------------------
+ */
+
+/* It dials again whatever ends, until its retries or `rounds` end it. */
+struct stayer {
+	struct fal_client c;
+	unsigned opened, lost, ended, rounds;
+	bool speaks; /* in a call of the client: no callback may come */
+	bool fails;  /* ends itself as soon as it is open */
+	bool leaves; /* has left as soon as it is open */
+	int code;
+};
+
+static void
+on_stayer_open(void *arg, struct fal_client *c)
+{
+	struct stayer *s = arg;
+	assert_false(s->speaks);
+	s->opened++;
+	c->is_leaving = s->leaves;
+	s->speaks = true;
+	fal_client_hello(c, &(struct fal_msg){ .hello.cores = 1 }, "lab",
+			 (const uint8_t[FAL_INSTANCE]){ 7 });
+	if (s->fails)
+		fal_client_fail(c, 9, "it fails");
+	s->speaks = false;
+}
+
+static int
+on_stayer_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
+{
+	(void)arg;
+	(void)c;
+	(void)m;
+	return FAL_EFORMAT;
+}
+
+static int
+on_stayer_job(void *arg, struct fal_client *c)
+{
+	return on_stayer_msg(arg, c, NULL);
+}
+
+static void
+on_stayer_close(void *arg, struct fal_client *c, int code)
+{
+	struct stayer *s = arg;
+	assert_false(s->speaks);
+	assert_null(c->chan);
+	assert_int_equal(s->ended, 0);
+	s->ended += code >= 0;
+	s->lost += code < 0;
+	s->code = code;
+	s->speaks = true;
+	if (code < 0 && s->lost == s->rounds)
+		fal_client_end(c, SAID);
+	else if (code < 0)
+		fal_client_retry(c, false);
+	s->speaks = false;
+}
+
+/* Runs it until its end, with so many seconds of retries. */
+static struct stayer
+stay(struct stayer s, const struct fal_addr *at, uint64_t give_up)
+{
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	uv_loop_t loop;
+	struct fal_retry retry = { .lost = uv_hrtime(),
+				   .give_up = give_up * 1000000000 / FASTER };
+	const struct fal_client_conf conf = { .prog = "stayer",
+					      .loop = &loop,
+					      .addr = at,
+					      .addrs = 1,
+					      .key = &key,
+					      .retry = &retry,
+					      .tries_doors = true,
+					      .arg = &s,
+					      .on_open = on_stayer_open,
+					      .on_msg = on_stayer_msg,
+					      .on_job = on_stayer_job,
+					      .on_close = on_stayer_close };
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(uv_loop_init(&loop), 0);
+	fal_client_init(&s.c, &conf);
+	fal_client_retry(&s.c, true);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	assert_int_equal(s.ended, 1);
+	return s;
+}
+
+/* The same with the coordinator. */
+static struct stayer
+stay_with(struct stayer s, bool closes)
+{
+	start(closes);
+	const struct fal_addr at = addr("%s", fal_listen_addr_text(world.l));
+	s = stay(s, &at, 600);
+	finish();
+	return s;
+}
+
+static void
+ends_of_a_stayer(void **state)
+{
+	struct fal_msg m = { .type = FAL_MSG_DONE };
+	(void)state;
+	snprintf(m.done.why, sizeof(m.done.why), "all is done");
+	put(&m);
+	struct stayer s = stay_with((struct stayer){ 0 }, false);
+	assert_int_equal(s.code, FAL_EXIT_DONE);
+	assert_string_equal(s.c.why.text, "done: all is done");
+	/* Before WELCOME a refusal denies the key. */
+	m = (struct fal_msg){ .type = FAL_MSG_REFUSE };
+	put(&m);
+	assert_int_equal(stay_with((struct stayer){ 0 }, false).code, FAL_EXIT_NOPERM);
+	m = (struct fal_msg){ .type = FAL_MSG_WELCOME };
+	m.welcome.job_n = m.welcome.model_n = 1; /* and no manifest */
+	put(&m);
+	s = stay_with((struct stayer){ 0 }, false);
+	assert_int_equal(s.code, FAL_EXIT_NO);
+	assert_non_null(strstr(s.c.why.text, ": WELCOME: "));
+	s = stay_with((struct stayer){ .fails = true }, false);
+	assert_int_equal(s.code, 9);
+	assert_string_equal(s.c.why.text, "it fails");
+	s = stay_with((struct stayer){ .leaves = true }, true);
+	assert_int_equal(s.code, FAL_EXIT_NO);
+	assert_int_equal(s.lost, 0);
+}
+
+/* It dials again after a close and after silence, and ends when its owner says so. */
+static void
+stays(void **state)
+{
+	(void)state;
+	for (int closes = 0; closes < 2; closes++) {
+		const struct stayer s =
+			stay_with((struct stayer){ .rounds = 2 }, closes != 0);
+		assert_int_equal(s.opened, 2);
+		assert_int_equal(s.lost, 2);
+		assert_int_equal(s.code, SAID);
+	}
+}
+
+/* Nobody listens: it gives up in time. */
+static void
+stays_in_vain(void **state)
+{
+	int fd;
+	const struct fal_addr at = bound(&fd);
+	(void)state;
+	const struct stayer s = stay((struct stayer){ 0 }, &at, 20);
+	assert_int_equal(s.code, FAL_EXIT_TEMPFAIL);
+	assert_int_equal(s.opened, 0);
+	assert_true(s.lost >= 2);
+	close(fd);
+}
+
 int
 main(void)
 {
@@ -311,7 +485,8 @@ main(void)
 		cmocka_unit_test(answers),    cmocka_unit_test(refusals),
 		cmocka_unit_test(wrong_keys), cmocka_unit_test(silence),
 		cmocka_unit_test(interrupt),  cmocka_unit_test(nobody),
-		cmocka_unit_test(garbage),
+		cmocka_unit_test(garbage),    cmocka_unit_test(ends_of_a_stayer),
+		cmocka_unit_test(stays),      cmocka_unit_test(stays_in_vain),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("client", tests, NULL, NULL);
