@@ -193,10 +193,14 @@ conclude_job(struct ps_server *s)
 	ps_pool_end(s, FAL_MSG_DONE,
 		    status.failed ? "the job has failed" : "the job is done");
 	finish_all_sessions(s);
-	if (s->run->opt.exit_when_done || s->end.err < 0 || status.failed)
+	if (s->run->opt.exit_when_done || s->end.err < 0 || status.failed) {
 		loop_stop(s);
-	else
+	} else {
+		ps_log(s->run,
+		       "is done; tells so whoever asks, until it is stopped (SIGTERM, "
+		       "Ctrl-C): --exit-when-done exits at once");
 		fal_cli_notify("STATUS=done");
+	}
 }
 
 /* Ends the incarnation: this process cannot go on, but the job can, from its last

@@ -141,6 +141,20 @@ report_bad_file(const struct fal_diag *diag, int err)
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
+/* Reports all problems of the job and its files.  Returns the exit code. */
+static int
+report_bad_job(const struct ps_run *r, const struct fal_diag *diag, int err)
+{
+	const struct fal_buf *more = &r->job.problems;
+	const int code = report_bad_file(diag, err);
+	for (const char *p = (const char *)more->p, *end = p + more->n, *nl; p < end;
+	     p = nl + 1) {
+		nl = memchr(p, '\n', (size_t)(end - p));
+		fal_cli_err(PROG, "%.*s", (int)(nl - p), p);
+	}
+	return code;
+}
+
 /* Logs the size of the job, and the memory that it needs. */
 static void
 log_memory(const struct ps_run *r)
@@ -370,10 +384,16 @@ check_job_options(struct ps_run *r, const char *path)
 				     o->trace);
 	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
-		return report_bad_file(&diag, err);
+		return report_bad_job(r, &diag, err);
 	if (!o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
+		if (err == FAL_ENOENT)
+			fal_diag_set(
+				&diag, err,
+				"%s: no such keyring: falcon-key init DIR makes one, "
+				"and -K DIR/keyring takes it",
+				o->keyring);
 		if (err < 0)
 			return report_bad_file(&diag, err);
 	}

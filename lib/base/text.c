@@ -1,6 +1,7 @@
 /* UTF-8 texts of unknown origin, and their display. */
 #include "base/text.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -210,6 +211,59 @@ fal_text_hide_keys(char *s)
 		memmove(to + 3, s + end, strlen(s + end) + 1);
 		s = to + 3;
 	}
+}
+
+/* --- similar words ------------------------------------------------------------------ */
+
+enum { SIMILAR_MAX = 32 }; /* bytes of a word */
+
+/* The optimal string alignment distance, without regard to case. */
+static unsigned
+count_typing_errors(const char *a, const char *b)
+{
+	unsigned rows[3][SIMILAR_MAX];
+	const size_t n = strlen(a), m = strlen(b);
+	if (n >= SIMILAR_MAX || m >= SIMILAR_MAX)
+		return SIMILAR_MAX;
+	for (size_t i = 0; i <= n; i++)
+		for (size_t j = 0; j <= m; j++) {
+			unsigned *row = rows[i % 3];
+			const unsigned *above = rows[(i + 2) % 3],
+				       *second = rows[(i + 1) % 3];
+			if (i == 0 || j == 0) {
+				row[j] = (unsigned)(i + j);
+				continue;
+			}
+			const int x = tolower((uint8_t)a[i - 1]),
+				  y = tolower((uint8_t)b[j - 1]);
+			const unsigned less =
+				row[j - 1] < above[j] ? row[j - 1] : above[j];
+			const unsigned other = above[j - 1] + (x != y);
+			row[j] = less + 1 < other ? less + 1 : other;
+			if (i > 1 && j > 1 && x == tolower((uint8_t)b[j - 2]) &&
+			    y == tolower((uint8_t)a[i - 2]) && second[j - 2] < row[j])
+				row[j] = second[j - 2] + 1;
+		}
+	return rows[n % 3][m];
+}
+
+void
+fal_similar_try(struct fal_similar *s, const char *candidate)
+{
+	const unsigned errors = count_typing_errors(s->word, candidate);
+	if (errors > 2 || 2 * errors > strlen(s->word) ||
+	    (s->best != NULL && errors >= s->errors))
+		return;
+	s->best = candidate;
+	s->errors = errors;
+}
+
+const char *
+fal_similar_hint(const struct fal_similar *s, char out[static FAL_SIMILAR_TEXT])
+{
+	snprintf(out, FAL_SIMILAR_TEXT, s->best != NULL ? "; did you mean '%s'?" : "",
+		 s->best);
+	return out;
 }
 
 /* --- folding ------------------------------------------------------------------------ */

@@ -234,6 +234,25 @@ has_enough_descriptors(const struct fal_cli *cli)
 	return false;
 }
 
+/* Refuses an option for popt's reason, with the option that it may mean. */
+static int
+refuse_option(const struct fal_cli *cli, int reason)
+{
+	const char *bad = poptBadOption(cli->state->popt, POPT_BADOPTION_NOALIAS);
+	char *word = fal_xstrdup(bad), hint[FAL_SIMILAR_TEXT];
+	word[strcspn(word, "=")] = '\0';
+	struct fal_similar is = { .word = word + strspn(word, "-") };
+	for (size_t i = 0; reason == POPT_ERROR_BADOPT && i < cli->n_opts; i++)
+		fal_similar_try(&is, cli->opts[i].name);
+	char *best = is.best != NULL ? fal_xprintf("--%s", is.best) : NULL;
+	is.best = best;
+	const int code = fal_cli_usage(cli->prog, "%s: %s%s", bad, poptStrerror(reason),
+				       fal_similar_hint(&is, hint));
+	free(best);
+	free(word);
+	return code;
+}
+
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
@@ -262,9 +281,7 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val < 0)
-			return fal_cli_usage(cli->prog, "%s: %s",
-					     poptBadOption(popt, POPT_BADOPTION_NOALIAS),
-					     poptStrerror(val));
+			return refuse_option(cli, val);
 		int code = take_option(cli, (size_t)(val - OPT_FIRST));
 		if (code >= 0)
 			return code;

@@ -275,9 +275,10 @@ parse_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 			fal_diag_set(diag, err, "%s%s",
 				     err == FAL_EINVAL ? "--set: " : "", why.text);
 	}
+	struct fal_problems all = { .diag = diag, .more = &j->problems };
 	return err < 0 ? err
 		       : fal_job_parse_set(path, (const char *)j->job_text.p,
-					   j->job_text.n, &j->set, &j->job, diag);
+					   j->job_text.n, &j->set, &j->job, &all);
 }
 
 /* Sets `diag` to the fault `why`, which begins with a key. */
@@ -455,6 +456,17 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 			    j->job.channels, fal_text_plural(j->job.channels), has);
 }
 
+/* The model could not be loaded: adds the problem of the data's files, if they have one.
+ */
+static void
+note_faulty_data(struct fal_files *j, const char *path)
+{
+	const struct fal_load files = { .job = &j->job, .job_file = path };
+	struct fal_diag why;
+	if (fal_load_sets(&files, &j->train, &j->test, &why) < 0)
+		fal_put_fmt(&j->problems, "%s\n", why.text);
+}
+
 static int
 load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -610,10 +622,15 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	       struct fal_diag *diag)
 {
 	int err;
-	if ((err = parse_text(j, path, diag)) < 0 ||
-	    (err = load_model(j, path, from, diag)) < 0 ||
-	    (err = load_data(j, path, diag)) < 0 ||
-	    (err = put_data_hashes(j, path, diag)) < 0)
+	if ((err = parse_text(j, path, diag)) < 0)
+		return err;
+	if ((err = load_model(j, path, from, diag)) < 0) {
+		note_faulty_data(j, path);
+		return err;
+	}
+	if ((err = load_data(j, path, diag)) < 0 ||
+	    (err = put_data_hashes(j, path, diag)) < 0 ||
+	    (err = fal_job_make_canonical(&j->job_text)) < 0)
 		return err;
 	return fal_files_hash(j);
 }
@@ -692,6 +709,7 @@ fal_files_free(struct fal_files *j)
 	fal_model_free(j->model);
 	free(j->init);
 	fal_job_free(&j->job);
+	fal_buf_free(&j->problems);
 	fal_buf_free(&j->job_text);
 	fal_buf_free(&j->model_text);
 	fal_buf_free(&j->manifest_bytes);
