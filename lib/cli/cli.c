@@ -35,6 +35,7 @@ struct fal_cli_state {
 	char **values; /* allocated by popt */
 	size_t n_values, cap_values;
 	char *usage; /* "[OPTION...] ARGS" */
+	char *forms; /* the same for --help: each form on a line */
 };
 
 /* Does stderr take another line?  Its reader, a pager or a log, may be stuck: then one
@@ -135,6 +136,20 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 	s->given = fal_xcalloc(cli->n_opts, sizeof(*s->given));
 	s->cap = fal_xcalloc(cli->n_opts, sizeof(*s->cap));
 	s->usage = fal_xprintf("[OPTION...] %s", cli->args);
+	struct fal_buf forms = { 0 };
+	for (const char *p = cli->args, *bar; p != NULL; p = bar) {
+		bar = strstr(p, " | ");
+		fal_put_fmt(&forms, "%s%.*s", p == cli->args ? "[OPTION...] " : "",
+			    bar != NULL ? (int)(bar - p) : (int)strlen(p), p);
+		if (bar != NULL) {
+			fal_put_fmt(&forms, "\n  or:  %s [OPTION...] ", cli->prog);
+			bar += strlen(" | ");
+		}
+	}
+	fal_put_u8(&forms, '\0');
+	if (forms.err < 0)
+		fal_out_of_memory();
+	s->forms = (char *)forms.p;
 	size_t n = 0;
 	for (; n < cli->n_opts; n++)
 		s->table[n] = popt_option(&cli->opts[n], OPT_FIRST + (int)n);
@@ -143,7 +158,7 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 	s->popt = poptGetContext(cli->prog, argc, (const char **)argv, s->table, 0);
 	if (s->popt == NULL)
 		fal_out_of_memory();
-	poptSetOtherOptionHelp(s->popt, s->usage);
+	poptSetOtherOptionHelp(s->popt, s->forms);
 }
 
 /* Sets option i; returns 0 or an error of the value. */
@@ -338,6 +353,7 @@ fal_cli_free(struct fal_cli *cli)
 	free(s->given);
 	free(s->cap);
 	free(s->usage);
+	free(s->forms);
 	free(s);
 	cli->state = NULL;
 	cli->arg = NULL;

@@ -86,6 +86,9 @@ parse_entry(struct ini_reader *r, char *line)
 		*close = '\0';
 	else
 		cut_blanks(value, fal_ini_value_length(value));
+	/* The entry must fit a line that is written anew. */
+	if (strlen(line) + strlen(" = ") + strlen(value) + (close != NULL) > FAL_INI_LINE)
+		return refuse_line(r, "a line too long");
 	return r->is_lost ? FAL_OK
 			  : r->on_entry(r->user, r->section, line,
 					value + (close != NULL), r->line);

@@ -931,7 +931,7 @@ put_canonical_entry(void *arg, const char *key, const char *none, const char *va
 	(void)none;
 	if (t->section != section || memcmp(t->key, key, section) != 0)
 		fal_put_fmt(&t->out, "[%.*s]\n", (int)section, key);
-	fal_put_fmt(&t->out, is_quoted ? "%s=\"%s\"\n" : "%s=%s\n", key + section + 1,
+	fal_put_fmt(&t->out, is_quoted ? "%s = \"%s\"\n" : "%s = %s\n", key + section + 1,
 		    value);
 	snprintf(t->key, sizeof(t->key), "%s", key);
 	t->section = section;

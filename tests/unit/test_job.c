@@ -96,6 +96,8 @@ test_refusals(void **state)
 	(void)state;
 	char too_long[300];
 	snprintf(too_long, sizeof(too_long), "file = %0280d", 0);
+	char dense[FAL_INI_LINE + 1]; /* fits only without blanks */
+	snprintf(dense, sizeof(dense), "file=%0*d", FAL_INI_LINE - 5, 0);
 	const struct {
 		unsigned at;
 		const char *line;
@@ -212,6 +214,7 @@ test_refusals(void **state)
 		{ 4, "epochs = 3\a", FAL_EFORMAT, "t.job:4: a control character" },
 		{ 6, "file =", FAL_EINVAL, "t.job:6: model.file: is empty" },
 		{ 6, too_long, FAL_EFORMAT, "t.job:6: a line too long" },
+		{ 6, dense, FAL_EFORMAT, "t.job:6: a line too long" },
 		{ 11, "", FAL_EINVAL,
 		  "t.job: data.test-images: missing (job.eval = never needs none)" },
 		{ 13, "mean = 1,,2", FAL_EINVAL,
@@ -474,7 +477,7 @@ test_canonical(void **state)
 	static const char *const same[] = {
 		"[sync]\nscheme=bsp # x\n[job]\nname = \" a ;b\" ; y\nseed= 1\n",
 		"[job]\nseed=1\n\n  name=\" a ;b\"\n[job]\n[sync]#\nscheme = \"bsp\"",
-		"[job]\nname=\" a ;b\"\nseed=1\n[sync]\nscheme=bsp\n",
+		"[job]\nname = \" a ;b\"\nseed = 1\n[sync]\nscheme = bsp\n",
 	};
 	for (size_t i = 0; i < 3; i++) {
 		struct fal_buf text = { 0 };
