@@ -369,6 +369,9 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 	size_t known = 0;
 	while (known < KEYS && strcmp(keys[known].section, section) != 0)
 		known++;
+	/* The first entry without a section stands for the further ones. */
+	if (*section == '\0' && p->problems->n > 0)
+		return FAL_OK;
 	if (*section == '\0')
 		return refuse_job_line(p, line, FAL_EFORMAT,
 				       "'%s' stands before any section",

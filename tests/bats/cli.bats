@@ -168,7 +168,15 @@ bad_set() {
 		"bad.job:20: optimizer.lr: '0.1' is a second value, line 19 has the first"
 	edited 's/^scheme.*/scheme = spam/' "bad.job:21: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)"
 	edited 's/^epochs = 2/epochs = 0/' "bad.job:4: job.epochs: '0' is not in 1..1000000"
-	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment"
+	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment
+falcon-ps: bad.job:22: not a section, 'key = value' or comment
+falcon-ps: bad.job:23: sync.hashes: no such key; did you mean 'job.hashes'?"
+	edited 's/^epochs = 2/epoch = 2 # two/; s/^lr = 0.1/lr = -1 ; no/' \
+		"bad.job:4: job.epoch: no such key; did you mean 'job.epochs'?
+falcon-ps: bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
+	edited 's/^file = .*/file = none/; s/^train-images = .*/train-images = nowhere/' \
+		"none: No such file or directory
+falcon-ps: nowhere: No such file or directory"
 	edited '/^name = /d' "bad.job: job.name: missing"
 	edited '2s/.*/name = \x01/' "bad.job:2: a control character"
 	edited 's/^lr/[schedule]\nkind = constant\nwarmup = 100\n[optimizer]\nlr/' \
@@ -178,7 +186,7 @@ bad_set() {
 	same "too much" "$(falcon-ps --check --max-memory 1K tiny.job 2>&1 |
 		sed 's/needs [0-9]* bytes/needs so many bytes/' | tail -n 1)" \
 		"falcon-ps: tiny.job: needs so many bytes, --max-memory allows 1024"
-	counted 13
+	counted 15
 }
 
 # shards [OPTION...]: what tiny.job needs with them, in bytes.
