@@ -133,26 +133,19 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 
 /* ---- checks of options and files --- */
 
-/* Reports an input file that cannot be read.  Returns the exit code for it. */
+/* Reports an input file that cannot be read, and the further problems of the job. Returns
+ * the exit code for it. */
 static int
-report_bad_file(const struct fal_diag *diag, int err)
-{
-	ps_report_error(diag, err);
-	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-}
-
-/* Reports all problems of the job and its files.  Returns the exit code. */
-static int
-report_bad_job(const struct ps_run *r, const struct fal_diag *diag, int err)
+report_bad_file(const struct ps_run *r, const struct fal_diag *diag, int err)
 {
 	const struct fal_buf *more = &r->job.problems;
-	const int code = report_bad_file(diag, err);
-	for (const char *p = (const char *)more->p, *end = p + more->n, *nl; p < end;
-	     p = nl + 1) {
-		nl = memchr(p, '\n', (size_t)(end - p));
-		fal_cli_err(PROG, "%.*s", (int)(nl - p), p);
+	ps_report_error(diag, err);
+	for (size_t at = 0, n; at < more->n; at += n + 1) {
+		const char *line = (const char *)more->p + at;
+		n = (size_t)((const char *)memchr(line, '\n', more->n - at) - line);
+		fal_cli_err(PROG, "%.*s", (int)n, line);
 	}
-	return code;
+	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
 /* Logs the size of the job, and the memory that it needs. */
@@ -384,7 +377,7 @@ check_job_options(struct ps_run *r, const char *path)
 				     o->trace);
 	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
-		return report_bad_job(r, &diag, err);
+		return report_bad_file(r, &diag, err);
 	if (!o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
@@ -395,7 +388,7 @@ check_job_options(struct ps_run *r, const char *path)
 				"and -K DIR/keyring takes it",
 				o->keyring);
 		if (err < 0)
-			return report_bad_file(&diag, err);
+			return report_bad_file(r, &diag, err);
 	}
 	const int code = o->upstream != NULL ? check_group(r, path) : FAL_EXIT_DONE;
 	return code == FAL_EXIT_DONE ? check_memory(r, path) : code;

@@ -215,47 +215,37 @@ fal_text_hide_keys(char *s)
 
 /* --- similar words ------------------------------------------------------------------ */
 
-enum { SIMILAR_MAX = 32 }; /* bytes of a word */
-
-/* The optimal string alignment distance, without regard to case. */
-static unsigned
-count_typing_errors(const char *a, const char *b)
+/* Are at most so many typing errors between two words, without regard to case? */
+static bool
+are_similar(const char *a, const char *b, unsigned errors)
 {
-	unsigned rows[3][SIMILAR_MAX];
-	const size_t n = strlen(a), m = strlen(b);
-	if (n >= SIMILAR_MAX || m >= SIMILAR_MAX)
-		return SIMILAR_MAX;
-	for (size_t i = 0; i <= n; i++)
-		for (size_t j = 0; j <= m; j++) {
-			unsigned *row = rows[i % 3];
-			const unsigned *above = rows[(i + 2) % 3],
-				       *second = rows[(i + 1) % 3];
-			if (i == 0 || j == 0) {
-				row[j] = (unsigned)(i + j);
-				continue;
-			}
-			const int x = tolower((uint8_t)a[i - 1]),
-				  y = tolower((uint8_t)b[j - 1]);
-			const unsigned less =
-				row[j - 1] < above[j] ? row[j - 1] : above[j];
-			const unsigned other = above[j - 1] + (x != y);
-			row[j] = less + 1 < other ? less + 1 : other;
-			if (i > 1 && j > 1 && x == tolower((uint8_t)b[j - 2]) &&
-			    y == tolower((uint8_t)a[i - 2]) && second[j - 2] < row[j])
-				row[j] = second[j - 2] + 1;
-		}
-	return rows[n % 3][m];
+	for (; *a != '\0' && tolower((uint8_t)*a) == tolower((uint8_t)*b); b++)
+		a++;
+	if (*a == *b)
+		return true; /* both end */
+	if (errors-- == 0)
+		return false;
+	return (*a != '\0' && are_similar(a + 1, b, errors)) ||
+	       (*b != '\0' && are_similar(a, b + 1, errors)) ||
+	       (*a != '\0' && *b != '\0' &&
+		(are_similar(a + 1, b + 1, errors) ||
+		 (a[0] == b[1] && a[1] == b[0] && are_similar(a + 2, b + 2, errors))));
 }
 
-void
+bool
 fal_similar_try(struct fal_similar *s, const char *candidate)
 {
-	const unsigned errors = count_typing_errors(s->word, candidate);
-	if (errors > 2 || 2 * errors > strlen(s->word) ||
-	    (s->best != NULL && errors >= s->errors))
-		return;
-	s->best = candidate;
-	s->errors = errors;
+	const size_t half = strlen(s->word) / 2;
+	const unsigned max = s->best != NULL ? s->errors
+			     : half < 2      ? (unsigned)half + 1
+					     : 3;
+	for (unsigned errors = 0; errors < max; errors++)
+		if (are_similar(s->word, candidate, errors)) {
+			s->best = candidate;
+			s->errors = errors;
+			return true;
+		}
+	return false;
 }
 
 const char *

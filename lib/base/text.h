@@ -63,7 +63,8 @@ struct fal_similar {
 	const char *word, *best; /* borrowed; best NULL: none */
 	unsigned errors;         /* of `best` */
 };
-void fal_similar_try(struct fal_similar *s, const char *candidate);
+/* Returns whether the candidate is the best so far. */
+bool fal_similar_try(struct fal_similar *s, const char *candidate);
 /* Returns "; did you mean 'BEST'?" in `out`; "": no word is similar. */
 #define FAL_SIMILAR_TEXT 64
 const char *fal_similar_hint(const struct fal_similar *s,

@@ -34,8 +34,7 @@ struct fal_cli_state {
 	size_t *cap;   /* by option, of its list */
 	char **values; /* allocated by popt */
 	size_t n_values, cap_values;
-	char *usage; /* "[OPTION...] ARGS" */
-	char *forms; /* the same for --help: each form on a line */
+	char *forms; /* for --help: "[OPTION...] ARGS", each form of ARGS on a line */
 };
 
 /* Does stderr take another line?  Its reader, a pager or a log, may be stuck: then one
@@ -135,16 +134,14 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 		fal_xcalloc(cli->n_opts + 3, sizeof(*s->table)); /* the last is the end */
 	s->given = fal_xcalloc(cli->n_opts, sizeof(*s->given));
 	s->cap = fal_xcalloc(cli->n_opts, sizeof(*s->cap));
-	s->usage = fal_xprintf("[OPTION...] %s", cli->args);
 	struct fal_buf forms = { 0 };
-	for (const char *p = cli->args, *bar; p != NULL; p = bar) {
+	for (const char *p = cli->args, *bar; p != NULL;
+	     p = bar != NULL ? bar + 3 : NULL) {
 		bar = strstr(p, " | ");
-		fal_put_fmt(&forms, "%s%.*s", p == cli->args ? "[OPTION...] " : "",
+		if (p != cli->args)
+			fal_put_fmt(&forms, "\n  or:  %s ", cli->prog);
+		fal_put_fmt(&forms, "[OPTION...] %.*s",
 			    bar != NULL ? (int)(bar - p) : (int)strlen(p), p);
-		if (bar != NULL) {
-			fal_put_fmt(&forms, "\n  or:  %s [OPTION...] ", cli->prog);
-			bar += strlen(" | ");
-		}
 	}
 	fal_put_u8(&forms, '\0');
 	if (forms.err < 0)
@@ -226,8 +223,8 @@ take_operands(struct fal_cli *cli)
 		return fal_cli_usage(cli->prog, "%s: one operand too many (see --help)",
 				     cli->arg[cli->max_args]);
 	if (cli->n_args < cli->min_args)
-		return fal_cli_usage(cli->prog, "usage: %s %s", cli->prog,
-				     cli->state->usage);
+		return fal_cli_usage(cli->prog, "usage: %s [OPTION...] %s", cli->prog,
+				     cli->args);
 	return -1;
 }
 
@@ -254,18 +251,14 @@ static int
 refuse_option(const struct fal_cli *cli, int reason)
 {
 	const char *bad = poptBadOption(cli->state->popt, POPT_BADOPTION_NOALIAS);
-	char *word = fal_xstrdup(bad), hint[FAL_SIMILAR_TEXT];
-	word[strcspn(word, "=")] = '\0';
+	char word[40];
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(bad, "="), bad);
 	struct fal_similar is = { .word = word + strspn(word, "-") };
 	for (size_t i = 0; reason == POPT_ERROR_BADOPT && i < cli->n_opts; i++)
 		fal_similar_try(&is, cli->opts[i].name);
-	char *best = is.best != NULL ? fal_xprintf("--%s", is.best) : NULL;
-	is.best = best;
-	const int code = fal_cli_usage(cli->prog, "%s: %s%s", bad, poptStrerror(reason),
-				       fal_similar_hint(&is, hint));
-	free(best);
-	free(word);
-	return code;
+	return fal_cli_usage(cli->prog, "%s: %s%s%s%s", bad, poptStrerror(reason),
+			     is.best != NULL ? "; did you mean --" : "",
+			     is.best != NULL ? is.best : "", is.best != NULL ? "?" : "");
 }
 
 int
@@ -352,7 +345,6 @@ fal_cli_free(struct fal_cli *cli)
 	free(s->table);
 	free(s->given);
 	free(s->cap);
-	free(s->usage);
 	free(s->forms);
 	free(s);
 	cli->state = NULL;

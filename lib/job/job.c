@@ -336,28 +336,23 @@ set_job_list(struct job_parser *p, size_t i, const char *value)
 	return FAL_OK;
 }
 
-/* Finds the section with the most similar name, or the key, of this section if possible.
- */
+/* Returns "; did you mean 'SECTION.KEY'?" with the most similar key, of this section if
+ * possible, or "". */
 static const char *
 hint_key(const char *section, const char *key, char out[static FAL_SIMILAR_TEXT])
 {
-	struct fal_similar is = { .word = key != NULL ? key : section };
-	char name[FAL_SIMILAR_TEXT / 2];
-	size_t best = KEYS;
-	for (size_t i = 0; i < KEYS && key == NULL; i++)
-		fal_similar_try(&is, keys[i].section);
-	for (int others = 0; others < 2 && key != NULL && is.best == NULL; others++)
-		for (size_t i = 0; i < KEYS; i++)
-			if ((strcmp(keys[i].section, section) != 0) == others) {
-				fal_similar_try(&is, keys[i].name);
-				best = is.best == keys[i].name ? i : best;
-			}
-	if (best != KEYS) {
-		snprintf(name, sizeof(name), "%s.%s", keys[best].section,
-			 keys[best].name);
-		is.best = name;
-	}
-	return fal_similar_hint(&is, out);
+	struct fal_similar is = { .word = key };
+	const struct key *best = NULL;
+	for (int others = 0; others < 2 && best == NULL; others++)
+		for (const struct key *k = keys; k < keys + KEYS; k++)
+			if ((strcmp(k->section, section) != 0) == others &&
+			    fal_similar_try(&is, k->name))
+				best = k;
+	*out = '\0';
+	if (best != NULL)
+		snprintf(out, FAL_SIMILAR_TEXT, "; did you mean '%s.%s'?", best->section,
+			 best->name);
+	return out;
 }
 
 static int
@@ -366,9 +361,10 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 {
 	struct job_parser *p = user;
 	char hint[FAL_SIMILAR_TEXT];
+	struct fal_similar is = { .word = section };
 	size_t known = 0;
-	while (known < KEYS && strcmp(keys[known].section, section) != 0)
-		known++;
+	for (; known < KEYS && strcmp(keys[known].section, section) != 0; known++)
+		fal_similar_try(&is, keys[known].section);
 	/* The first entry without a section stands for the further ones. */
 	if (*section == '\0' && p->problems->n > 0)
 		return FAL_OK;
@@ -378,7 +374,7 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 				       key != NULL ? FAL_QUOTE(key) : "");
 	if (known == KEYS && key == NULL)
 		return refuse_job_line(p, line, FAL_EFORMAT, "[%s]: no such section%s",
-				       FAL_QUOTE(section), hint_key(section, NULL, hint));
+				       FAL_QUOTE(section), fal_similar_hint(&is, hint));
 	if (known == KEYS || key == NULL)
 		return FAL_OK;
 	size_t i = find_key(section, key);
@@ -916,44 +912,33 @@ fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
 	return err < 0 ? err : n;
 }
 
-/* The canonical text under construction. */
-struct canonical_text {
-	struct fal_buf out;
-	size_t section; /* of the last key: its bytes in `key` with the point */
-	char key[32];
-};
-
-static int
-put_canonical_entry(void *arg, const char *key, const char *none, const char *value)
-{
-	struct canonical_text *t = arg;
-	const size_t section = strcspn(key, "."), n = strlen(value);
-	const bool is_quoted = n > 0 && (value[fal_ini_value_length(value)] != '\0' ||
-					 strchr(" \t", value[0]) != NULL ||
-					 strchr(" \t", value[n - 1]) != NULL);
-	(void)none;
-	if (t->section != section || memcmp(t->key, key, section) != 0)
-		fal_put_fmt(&t->out, "[%.*s]\n", (int)section, key);
-	fal_put_fmt(&t->out, is_quoted ? "%s = \"%s\"\n" : "%s = %s\n", key + section + 1,
-		    value);
-	snprintf(t->key, sizeof(t->key), "%s", key);
-	t->section = section;
-	return t->out.err;
-}
-
 int
 fal_job_make_canonical(struct fal_buf *text)
 {
-	const struct fal_buf none = { 0 };
-	struct canonical_text t = { 0 };
-	const int err = fal_job_diff(&none, text, put_canonical_entry, &t);
-	if (err >= 0) {
-		fal_buf_free(text);
-		*text = t.out;
-		return FAL_OK;
+	struct job_values t = { 0 };
+	struct fal_problems first = { 0 };
+	struct fal_buf out = { 0 };
+	const char *section = "";
+	const int err = fal_ini_read("job", (const char *)text->p, text->n,
+				     job_values_add, &t, &first);
+	for (size_t i = 0; i < KEYS; i++) {
+		const char *v = t.v[0][i];
+		if (v == NULL)
+			continue;
+		const size_t n = strlen(v);
+		const bool is_quoted = n > 0 && (v[fal_ini_value_length(v)] != '\0' ||
+						 strchr(" \t", v[0]) != NULL ||
+						 strchr(" \t", v[n - 1]) != NULL);
+		if (strcmp(section, keys[i].section) != 0)
+			fal_put_fmt(&out, "[%s]\n", keys[i].section);
+		section = keys[i].section;
+		fal_put_fmt(&out, is_quoted ? "%s = \"%s\"\n" : "%s = %s\n", keys[i].name,
+			    v);
+		free(t.v[0][i]);
 	}
-	fal_buf_free(&t.out);
-	return err;
+	fal_buf_free(text);
+	*text = out;
+	return err < 0 ? err : out.err;
 }
 
 char *

@@ -184,16 +184,16 @@ fal_policy_blank_comments(char *p, size_t n)
 {
 	bool is_quoted = false, is_comment = false;
 	for (size_t i = 0; i < n; i++) {
-		if (p[i] == '\n')
+		if (p[i] == '\n') {
 			is_quoted = is_comment = false; /* no string has a raw newline */
-		else if (is_quoted && p[i] == '\\')
-			i++;
-		else if (p[i] == '"' && !is_comment)
-			is_quoted = !is_quoted;
-		else if ((p[i] == '#' || p[i] == ';') && !is_quoted)
+		} else if (is_comment || (!is_quoted && (p[i] == '#' || p[i] == ';'))) {
 			is_comment = true;
-		if (is_comment)
 			p[i] = ' ';
+		} else if (p[i] == '"') {
+			is_quoted = !is_quoted;
+		} else if (is_quoted && p[i] == '\\') {
+			i++;
+		}
 	}
 }
 

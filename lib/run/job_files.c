@@ -456,17 +456,6 @@ check_channels(const struct fal_files *j, const char *path, struct fal_diag *dia
 			    j->job.channels, fal_text_plural(j->job.channels), has);
 }
 
-/* The model could not be loaded: adds the problem of the data's files, if they have one.
- */
-static void
-note_faulty_data(struct fal_files *j, const char *path)
-{
-	const struct fal_load files = { .job = &j->job, .job_file = path };
-	struct fal_diag why;
-	if (fal_load_sets(&files, &j->train, &j->test, &why) < 0)
-		fal_put_fmt(&j->problems, "%s\n", why.text);
-}
-
 static int
 load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -622,13 +611,9 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	       struct fal_diag *diag)
 {
 	int err;
-	if ((err = parse_text(j, path, diag)) < 0)
-		return err;
-	if ((err = load_model(j, path, from, diag)) < 0) {
-		note_faulty_data(j, path);
-		return err;
-	}
-	if ((err = load_data(j, path, diag)) < 0 ||
+	if ((err = parse_text(j, path, diag)) < 0 ||
+	    (err = load_model(j, path, from, diag)) < 0 ||
+	    (err = load_data(j, path, diag)) < 0 ||
 	    (err = put_data_hashes(j, path, diag)) < 0 ||
 	    (err = fal_job_make_canonical(&j->job_text)) < 0)
 		return err;

@@ -1,16 +1,15 @@
 # install, uninstall, dist.
 
-# Where shells look for completions.  Debian's own packages have another place for zsh.
-BASH_COMPLETIONS := share/bash-completion/completions
-ZSH_COMPLETIONS := share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+# Debian's own packages have another place for completions of zsh than all others.
+ZSH := share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 COMPLETIONS := $(foreach s,bash zsh,$(PROGS:%=$(B)/completions/$(s)/%))
 
 # "source:destination" of every file, below PREFIX.  Jobs name models by a path relative
 # to themselves, so the folders of share/ keep their shape.  systemd(1) looks for units
 # below /usr and /usr/local.
 INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
-	$(foreach p,$(PROGS),$(B)/completions/bash/$(p):$(BASH_COMPLETIONS)/$(p) \
-		$(B)/completions/zsh/$(p):$(ZSH_COMPLETIONS)/_$(p)) \
+	$(foreach p,$(PROGS),$(B)/completions/bash/$(p):share/bash-completion/completions/$(p) \
+		$(B)/completions/zsh/$(p):$(ZSH)/_$(p)) \
 	$(foreach f,$(wildcard share/systemd/*.service),$(f):lib/systemd/system/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
@@ -26,12 +25,9 @@ PATH_IN_UNIT = sed 's/%/%%/g; s/[&|\\]/\\&/g'
 # Executables stay executable.  Units name programs by their paths, as systemd(1) looks for
 # others in folders of its own alone.
 .PHONY: install uninstall dist
-$(B)/completions/bash/%: $(B)/% share/make/completions
-	@mkdir -p $(@D)
-	@share/make/completions bash $< >$@
-$(B)/completions/zsh/%: $(B)/% share/make/completions
-	@mkdir -p $(@D)
-	@share/make/completions zsh $< >$@
+$(B)/completions/bash/% $(B)/completions/zsh/%: $(B)/% share/make/completions
+	@mkdir -p $(B)/completions/bash $(B)/completions/zsh
+	@for s in bash zsh; do share/make/completions $$s $< >$(B)/completions/$$s/$*; done
 
 install: all $(COMPLETIONS)
 	@set -e; for f in $(INSTALLED); do \

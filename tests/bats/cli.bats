@@ -174,9 +174,6 @@ falcon-ps: bad.job:23: sync.hashes: no such key; did you mean 'job.hashes'?"
 	edited 's/^epochs = 2/epoch = 2 # two/; s/^lr = 0.1/lr = -1 ; no/' \
 		"bad.job:4: job.epoch: no such key; did you mean 'job.epochs'?
 falcon-ps: bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
-	edited 's/^file = .*/file = none/; s/^train-images = .*/train-images = nowhere/' \
-		"none: No such file or directory
-falcon-ps: nowhere: No such file or directory"
 	edited '/^name = /d' "bad.job: job.name: missing"
 	edited '2s/.*/name = \x01/' "bad.job:2: a control character"
 	edited 's/^lr/[schedule]\nkind = constant\nwarmup = 100\n[optimizer]\nlr/' \
@@ -186,7 +183,7 @@ falcon-ps: nowhere: No such file or directory"
 	same "too much" "$(falcon-ps --check --max-memory 1K tiny.job 2>&1 |
 		sed 's/needs [0-9]* bytes/needs so many bytes/' | tail -n 1)" \
 		"falcon-ps: tiny.job: needs so many bytes, --max-memory allows 1024"
-	counted 15
+	counted 14
 }
 
 # shards [OPTION...]: what tiny.job needs with them, in bytes.

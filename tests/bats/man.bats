@@ -112,9 +112,9 @@ options_of() {
 	declare -A commands=([falcon-key]="init add new public revoke show pair sign verify"
 		[falcon-sync]="show set apply watch drain pause resume export checkpoint stop")
 	for name in $(programs); do
-		"$root/share/make/completions" bash "$bin/$name" >bash
+		"$root/share/make/completions" bash "$bin/$name" >bash.sh
 		# shellcheck source=/dev/null
-		. ./bash
+		. ./bash.sh
 		same "of $name" "$(complete -p "$name")" "complete -o default -F _${name/-/_} $name"
 		"_${name/-/_}" "$name" -- "$name"
 		same "options of $name" "$(printf '%s\n' "${COMPREPLY[@]}" | sort)" \
