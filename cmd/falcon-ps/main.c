@@ -382,11 +382,10 @@ check_job_options(struct ps_run *r, const char *path)
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
 		if (err == FAL_ENOENT)
-			fal_diag_set(
-				&diag, err,
-				"%s: no such keyring: falcon-key init DIR makes one, "
-				"and -K DIR/keyring takes it",
-				o->keyring);
+			fal_diag_set(&diag, err,
+				     "%s: no such keyring: falcon-key init DIR makes "
+				     "DIR/keyring",
+				     o->keyring);
 		if (err < 0)
 			return report_bad_file(r, &diag, err);
 	}
@@ -745,8 +744,7 @@ main(int argc, char **argv)
 		  "be one worker, with all of its own, of this coordinator's job",
 		  "ADDR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
-		  "with --upstream: bsp or epsp, by which its workers share "
-		  "(default: epsp)",
+		  "with --upstream: its workers share by bsp or epsp (default: epsp)",
 		  "NAME" },
 		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join or --upstream: the key",
 		  "FILE" },
@@ -757,8 +755,7 @@ main(int argc, char **argv)
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never (default: auto)", "MODE" },
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
-		  "that steps, seals and compresses (default: one a core, at most 8)",
-		  "N" },
+		  "that step, seal and compress (default: one a core, at most 8)", "N" },
 		{ "seal-all", 0, FAL_OPT_FLAG, &o->seal_all,
 		  "seal records of workers on this machine, too", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,

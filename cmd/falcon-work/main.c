@@ -175,16 +175,14 @@ main(int argc, char **argv)
 				.program_bytes = fal_memory_prepare() };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key,
-		  "the client key (default: ~/.config/falcon/key, /etc/falcon/key)",
-		  "FILE" },
+		  "client key (default: ~/.config/falcon/key, /etc/falcon/key)", "FILE" },
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
 		  "how many tasks may run at a time (default: 1 to the cores)",
 		  "MIN:MAX" },
 		{ "name", 'n', FAL_OPT_TEXT, &opt.name,
 		  "this worker's name (default: the host's)", "NAME" },
 		{ "cache", 0, FAL_OPT_TEXT, &t.cache,
-		  "where data are kept between runs; none: nowhere (default: "
-		  "~/.cache/falcon)",
+		  "keeps data between runs; none: nowhere (default: ~/.cache/falcon)",
 		  "DIR" },
 		{ "data", 0, FAL_OPT_TEXT, &opt.data_dir,
 		  "a local copy of the data files", "DIR" },

@@ -365,13 +365,12 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 	size_t known = 0;
 	for (; known < KEYS && strcmp(keys[known].section, section) != 0; known++)
 		fal_similar_try(&is, keys[known].section);
-	/* The first entry without a section stands for the further ones. */
-	if (*section == '\0' && p->problems->n > 0)
-		return FAL_OK;
-	if (*section == '\0')
+	if (*section == '\0' && p->problems->n == 0)
 		return refuse_job_line(p, line, FAL_EFORMAT,
 				       "'%s' stands before any section",
 				       key != NULL ? FAL_QUOTE(key) : "");
+	/* The first entry without a section stands for the further ones, and the header
+	 * of an unknown section for its entries. */
 	if (known == KEYS && key == NULL)
 		return refuse_job_line(p, line, FAL_EFORMAT, "[%s]: no such section%s",
 				       FAL_QUOTE(section), fal_similar_hint(&is, hint));

@@ -144,7 +144,7 @@ bad_set() {
 }
 
 @test "falcon-ps: keyrings; no byte of a key is said" {
-	ps_refused 2 "none: no such keyring: falcon-key init DIR makes one, and -K DIR/keyring takes it" \
+	ps_refused 2 "none: no such keyring: falcon-key init DIR makes DIR/keyring" \
 		-K none tiny.job
 	ps_refused 2 "$keys: Is a directory" -K "$keys" tiny.job
 	ps_refused 2 "$keys/work.key:1: a client's key: this is no keyring" \
