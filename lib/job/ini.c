@@ -57,7 +57,7 @@ cut_blanks(char *s, size_t n)
 }
 
 static int
-parse_header(struct ini_reader *r, char *line)
+parse_ini_header(struct ini_reader *r, char *line)
 {
 	char *close = strchr(line, ']');
 	r->is_lost = close == NULL || !is_line_end(close + 1);
@@ -70,7 +70,7 @@ parse_header(struct ini_reader *r, char *line)
 }
 
 static int
-parse_entry(struct ini_reader *r, char *line)
+parse_ini_entry(struct ini_reader *r, char *line)
 {
 	char *value = strchr(line, '=');
 	if (value == NULL || value == line)
@@ -114,7 +114,7 @@ parse_line(struct ini_reader *r, const char *p, size_t n)
 	line[n] = '\0';
 	if (is_line_end(line))
 		return FAL_OK;
-	return *line == '[' ? parse_header(r, line) : parse_entry(r, line);
+	return *line == '[' ? parse_ini_header(r, line) : parse_ini_entry(r, line);
 }
 
 int
