@@ -180,7 +180,7 @@ described() {
 		version+=.$(sed -n "s/^#define FAL_PROTO_$part //p" "$root/lib/wire/msg.h")
 	done
 	same "the page's" "$(sed -n 's/^This page defines protocol \([0-9.]*\):.*/.\1/p
-		s/^\(major\|minor\) version, /./p' "$root/man/falcon-protocol.7" | paste -sd' ')" \
+		s/^u16 *\(major\|minor\) version, /./p' "$root/man/falcon-protocol.7" | paste -sd' ')" \
 		"$version .${version:1:1} .${version:3}"
 }
 
