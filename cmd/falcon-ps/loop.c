@@ -197,8 +197,8 @@ conclude_job(struct ps_server *s)
 		loop_stop(s);
 	} else {
 		ps_log(s->run,
-		       "is done; tells so whoever asks, until it is stopped (SIGTERM, "
-		       "Ctrl-C): --exit-when-done exits at once");
+		       "is done: falcon-stat and late workers get answers until SIGTERM "
+		       "or Ctrl-C; --exit-when-done exits at once");
 		fal_cli_notify("STATUS=done");
 	}
 }
