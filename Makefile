@@ -54,7 +54,7 @@ FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=
 	-fstack-protector-strong -fPIE -pthread -MD -MP
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
 ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
-LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm @$(B)/libcrypto.libs
+LIBS      := -luv -ljansson -lpopt -lzstd -lsodium -lz -lm @$(B)/libcrypto.libs
 # share/make/openblas fills these in.
 BLAS_CFLAGS := @$(B)/openblas.cflags
 BLAS_LIBS   := @$(B)/openblas.libs

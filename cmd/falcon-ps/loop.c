@@ -195,10 +195,14 @@ conclude_job(struct ps_server *s)
 	ps_pool_end(s, FAL_MSG_DONE,
 		    status.failed ? "the job has failed" : "the job is done");
 	finish_all_sessions(s);
-	if (s->run->opt.exit_when_done || s->end.err < 0 || status.failed)
+	if (s->run->opt.exit_when_done || s->end.err < 0 || status.failed) {
 		loop_stop(s);
-	else
+	} else {
+		ps_log(s->run,
+		       "is done: falcon-stat and late workers get answers until SIGTERM "
+		       "or Ctrl-C; --exit-when-done exits at once");
 		fal_cli_notify("STATUS=done");
+	}
 }
 
 /* Ends the incarnation: this process cannot go on, but the job can, from its last

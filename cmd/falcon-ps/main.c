@@ -133,11 +133,18 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 
 /* ---- checks of options and files --- */
 
-/* Reports an input file that cannot be read.  Returns the exit code for it. */
+/* Reports an input file that cannot be read, and the further problems of the job. Returns
+ * the exit code for it. */
 static int
-report_bad_file(const struct fal_diag *diag, int err)
+report_bad_file(const struct ps_run *r, const struct fal_diag *diag, int err)
 {
+	const struct fal_buf *more = &r->job.problems;
 	ps_report_error(diag, err);
+	for (size_t at = 0, n; at < more->n; at += n + 1) {
+		const char *line = (const char *)more->p + at;
+		n = (size_t)((const char *)memchr(line, '\n', more->n - at) - line);
+		fal_cli_err(PROG, "%.*s", (int)n, line);
+	}
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
@@ -356,12 +363,17 @@ check_job_options(struct ps_run *r, const char *path)
 				     o->trace);
 	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
-		return report_bad_file(&diag, err);
+		return report_bad_file(r, &diag, err);
 	if (!o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
+		if (err == FAL_ENOENT)
+			fal_diag_set(&diag, err,
+				     "%s: no such keyring: falcon-key init DIR makes "
+				     "DIR/keyring",
+				     o->keyring);
 		if (err < 0)
-			return report_bad_file(&diag, err);
+			return report_bad_file(r, &diag, err);
 	}
 	const int code = o->upstream != NULL ? check_group(r, path) : FAL_EXIT_DONE;
 	return code == FAL_EXIT_DONE ? check_memory(r, path) : code;
@@ -692,12 +704,12 @@ main(int argc, char **argv)
 	struct ps_options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;
 	const struct fal_opt opts[] = {
-		{ "listen", 'l', FAL_OPT_TEXT, &o->listen, "where to listen",
-		  "ADDR,..." },
-		{ "keyring", 'K', FAL_OPT_TEXT, &o->keyring, "keys of the clients",
-		  "FILE" },
+		{ "listen", 'l', FAL_OPT_TEXT, &o->listen,
+		  "where to listen (default: 127.0.0.1:7000)", "ADDR,..." },
+		{ "keyring", 'K', FAL_OPT_TEXT, &o->keyring,
+		  "keys of the clients (default: /etc/falcon/keyring)", "FILE" },
 		{ "state", 's', FAL_OPT_TEXT, &o->state,
-		  "folder of the job's state (NAME.state)", "DIR" },
+		  "folder of the job's state (default: NAME.state)", "DIR" },
 		{ "restart", 0, FAL_OPT_FLAG, &o->restart,
 		  "begin a job that was not done at its first clock", NULL },
 		{ "accept-change", 0, FAL_OPT_LIST, &o->accept,
@@ -708,9 +720,9 @@ main(int argc, char **argv)
 		{ "set", 0, FAL_OPT_LIST, &o->set, "change a key of the job",
 		  "SECTION.KEY=VALUE" },
 		{ "min-workers", 'w', FAL_OPT_U64, &o->min_workers,
-		  "the first clock waits for so many", "N" },
+		  "the first clock waits for so many (default: 1)", "N" },
 		{ "shards", 0, FAL_OPT_U64, &o->shards,
-		  "parts that the parameters are kept in", "N" },
+		  "parts that the parameters are kept in (default: 1)", "N" },
 		{ "min-shards", 0, FAL_OPT_U64, &o->min_shards,
 		  "wait until so many processes have joined with shards", "N" },
 		{ "join", 0, FAL_OPT_TEXT, &o->join,
@@ -719,7 +731,8 @@ main(int argc, char **argv)
 		  "be one worker, with all of its own, of this coordinator's job",
 		  "ADDR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
-		  "with --upstream: bsp or epsp, by which its workers share", "NAME" },
+		  "with --upstream: its workers share by bsp or epsp (default: epsp)",
+		  "NAME" },
 		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join or --upstream: the key",
 		  "FILE" },
 		{ "standby", 0, FAL_OPT_FLAG, &o->standby,
@@ -727,9 +740,9 @@ main(int argc, char **argv)
 		{ "rate-limit", 0, FAL_OPT_SIZE, &o->rate_limit,
 		  "send no more bytes a second", "SIZE" },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
-		  "zstd: auto, always or never", "MODE" },
+		  "zstd: auto, always or never (default: auto)", "MODE" },
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
-		  "that steps, seals and compresses (one a core, at most 8)", "N" },
+		  "that step, seal and compress (default: one a core, at most 8)", "N" },
 		{ "seal-all", 0, FAL_OPT_FLAG, &o->seal_all,
 		  "seal records of workers on this machine, too", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,

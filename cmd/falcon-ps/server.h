@@ -553,8 +553,7 @@ void ps_tell_session_gone(struct ps_session *session, const char *why);
 /* Logs why the coordinator has ended sessions.  Not called within its callbacks. */
 void ps_log_session_ends(struct ps_server *s);
 
-/* The log lines about refused clients: at most one line for each key in FAL_REFUSALS_S.
- */
+/* The log lines about refused clients, of each key at pauses that double. */
 enum { PS_REFUSED_KEYS = 64 }; /* keys that are told apart */
 
 struct ps_refusals {
@@ -563,7 +562,7 @@ struct ps_refusals {
 		char name[FAL_NAME_MAX + 1];
 		char why[256];
 		uint64_t n; /* refusals since the last line */
-		double logged_at;
+		struct fal_ratelimit limit;
 	} key[PS_REFUSED_KEYS];
 };
 
@@ -717,11 +716,11 @@ struct ps_status_log {
 	double active_at;              /* the same, or when a worker came last */
 	double longest_pause;          /* between two results */
 	double checked_at;             /* when this process last checked for work */
-	double waiting_logged_at;      /* 0: not since work last came */
-	double pause;                  /* till the next line about waiting */
+	struct fal_ratelimit waiting;  /* {0}: not logged since work last came */
 	struct ps_known_worker *known; /* the last workers that were ready */
 	size_t n_known, known_cap;
-	uint32_t sized_workers; /* when the cost of task sizes was logged last */
+	uint32_t sized_workers; /* of whom the log has the cost of task sizes */
+	struct fal_ratelimit sizes;
 	struct fal_ratelimit unlike_results;
 	struct fal_ratelimit unstepped_blocks;
 };
@@ -741,8 +740,7 @@ void ps_status_on_late(void *arg, uint32_t peer, const char *name,
 bool ps_knows_worker(const struct ps_server *s, const char *name, const char **instead);
 /* Notes that the session brought work. */
 void ps_status_note_work(struct ps_server *s, struct ps_session *session);
-/* Logs the cost of task sizes: the first time, and whenever the number of workers has
- * doubled. */
+/* Logs the cost of task sizes when workers have joined. */
 void ps_log_task_sizes(struct ps_server *s, uint32_t workers);
 /* Logs, after growing pauses, the event that the job waits for, since when, and the
  * command to type. */

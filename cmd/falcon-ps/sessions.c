@@ -384,8 +384,8 @@ static void
 refused_key_log(struct ps_server *s, struct ps_refused_key *k, bool is_over)
 {
 	const double now = ps_now();
-	if (k->n == 0 ||
-	    (k->logged_at != 0 && now - k->logged_at < FAL_REFUSALS_S && !is_over))
+	uint64_t polls;
+	if (k->n == 0 || (!fal_ratelimit(&k->limit, now, &polls) && !is_over))
 		return;
 	if (k->n == 1)
 		fal_cli_err(PROG, "%s: refused: %s", k->name, k->why);
@@ -395,7 +395,6 @@ refused_key_log(struct ps_server *s, struct ps_refused_key *k, bool is_over)
 	if (s->coord != NULL && !s->end.is_saved) /* else the trace is over */
 		fal_coord_trace_refusals(s->coord, now, k->name, k->why, k->n);
 	k->n = 0;
-	k->logged_at = now;
 }
 
 /* Counts a refusal of the key, and logs it on stderr and in the trace when that is due.
@@ -403,11 +402,11 @@ refused_key_log(struct ps_server *s, struct ps_refused_key *k, bool is_over)
 static void
 log_refusal(struct ps_server *s, const char *key, const char *why)
 {
-	/* The entry of this key, or else the entry that was logged longest ago. */
+	/* The entry of this key, or else the entry that may be logged first. */
 	struct ps_refused_key *k = s->refusals.key, *const end = k + PS_REFUSED_KEYS,
 			      *oldest = k;
 	for (; k < end && strcmp(k->name, key) != 0; k++)
-		if (k->logged_at < oldest->logged_at)
+		if (k->limit.next < oldest->limit.next)
 			oldest = k;
 	if (k == end) {
 		k = oldest;

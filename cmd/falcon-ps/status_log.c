@@ -99,7 +99,7 @@ discount_own_pause(struct ps_server *s, double now)
 		return;
 	w->worked_at += w->worked_at > 0 ? pause : 0;
 	w->active_at += w->active_at > 0 ? pause : 0;
-	w->waiting_logged_at += w->waiting_logged_at > 0 ? pause : 0;
+	w->waiting.next += w->waiting.next > 0 ? pause : 0;
 	if (may_log(w))
 		ps_log(s->run,
 		       "stood still itself for %s: it was stopped, or had to do more "
@@ -254,10 +254,13 @@ ps_log_task_sizes(struct ps_server *s, uint32_t workers)
 	const uint32_t large = fal_grid_large_tasks(&g, 0);
 	struct fal_coord_task_sizes sizes;
 	char small[64] = "", tail[40] = "";
-	if (workers == 0 || workers < 2 * s->status.sized_workers)
+	uint64_t polls;
+	if (workers < s->status.sized_workers)
+		s->status.sized_workers = workers;
+	if (workers == s->status.sized_workers)
 		return;
 	fal_coord_task_sizes(s->coord, &sizes);
-	if (sizes.lanes == 0)
+	if (sizes.lanes == 0 || !fal_ratelimit(&s->status.sizes, ps_now(), &polls))
 		return;
 	s->status.sized_workers = workers;
 	if (!isnan(sizes.small))
@@ -282,12 +285,12 @@ ps_status_note_work(struct ps_server *s, struct ps_session *session)
 	const double now = ps_now();
 	char text[16];
 	discount_own_pause(s, now);
-	if (w->waiting_logged_at > 0)
+	if (w->waiting.next > 0)
 		ps_log(s->run, "goes on after %s",
 		       seconds_text(now - w->worked_at, text));
 	else if (w->active_at > 0)
 		w->longest_pause = fmax(w->longest_pause, now - w->active_at);
-	w->waiting_logged_at = w->pause = 0;
+	w->waiting = (struct fal_ratelimit){ 0 };
 	w->worked_at = w->active_at = now;
 	session->has_worked = true;
 }
@@ -418,11 +421,10 @@ ps_log_waiting(struct ps_server *s)
 	const double quiet = ps_pool_describe_move(s, &list)
 				     ? QUIET_S / 2.0
 				     : fmax(QUIET_S, QUIET_PAUSES * w->longest_pause);
-	if (w->waiting_logged_at > 0 ? now - w->waiting_logged_at < w->pause
-				     : now - w->active_at < quiet)
+	uint64_t polls;
+	if ((w->waiting.next == 0 && now - w->active_at < quiet) ||
+	    !fal_ratelimit(&w->waiting, now, &polls))
 		return;
 	waiting_reason(s, &why);
 	ps_log(s->run, "for %.0f s, it %s", now - w->active_at, why.text);
-	w->waiting_logged_at = now;
-	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, FAL_RATELIMIT_MAX_S);
 }

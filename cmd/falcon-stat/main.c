@@ -204,7 +204,7 @@ main(int argc, char **argv)
 		{ "audit", 'a', FAL_OPT_FLAG, &o.audit,
 		  "prove from the ledger that every task was added exactly once", NULL },
 		{ "directory", 'C', FAL_OPT_TEXT, &o.recompute.directory,
-		  "where the names in the job begin, for --recompute", "DIR" },
+		  "for --recompute: where names in the job begin (default: .)", "DIR" },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow,
 		  "print the trace of a running job as it comes", NULL },
 		{ "from", 0, FAL_OPT_TEXT, &o.recompute.from,
@@ -217,7 +217,10 @@ main(int argc, char **argv)
 		  "audit a trace that has no end, as far as it goes", NULL },
 		{ "recompute", 0, FAL_OPT_TEXT, &o.part,
 		  "compute so much of the run anew, and compare", "PERCENT%" },
-		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file, for an address", "FILE" },
+		{ "key", 'k', FAL_OPT_TEXT, &o.key,
+		  "key file, for an address (default: ~/.config/falcon/key, "
+		  "/etc/falcon/key)",
+		  "FILE" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,

@@ -27,8 +27,10 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 		return FAL_EXIT_DONE;
 	if (strchr(name, ':') != NULL)
 		fal_cli_err(PROG, "%s", diag.text);
-	else
+	else if (strchr(name, '/') != NULL)
 		fal_cli_err(PROG, "%s: %s", name, strerror(no_file));
+	else
+		fal_cli_err(PROG, "%s: %s; %s", name, strerror(no_file), diag.text);
 	return FAL_EXIT_USAGE;
 }
 

@@ -104,7 +104,7 @@ change_send_policy(struct change *c)
 static bool
 change_next_line(struct change *c)
 {
-	const char *p = (const char *)c->in.p + c->used;
+	char *p = (char *)c->in.p + c->used;
 	const size_t n = c->in.n - c->used;
 	const char *nl = n > 0 ? memchr(p, '\n', n) : NULL;
 	if (nl == NULL && (!c->eof || n == 0))
@@ -113,6 +113,7 @@ change_next_line(struct change *c)
 	c->text.p = p;
 	c->text.n = nl != NULL ? (size_t)(nl - p) : n;
 	c->used += c->text.n + (nl != NULL);
+	fal_policy_blank_comments(p, c->text.n);
 	const size_t bom = c->text.line == 1 ? fal_text_bom(p, c->text.n) : 0;
 	c->text.p += bom;
 	c->text.n -= bom;
@@ -344,6 +345,7 @@ sync_apply(const struct sync_conf *conf, const struct sync_change *o, const char
 	struct fal_diag diag;
 	struct fal_policy_text all = { .name = path, .line = 1 }, rest, one;
 	int err = fal_cli_read(path, FILE_MAX, &text, &diag), code;
+	fal_policy_blank_comments((char *)text.p, text.n);
 	all.p = (const char *)text.p;
 	all.n = text.n;
 	rest = all;

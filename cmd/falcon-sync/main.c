@@ -151,14 +151,15 @@ main(int argc, char **argv)
 		{ "dry-run", 0, FAL_OPT_FLAG, &o.change.dry_run,
 		  "change nothing, say what would be", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.change.json, "print JSON", NULL },
-		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file", "FILE" },
+		{ "key", 'k', FAL_OPT_TEXT, &o.key,
+		  "key file (default: ~/.config/falcon/key, /etc/falcon/key)", "FILE" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o.max_memory,
 		  "no more memory than this", "SIZE" },
 		{ "min-dwell", 0, FAL_OPT_U64, &o.change.min_dwell,
 		  "refuse a key that was changed less than so many clocks ago",
 		  "CLOCKS" },
-		{ "timeout", 0, FAL_OPT_U64, &o.timeout, "wait so long for a checkpoint",
-		  "SECONDS" },
+		{ "timeout", 0, FAL_OPT_U64, &o.timeout,
+		  "wait so long for a checkpoint (default: 60)", "SECONDS" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,

@@ -1,6 +1,7 @@
 /* Error texts. */
 #include "base/err.h"
 
+#include "base/buf.h"
 #include "base/text.h"
 
 #include <stdarg.h>
@@ -42,4 +43,16 @@ fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 	va_end(ap);
 	fal_text_plain(diag->text, sizeof(diag->text), text);
 	return err;
+}
+
+int
+fal_problems_add(struct fal_problems *p, int err, const char *text)
+{
+	if (p->n++ == 0)
+		fal_diag_set(p->diag, 0, "%s", text);
+	else if (p->more != NULL)
+		fal_put_fmt(p->more, "%s\n", text);
+	if (p->n == 1 || err == FAL_EFORMAT)
+		p->err = err;
+	return p->more == NULL || p->n == FAL_PROBLEMS_MAX ? err : FAL_OK;
 }

@@ -43,4 +43,19 @@ struct fal_diag {
 int fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The problems of an input.  The first one stands in `diag`, and ends the reading if
+ * `more` is NULL; else each further one becomes a line of `more`, and the reading ends
+ * after FAL_PROBLEMS_MAX problems. */
+enum { FAL_PROBLEMS_MAX = 20 };
+struct fal_buf;
+struct fal_problems {
+	struct fal_diag *diag;
+	struct fal_buf *more;
+	int n, err; /* 0: none yet; FAL_EFORMAT if any problem is one, else of the first
+		     */
+};
+
+/* Adds a problem.  Returns 0, or an error to end the reading with. */
+int fal_problems_add(struct fal_problems *p, int err, const char *text);
+
 #endif

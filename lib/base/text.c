@@ -1,6 +1,7 @@
 /* UTF-8 texts of unknown origin, and their display. */
 #include "base/text.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -210,6 +211,49 @@ fal_text_hide_keys(char *s)
 		memmove(to + 3, s + end, strlen(s + end) + 1);
 		s = to + 3;
 	}
+}
+
+/* --- similar words ------------------------------------------------------------------ */
+
+/* Are at most so many typing errors between two words, without regard to case? */
+static bool
+are_similar(const char *a, const char *b, unsigned errors)
+{
+	for (; *a != '\0' && tolower((uint8_t)*a) == tolower((uint8_t)*b); b++)
+		a++;
+	if (*a == *b)
+		return true; /* both end */
+	if (errors-- == 0)
+		return false;
+	return (*a != '\0' && are_similar(a + 1, b, errors)) ||
+	       (*b != '\0' && are_similar(a, b + 1, errors)) ||
+	       (*a != '\0' && *b != '\0' &&
+		(are_similar(a + 1, b + 1, errors) ||
+		 (a[0] == b[1] && a[1] == b[0] && are_similar(a + 2, b + 2, errors))));
+}
+
+bool
+fal_similar_try(struct fal_similar *s, const char *candidate)
+{
+	const size_t half = strlen(s->word) / 2;
+	const unsigned max = s->best != NULL ? s->errors
+			     : half < 2      ? (unsigned)half + 1
+					     : 3;
+	for (unsigned errors = 0; errors < max; errors++)
+		if (are_similar(s->word, candidate, errors)) {
+			s->best = candidate;
+			s->errors = errors;
+			return true;
+		}
+	return false;
+}
+
+const char *
+fal_similar_hint(const struct fal_similar *s, char out[static FAL_SIMILAR_TEXT])
+{
+	snprintf(out, FAL_SIMILAR_TEXT, s->best != NULL ? "; did you mean '%s'?" : "",
+		 s->best);
+	return out;
 }
 
 /* --- folding ------------------------------------------------------------------------ */

@@ -56,6 +56,20 @@ bool fal_text_has_key(const void *p, size_t n);
  * path. */
 void fal_text_hide_keys(char *s);
 
+/* The most similar of several words: at most two typing errors apart (a character
+ * missing, added or another, or two exchanged), in a short word one.  {.word = s}: none
+ * yet. */
+struct fal_similar {
+	const char *word, *best; /* borrowed; best NULL: none */
+	unsigned errors;         /* of `best` */
+};
+/* Returns whether the candidate is the best so far. */
+bool fal_similar_try(struct fal_similar *s, const char *candidate);
+/* Returns "; did you mean 'BEST'?" in `out`; "": no word is similar. */
+#define FAL_SIMILAR_TEXT 64
+const char *fal_similar_hint(const struct fal_similar *s,
+			     char out[static FAL_SIMILAR_TEXT]);
+
 /* Appends n bytes of text to `out`; a line of more than `width` characters is broken
  * between words, and continued with an indent of two.  A longer word stays whole.  width
  * 0: no folding. */

@@ -34,7 +34,7 @@ struct fal_cli_state {
 	size_t *cap;   /* by option, of its list */
 	char **values; /* allocated by popt */
 	size_t n_values, cap_values;
-	char *usage; /* "[OPTION...] ARGS" */
+	char *forms; /* for --help: "[OPTION...] ARGS", each form of ARGS on a line */
 };
 
 /* Does stderr take another line?  Its reader, a pager or a log, may be stuck: then one
@@ -134,7 +134,19 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 		fal_xcalloc(cli->n_opts + 3, sizeof(*s->table)); /* the last is the end */
 	s->given = fal_xcalloc(cli->n_opts, sizeof(*s->given));
 	s->cap = fal_xcalloc(cli->n_opts, sizeof(*s->cap));
-	s->usage = fal_xprintf("[OPTION...] %s", cli->args);
+	struct fal_buf forms = { 0 };
+	for (const char *p = cli->args, *bar; p != NULL;
+	     p = bar != NULL ? bar + 3 : NULL) {
+		bar = strstr(p, " | ");
+		if (p != cli->args)
+			fal_put_fmt(&forms, "\n  or:  %s ", cli->prog);
+		fal_put_fmt(&forms, "[OPTION...] %.*s",
+			    bar != NULL ? (int)(bar - p) : (int)strlen(p), p);
+	}
+	fal_put_u8(&forms, '\0');
+	if (forms.err < 0)
+		fal_out_of_memory();
+	s->forms = (char *)forms.p;
 	size_t n = 0;
 	for (; n < cli->n_opts; n++)
 		s->table[n] = popt_option(&cli->opts[n], OPT_FIRST + (int)n);
@@ -143,7 +155,7 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 	s->popt = poptGetContext(cli->prog, argc, (const char **)argv, s->table, 0);
 	if (s->popt == NULL)
 		fal_out_of_memory();
-	poptSetOtherOptionHelp(s->popt, s->usage);
+	poptSetOtherOptionHelp(s->popt, s->forms);
 }
 
 /* Sets option i; returns 0 or an error of the value. */
@@ -211,8 +223,8 @@ take_operands(struct fal_cli *cli)
 		return fal_cli_usage(cli->prog, "%s: one operand too many (see --help)",
 				     cli->arg[cli->max_args]);
 	if (cli->n_args < cli->min_args)
-		return fal_cli_usage(cli->prog, "usage: %s %s", cli->prog,
-				     cli->state->usage);
+		return fal_cli_usage(cli->prog, "usage: %s [OPTION...] %s", cli->prog,
+				     cli->args);
 	return -1;
 }
 
@@ -232,6 +244,21 @@ has_enough_descriptors(const struct fal_cli *cli)
 	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %u (ulimit -n)",
 		    (uintmax_t)most.rlim_max, least);
 	return false;
+}
+
+/* Refuses an option for popt's reason, with the option that it may mean. */
+static int
+refuse_option(const struct fal_cli *cli, int reason)
+{
+	const char *bad = poptBadOption(cli->state->popt, POPT_BADOPTION_NOALIAS);
+	char word[40];
+	snprintf(word, sizeof(word), "%.*s", (int)strcspn(bad, "="), bad);
+	struct fal_similar is = { .word = word + strspn(word, "-") };
+	for (size_t i = 0; reason == POPT_ERROR_BADOPT && i < cli->n_opts; i++)
+		fal_similar_try(&is, cli->opts[i].name);
+	return fal_cli_usage(cli->prog, "%s: %s%s%s%s", bad, poptStrerror(reason),
+			     is.best != NULL ? "; did you mean --" : "",
+			     is.best != NULL ? is.best : "", is.best != NULL ? "?" : "");
 }
 
 int
@@ -262,9 +289,7 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val < 0)
-			return fal_cli_usage(cli->prog, "%s: %s",
-					     poptBadOption(popt, POPT_BADOPTION_NOALIAS),
-					     poptStrerror(val));
+			return refuse_option(cli, val);
 		int code = take_option(cli, (size_t)(val - OPT_FIRST));
 		if (code >= 0)
 			return code;
@@ -320,7 +345,7 @@ fal_cli_free(struct fal_cli *cli)
 	free(s->table);
 	free(s->given);
 	free(s->cap);
-	free(s->usage);
+	free(s->forms);
 	free(s);
 	cli->state = NULL;
 	cli->arg = NULL;

@@ -356,9 +356,13 @@ client_line(struct lines *l, struct fal_keyring *kr)
 	int err = line_name(l, key.name);
 	if (err == FAL_OK)
 		err = line_role(l, &key.role);
-	if (err == FAL_OK && line_is(l, FAL_KEY_SECRET))
-		return bad_line(l, "the secret key of a client: this is no keyring",
-				NULL);
+	/* A client's shared key is followed by the coordinator's. */
+	uint8_t server[FAL_KEY_BYTES];
+	if (err == FAL_OK &&
+	    (line_is(l, FAL_KEY_SECRET) ||
+	     (l->fields == 4 &&
+	      fal_key_decode(l->field[3].p, l->field[3].n, server) == FAL_OK)))
+		return bad_line(l, "a client's key: this is no keyring", NULL);
 	if (err == FAL_OK)
 		err = line_key(l, 2, public != NULL ? public : psk);
 	if (err < 0)
@@ -585,6 +589,10 @@ fal_client_key_parse(const char *text, size_t n, const char *file,
 		return fal_diag_set(diag, FAL_EFORMAT, "%s: no key in it", file);
 	if (err < 0)
 		return err;
+	if (l.fields == 3 &&
+	    ((l.field[1].n == 4 && memcmp(l.field[1].p, "self", 4) == 0) ||
+	     line_is(&l, FAL_KEY_PUBLIC)))
+		return bad_line(&l, "a keyring: this is no client's key", NULL);
 	if (l.fields != 4)
 		return bad_line(&l, "not name, role, key and coordinator's public key",
 				NULL);

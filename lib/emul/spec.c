@@ -247,7 +247,6 @@ on_spec_entry(void *user, const char *section, const char *key, const char *valu
 {
 	struct spec_parser *r = user;
 	struct fal_diag why;
-	(void)section; /* inih cuts long names of sections */
 	if (key == NULL)
 		return parse_section(r, section, line);
 	if (r->machines > 0 && !r->is_own_section)
@@ -267,11 +266,12 @@ static int
 read_machines(struct spec_parser *r)
 {
 	struct fal_buf text = { 0 };
+	struct fal_problems first = { .diag = r->diag };
 	int err = fal_cli_read(r->file, SPEC_FILE_MAX, &text, r->diag);
 	if (err < 0)
 		return err;
 	err = fal_ini_read(r->file, (const char *)text.p, text.n, on_spec_entry, r,
-			   r->diag);
+			   &first);
 	fal_buf_free(&text);
 	if (err == FAL_OK && r->machines > WORKERS_MAX)
 		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d machines",

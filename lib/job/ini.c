@@ -3,108 +3,140 @@
 
 #include "base/filetype.h"
 
-#include <ini.h>
 #include <string.h>
 
 struct ini_reader {
 	const char *name;
-	const char *p, *end; /* the unread text */
-	unsigned line;       /* inih's current line, from 1 */
+	unsigned line;                  /* the current line, from 1 */
+	char section[FAL_INI_LINE + 1]; /* of the last header; "": none yet */
+	bool is_lost; /* the last header is faulty: entries are skipped */
 	fal_ini_fn *on_entry;
 	void *user;
-	struct fal_diag *diag;
-	int err; /* the first error, which ends the reading */
+	struct fal_problems *problems;
 };
 
 static int
 refuse_line(struct ini_reader *r, const char *what)
 {
-	return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->name, r->line, what);
+	struct fal_diag d;
+	fal_diag_set(&d, 0, "%s:%u: %s", r->name, r->line, what);
+	return fal_problems_add(r->problems, FAL_EFORMAT, d.text);
 }
 
-/* Checks a "[section]" line without its line end and passes the section on. */
+static bool
+is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+/* Does a line, or what follows a header or a value in quotes, end here? */
+static bool
+is_line_end(const char *s)
+{
+	s += strspn(s, " \t");
+	return *s == '\0' || *s == '#' || *s == ';';
+}
+
+size_t
+fal_ini_value_length(const char *s)
+{
+	size_t n = 0;
+	while (s[n] != '\0' &&
+	       ((s[n] != '#' && s[n] != ';') || (n > 0 && !is_blank(s[n - 1]))))
+		n++;
+	return n;
+}
+
+/* Cuts off the blanks at the end of the n bytes. */
+static void
+cut_blanks(char *s, size_t n)
+{
+	while (n > 0 && is_blank(s[n - 1]))
+		n--;
+	s[n] = '\0';
+}
+
 static int
-parse_section_line(struct ini_reader *r, char *line)
+parse_ini_header(struct ini_reader *r, char *line)
 {
 	char *close = strchr(line, ']');
-	if (close == NULL)
-		return refuse_line(r, "a section without ']'");
-	const char *rest = close + 1 + strspn(close + 1, " \t");
-	if (*rest != '\0' && *rest != ';')
-		return refuse_line(r, "text behind a section");
+	r->is_lost = close == NULL || !is_line_end(close + 1);
+	if (r->is_lost)
+		return refuse_line(r, close == NULL ? "a section without ']'"
+						    : "text behind a section");
 	*close = '\0';
-	int err = r->on_entry(r->user, line + 1, NULL, NULL, r->line);
-	*close = ']';
-	return err;
+	strcpy(r->section, line + 1);
+	return r->on_entry(r->user, r->section, NULL, NULL, r->line);
 }
 
-/* Serves inih as fgets: returns the next line without leading blanks, which inih would
- * take for the continuation of a value. */
-static char *
-next_ini_line(char *str, int num, void *stream)
-{
-	struct ini_reader *r = stream;
-	if (r->err < 0 || r->p == r->end)
-		return NULL;
-	r->line++;
-	const char *eol = memchr(r->p, '\n', (size_t)(r->end - r->p));
-	const char *p = r->p, *end = eol != NULL ? eol : r->end;
-	r->p = eol != NULL ? eol + 1 : r->end;
-
-	while (p < end && (*p == ' ' || *p == '\t'))
-		p++;
-	if (p < end && end[-1] == '\r')
-		end--;
-	size_t n = (size_t)(end - p);
-	if (n > FAL_INI_LINE || n + 2 > (size_t)num) {
-		r->err = refuse_line(r, "a line too long");
-		return NULL;
-	}
-	for (size_t i = 0; i < n; i++)
-		if (fal_ini_is_control(p[i])) {
-			r->err = refuse_line(r, "a control character");
-			return NULL;
-		}
-	memcpy(str, p, n);
-	str[n] = '\0';
-	if (str[0] == '[' && (r->err = parse_section_line(r, str)) < 0)
-		return NULL;
-	str[n] = '\n';
-	str[n + 1] = '\0';
-	return str;
-}
-
-/* Serves inih as handler; nonzero is success. */
 static int
-on_ini_entry(void *user, const char *sect, const char *key, const char *value)
+parse_ini_entry(struct ini_reader *r, char *line)
 {
-	struct ini_reader *r = user;
-	if (r->err < 0)
-		return 0;
-	r->err = r->on_entry(r->user, sect, key, value, r->line);
-	return r->err == 0;
+	char *value = strchr(line, '=');
+	if (value == NULL || value == line)
+		return refuse_line(r, "not a section, 'key = value' or comment");
+	cut_blanks(line, (size_t)(value - line));
+	value++;
+	value += strspn(value, " \t");
+	char *close = *value == '"' ? strchr(value + 1, '"') : NULL;
+	if (*value == '"' && (close == NULL || !is_line_end(close + 1)))
+		return refuse_line(r, close == NULL ? "a value without its second '\"'"
+						    : "text behind a value in '\"'");
+	if (close != NULL)
+		*close = '\0';
+	else
+		cut_blanks(value, fal_ini_value_length(value));
+	/* The entry must fit a line that is written anew. */
+	if (strlen(line) + strlen(" = ") + strlen(value) + (close != NULL) > FAL_INI_LINE)
+		return refuse_line(r, "a line too long");
+	return r->is_lost ? FAL_OK
+			  : r->on_entry(r->user, r->section, line,
+					value + (close != NULL), r->line);
+}
+
+/* Parses a line of n bytes without its end. */
+static int
+parse_line(struct ini_reader *r, const char *p, size_t n)
+{
+	char line[FAL_INI_LINE + 1];
+	while (n > 0 && is_blank(*p)) {
+		p++;
+		n--;
+	}
+	if (n > 0 && p[n - 1] == '\r')
+		n--;
+	if (n > FAL_INI_LINE)
+		return refuse_line(r, "a line too long");
+	for (size_t i = 0; i < n; i++)
+		if (fal_ini_is_control(p[i]))
+			return refuse_line(r, "a control character");
+	memcpy(line, p, n);
+	line[n] = '\0';
+	if (is_line_end(line))
+		return FAL_OK;
+	return *line == '[' ? parse_ini_header(r, line) : parse_ini_entry(r, line);
 }
 
 int
 fal_ini_read(const char *name, const char *text, size_t n, fal_ini_fn *on_entry,
-	     void *user, struct fal_diag *diag)
+	     void *user, struct fal_problems *problems)
 {
-	struct ini_reader r = { .name = name,
-				.p = text,
-				.end = text + n,
-				.on_entry = on_entry,
-				.user = user,
-				.diag = diag };
-	if (fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, diag) < 0)
-		return FAL_EFORMAT;
-	/* inih continues after a bad line and returns the number of the first bad line.
-	 */
-	int bad = ini_parse_stream(next_ini_line, &r, on_ini_entry, &r);
-	if (bad > 0 && (r.err == 0 || (unsigned)bad < r.line)) {
-		r.line = (unsigned)bad;
-		return refuse_line(&r, "not a section, 'key = value' or comment");
+	struct ini_reader r = {
+		.name = name, .on_entry = on_entry, .user = user, .problems = problems
+	};
+	struct fal_diag why;
+	int err = fal_filetype_refuse(name, text, n, FAL_FILETYPE_NONE, &why);
+	if (err < 0) {
+		fal_problems_add(problems, err, why.text);
+		return err;
 	}
-	return r.err;
+	for (const char *p = text, *end = text + n; p < end && err == FAL_OK;) {
+		const char *eol = memchr(p, '\n', (size_t)(end - p));
+		r.line++;
+		err = parse_line(&r, p, (size_t)((eol != NULL ? eol : end) - p));
+		p = eol != NULL ? eol + 1 : end;
+	}
+	return err;
 }
 
 /* The lines of an entry and of its section's header; 0: none. */
@@ -133,7 +165,8 @@ fal_ini_set(const char *name, const char *text, size_t n, const struct fal_ini_e
 	    struct fal_buf *out, struct fal_diag *diag)
 {
 	struct entry_place at = { .e = e };
-	int err = fal_ini_read(name, text, n, find_entry, &at, diag);
+	struct fal_problems first = { .diag = diag };
+	int err = fal_ini_read(name, text, n, find_entry, &at, &first);
 	if (err < 0)
 		return err;
 

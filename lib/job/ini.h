@@ -1,9 +1,7 @@
-/* Parses INI text strictly with inih, which only this module includes.
+/* Parses INI text strictly: each line is a section, an entry, a comment or empty.
  *
- * inih splits a line.  This module adds the line number of each entry, and refuses long
- * lines, control characters, text after a section header and values that continue on the
- * next line.  A comment is a line that begins with ; or #, or the text from a blank and ;
- * on.
+ * A comment is a line that begins with ; or #, or what follows a blank and ; or # behind
+ * a section or a value.  A value in double quotes may hold both, and blanks at its ends.
  */
 #ifndef FAL_JOB_INI_H
 #define FAL_JOB_INI_H
@@ -14,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The longest line in bytes: inih has a buffer of 200 bytes on its stack. */
+/* The longest line in bytes, without its end and the blanks at its begin. */
 #define FAL_INI_LINE 197
 
 /* Is the character forbidden in lines? */
@@ -24,16 +22,19 @@ fal_ini_is_control(char c)
 	return ((unsigned char)c < ' ' && c != '\t') || c == 0x7f;
 }
 
+/* The bytes of a value without quotes: `s` up to a comment or the end. */
+size_t fal_ini_value_length(const char *s);
+
 /* Takes each section header (key and value NULL) and each entry, in order; the strings
  * are borrowed for the call.  Returns 0, or an error, with its diagnosis made, that ends
  * the reading. */
 typedef int fal_ini_fn(void *user, const char *section, const char *key,
 		       const char *value, unsigned line);
 
-/* Parses `n` bytes of text; `name` stands before the line number in a diagnosis.
- * FAL_EFORMAT, errors of on_entry. */
+/* Parses `n` bytes of text; `name` stands before the line number in a diagnosis.  Returns
+ * the error that ended the reading: FAL_EFORMAT, errors of on_entry. */
 int fal_ini_read(const char *name, const char *text, size_t n, fal_ini_fn *on_entry,
-		 void *user, struct fal_diag *diag);
+		 void *user, struct fal_problems *problems);
 
 /* An entry to be set; the strings are borrowed. */
 struct fal_ini_entry {

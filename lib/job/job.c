@@ -9,6 +9,7 @@
 #include "wire/bfp.h"
 
 #include <fnmatch.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ struct job_parser {
 	struct fal_job *job;
 	unsigned *line;         /* of each key; 0: the text lacks the key */
 	uint32_t mean_n, std_n; /* entries of the lists */
-	struct fal_diag *diag;
+	struct fal_problems *problems;
 };
 
 enum key_type {
@@ -178,16 +179,30 @@ fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
 	return name;
 }
 
-/* Sets the diagnosis about key i: "NAME:LINE: section.key: what". */
+/* Adds a problem of a line, 0: of none, and returns as fal_problems_add does. */
+__attribute__((format(printf, 4, 5))) static int
+refuse_job_line(const struct job_parser *p, unsigned line, int err, const char *fmt, ...)
+{
+	char text[sizeof(struct fal_diag)];
+	struct fal_diag d;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	const char *from = fal_job_diag_name(p->set, text, p->name);
+	if (line == 0 || from != p->name)
+		fal_diag_set(&d, 0, "%s: %s", from, text);
+	else
+		fal_diag_set(&d, 0, "%s:%u: %s", from, line, text);
+	return fal_problems_add(p->problems, err, d.text);
+}
+
+/* Adds a problem of key i: "NAME:LINE: section.key: what". */
 static int
 refuse_key_at(const struct job_parser *p, size_t i, int err, const char *what)
 {
-	struct fal_diag d;
-	fal_diag_set(&d, err, "%s.%s: %s", keys[i].section, keys[i].name, what);
-	const char *from = fal_job_diag_name(p->set, d.text, p->name);
-	if (p->line[i] == 0 || from != p->name)
-		return fal_diag_set(p->diag, err, "%s: %s", from, d.text);
-	return fal_diag_set(p->diag, err, "%s:%u: %s", from, p->line[i], d.text);
+	return refuse_job_line(p, p->line[i], err, "%s.%s: %s", keys[i].section,
+			       keys[i].name, what);
 }
 
 /* As refuse_key_at, about the value of key i. */
@@ -321,32 +336,56 @@ set_job_list(struct job_parser *p, size_t i, const char *value)
 	return FAL_OK;
 }
 
+/* Returns "; did you mean 'SECTION.KEY'?" with the most similar key, of this section if
+ * possible, or "". */
+static const char *
+hint_key(const char *section, const char *key, char out[static FAL_SIMILAR_TEXT])
+{
+	struct fal_similar is = { .word = key };
+	const struct key *best = NULL;
+	for (int others = 0; others < 2 && best == NULL; others++)
+		for (const struct key *k = keys; k < keys + KEYS; k++)
+			if ((strcmp(k->section, section) != 0) == others &&
+			    fal_similar_try(&is, k->name))
+				best = k;
+	*out = '\0';
+	if (best != NULL)
+		snprintf(out, FAL_SIMILAR_TEXT, "; did you mean '%s.%s'?", best->section,
+			 best->name);
+	return out;
+}
+
 static int
 on_job_entry(void *user, const char *section, const char *key, const char *value,
 	     unsigned line)
 {
 	struct job_parser *p = user;
+	char hint[FAL_SIMILAR_TEXT];
+	struct fal_similar is = { .word = section };
 	size_t known = 0;
-	while (known < KEYS && strcmp(keys[known].section, section) != 0)
-		known++;
-	if (*section == '\0')
-		return fal_diag_set(p->diag, FAL_EFORMAT,
-				    "%s:%u: '%s' stands before any section", p->name,
-				    line, key != NULL ? FAL_QUOTE(key) : "");
-	if (known == KEYS)
-		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: [%s]: no such section",
-				    p->name, line, FAL_QUOTE(section));
-	if (key == NULL)
+	for (; known < KEYS && strcmp(keys[known].section, section) != 0; known++)
+		fal_similar_try(&is, keys[known].section);
+	if (*section == '\0' && p->problems->n == 0)
+		return refuse_job_line(p, line, FAL_EFORMAT,
+				       "'%s' stands before any section",
+				       key != NULL ? FAL_QUOTE(key) : "");
+	/* The first entry without a section stands for the further ones, and the header
+	 * of an unknown section for its entries. */
+	if (known == KEYS && key == NULL)
+		return refuse_job_line(p, line, FAL_EFORMAT, "[%s]: no such section%s",
+				       FAL_QUOTE(section), fal_similar_hint(&is, hint));
+	if (known == KEYS || key == NULL)
 		return FAL_OK;
 	size_t i = find_key(section, key);
 	if (i == KEYS)
-		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: %s.%s: no such key",
-				    p->name, line, section, FAL_QUOTE(key));
+		return refuse_job_line(p, line, FAL_EFORMAT, "%s.%s: no such key%s",
+				       section, FAL_QUOTE(key),
+				       hint_key(section, key, hint));
 	if (p->line[i] != 0)
-		return fal_diag_set(
-			p->diag, FAL_EFORMAT,
-			"%s:%u: %s.%s: '%s' is a second value, line %u has the first",
-			p->name, line, section, key, FAL_QUOTE(value), p->line[i]);
+		return refuse_job_line(
+			p, line, FAL_EFORMAT,
+			"%s.%s: '%s' is a second value, line %u has the first", section,
+			key, FAL_QUOTE(value), p->line[i]);
 	p->line[i] = line;
 	if (is_text_key(i))
 		return set_job_text(p, i, value);
@@ -429,14 +468,18 @@ check_files(const struct job_parser *p)
 		const bool is_required =
 			(rules[i].formats & ~rules[i].optional & format) != 0 &&
 			(has_test || !rules[i].is_test);
+		int err = FAL_OK;
 		if (job_has(p, at) && (rules[i].formats & format) == 0)
-			return job_refuse(p, at, FAL_EINVAL,
-					  "is not for this data.format");
-		if (is_required && !job_has(p, at))
-			return job_refuse(
-				p, at, rules[i].is_test ? FAL_EINVAL : FAL_EFORMAT,
-				rules[i].is_test ? "missing (job.eval = never needs none)"
+			err = job_refuse(p, at, FAL_EINVAL,
+					 "is not for this data.format");
+		else if (is_required && !job_has(p, at))
+			err = job_refuse(p, at,
+					 rules[i].is_test ? FAL_EINVAL : FAL_EFORMAT,
+					 rules[i].is_test
+						 ? "missing (job.eval = never needs none)"
 						 : "missing");
+		if (err < 0)
+			return err;
 	}
 	return FAL_OK;
 }
@@ -460,14 +503,15 @@ struct job_rule {
 	const char *what;
 };
 
-/* Reports the first broken rule. */
+/* Reports the broken rules. */
 static int
 check_rules(const struct job_parser *p, const struct job_rule *rules, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	int err = FAL_OK;
+	for (size_t i = 0; i < n && err == FAL_OK; i++)
 		if (rules[i].is_broken)
-			return job_refuse(p, rules[i].at, FAL_EINVAL, rules[i].what);
-	return FAL_OK;
+			err = job_refuse(p, rules[i].at, FAL_EINVAL, rules[i].what);
+	return err;
 }
 
 /* Checks the keys of model and data against each other. */
@@ -677,33 +721,37 @@ fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 	      struct fal_diag *diag)
 {
 	const struct fal_job_assignments none = { NULL, 0 };
-	return fal_job_parse_set(name, text, n, &none, out, diag);
+	struct fal_problems first = { .diag = diag };
+	return fal_job_parse_set(name, text, n, &none, out, &first);
 }
 
 int
 fal_job_parse_set(const char *name, const char *text, size_t n,
 		  const struct fal_job_assignments *set, struct fal_job *out,
-		  struct fal_diag *diag)
+		  struct fal_problems *problems)
 {
 	struct fal_job job = { .schedule.gamma = 1 };
 	unsigned line[KEYS] = { 0 };
 	struct job_parser p = {
-		.name = name, .set = set, .job = &job, .line = line, .diag = diag
+		.name = name, .set = set, .job = &job, .line = line, .problems = problems
 	};
 
-	int err = fal_ini_read(name, text, n, on_job_entry, &p, diag);
-	for (size_t i = 0; i < KEYS && err == FAL_OK; i++)
+	int err = fal_ini_read(name, text, n, on_job_entry, &p, problems);
+	/* After an unknown line the missing key may be the one that the line means. */
+	const bool is_sure = err == FAL_OK && problems->err != FAL_EFORMAT;
+	for (size_t i = 0; i < KEYS && is_sure && err == FAL_OK; i++)
 		if (keys[i].is_required && line[i] == 0)
 			err = refuse_key_at(&p, i, FAL_EFORMAT, "missing");
-	if (err == FAL_OK && (err = check_files(&p)) == FAL_OK &&
+	/* Rules between values need all values. */
+	if (problems->err == FAL_OK && (err = check_files(&p)) == FAL_OK &&
 	    (err = check_model_keys(&p)) == FAL_OK && (err = check_steps(&p)) == FAL_OK &&
-	    (err = check_local_steps(&p)) == FAL_OK) {
+	    (err = check_local_steps(&p)) == FAL_OK && problems->err == FAL_OK) {
 		set_defaults(&p);
 		err = check_tail(&p);
 	}
-	if (err < 0) {
+	if (problems->err < 0) {
 		fal_job_free(&job);
-		return err;
+		return problems->err;
 	}
 	*out = job;
 	return FAL_OK;
@@ -790,21 +838,27 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	if (value == NULL || key == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not section.key=value",
 				    FAL_QUOTE(assignment));
+	char hint[FAL_SIMILAR_TEXT];
 	if (find_key(section, key) == KEYS)
-		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key",
-				    FAL_QUOTE(section), FAL_QUOTE(key));
+		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key%s",
+				    FAL_QUOTE(section), FAL_QUOTE(key),
+				    hint_key(section, key, hint));
 	/* The line must not become too long. */
 	if (strlen(key) + strlen(" = ") + strlen(value) > FAL_INI_LINE)
 		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: '%s' is too long", section,
 				    key, FAL_QUOTE(value));
-	/* A value must not begin a comment or another line. */
-	bool is_forbidden = strchr(value, ';') != NULL;
 	for (const char *p = value; *p != '\0'; p++)
-		is_forbidden |= fal_ini_is_control(*p);
-	if (is_forbidden)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s.%s: '%s' has a character that no value has",
-				    section, key, FAL_QUOTE(value));
+		if (fal_ini_is_control(*p))
+			return fal_diag_set(
+				diag, FAL_EINVAL,
+				"%s.%s: '%s' has a character that no value has", section,
+				key, FAL_QUOTE(value));
+	value += strspn(value, " \t");
+	if (*value != '"' && value[fal_ini_value_length(value)] != '\0')
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"%s.%s: '%s' begins a comment, unless in double quotes", section,
+			key, FAL_QUOTE(value));
 	const struct fal_ini_entry e = { section, key, value };
 	return fal_ini_set(name, text, n, &e, out, diag);
 }
@@ -836,10 +890,11 @@ fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
 {
 	struct job_values t = { 0 };
 	const struct fal_buf *text[] = { a, b };
+	struct fal_problems first = { 0 };
 	int err = FAL_OK, n = 0;
 	for (; t.text < 2 && err == FAL_OK; t.text++)
 		err = fal_ini_read("job", (const char *)text[t.text]->p, text[t.text]->n,
-				   job_values_add, &t, NULL);
+				   job_values_add, &t, &first);
 	for (size_t i = 0; i < KEYS && err == FAL_OK; i++) {
 		const char *x = t.v[0][i], *y = t.v[1][i];
 		char key[32];
@@ -854,6 +909,35 @@ fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
 		free(t.v[1][i]);
 	}
 	return err < 0 ? err : n;
+}
+
+int
+fal_job_make_canonical(struct fal_buf *text)
+{
+	struct job_values t = { 0 };
+	struct fal_problems first = { 0 };
+	struct fal_buf out = { 0 };
+	const char *section = "";
+	const int err = fal_ini_read("job", (const char *)text->p, text->n,
+				     job_values_add, &t, &first);
+	for (size_t i = 0; i < KEYS; i++) {
+		const char *v = t.v[0][i];
+		if (v == NULL)
+			continue;
+		const size_t n = strlen(v);
+		const bool is_quoted = n > 0 && (v[fal_ini_value_length(v)] != '\0' ||
+						 strchr(" \t", v[0]) != NULL ||
+						 strchr(" \t", v[n - 1]) != NULL);
+		if (strcmp(section, keys[i].section) != 0)
+			fal_put_fmt(&out, "[%s]\n", keys[i].section);
+		section = keys[i].section;
+		fal_put_fmt(&out, is_quoted ? "%s = \"%s\"\n" : "%s = %s\n", keys[i].name,
+			    v);
+		free(t.v[0][i]);
+	}
+	fal_buf_free(text);
+	*text = out;
+	return err < 0 ? err : out.err;
 }
 
 char *

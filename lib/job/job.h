@@ -162,11 +162,12 @@ struct fal_job_assignments {
 	const char *const *v;
 	size_t n;
 };
-/* As fal_job_parse, for a text with these assignments (fal_job_override): a diagnosis
- * about an assigned value names --set instead of a line. */
+/* As fal_job_parse, for a text with these assignments (fal_job_override): a problem of
+ * an assigned value names --set instead of a line.  Rules between values are checked if
+ * all lines are right by themselves. */
 int fal_job_parse_set(const char *name, const char *text, size_t n,
 		      const struct fal_job_assignments *set, struct fal_job *out,
-		      struct fal_diag *diag);
+		      struct fal_problems *problems);
 /* Returns "--set" if an assignment sets the key with which `what` begins; else `name`. */
 const char *fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
 			      const char *name);
@@ -210,6 +211,10 @@ int fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
 		 int (*on_key)(void *arg, const char *key, const char *in_a,
 			       const char *in_b),
 		 void *arg);
+
+/* Replaces a job's text by its canonical text, without comments and blanks, the keys in
+ * the order of falcon-job(5): equal jobs have equal hashes.  FAL_EFORMAT, FAL_ENOMEM. */
+int fal_job_make_canonical(struct fal_buf *text);
 
 /* Returns `path` relative to the folder of `job_file`, or itself if absolute; the caller
  * frees the result. */

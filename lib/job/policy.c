@@ -115,10 +115,26 @@ parse_members(struct policy_reader *r, const char *place, json_t *o,
 	return err;
 }
 
+/* Refuses a key of a policy, or a worker, that is none of the words, which end in NULL.
+ */
+static int
+refuse_policy_key(const struct policy_reader *r, const char *place, const char *key,
+		  const json_t *v, const char *of, const char *const *words)
+{
+	struct fal_similar is = { .word = key };
+	char what[48 + FAL_SIMILAR_TEXT], hint[FAL_SIMILAR_TEXT];
+	for (; *words != NULL; words++)
+		fal_similar_try(&is, *words);
+	snprintf(what, sizeof(what), "stands under no key of a %s%s", of,
+		 fal_similar_hint(&is, hint));
+	return refuse_json(r, FAL_EFORMAT, place, v, what);
+}
+
 static int
 parse_worker_member(struct policy_reader *r, const char *key, json_t *v)
 {
 	struct fal_policy_worker *w = r->worker;
+	static const char *const words[] = { "lanes", "share", "site", "exclude", NULL };
 	char place[FAL_NAME_MAX + 80];
 	snprintf(place, sizeof(place), "workers.%.63s.%.60s", w->name, key);
 	if (strcmp(key, "lanes") == 0)
@@ -128,8 +144,7 @@ parse_worker_member(struct policy_reader *r, const char *key, json_t *v)
 	if (strcmp(key, "site") == 0)
 		return parse_worker_site(r, place, v, w);
 	if (strcmp(key, "exclude") != 0)
-		return refuse_json(r, FAL_EFORMAT, place, v,
-				   "stands under no key of a worker");
+		return refuse_policy_key(r, place, key, v, "worker", words);
 	if (!json_is_boolean(v))
 		return refuse_json(r, FAL_EFORMAT, place, v, "is not true or false");
 	w->excluded = json_is_true(v);
@@ -151,17 +166,35 @@ parse_worker_policy(struct policy_reader *r, const char *name, json_t *o)
 static int
 parse_policy_member(struct policy_reader *r, const char *key, json_t *v)
 {
+	static const char *const words[] = { "scheme", "workers", "clones", NULL };
 	if (strcmp(key, "scheme") == 0)
 		return parse_scheme(r, v);
 	if (strcmp(key, "workers") == 0)
 		return parse_members(r, "workers", v, parse_worker_policy);
 	if (strcmp(key, "clones") != 0)
-		return refuse_json(r, FAL_EFORMAT, key, v,
-				   "stands under no key of a policy");
+		return refuse_policy_key(r, key, key, v, "policy", words);
 	if (!json_is_boolean(v))
 		return refuse_json(r, FAL_EFORMAT, key, v, "is not true or false");
 	r->p->no_clones = json_is_false(v);
 	return FAL_OK;
+}
+
+void
+fal_policy_blank_comments(char *p, size_t n)
+{
+	bool is_quoted = false, is_comment = false;
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] == '\n') {
+			is_quoted = is_comment = false; /* no string has a raw newline */
+		} else if (is_comment || (!is_quoted && (p[i] == '#' || p[i] == ';'))) {
+			is_comment = true;
+			p[i] = ' ';
+		} else if (p[i] == '"') {
+			is_quoted = !is_quoted;
+		} else if (is_quoted && p[i] == '\\') {
+			i++;
+		}
+	}
 }
 
 /* Moves `in` past n bytes and the blanks after them. */

@@ -22,6 +22,9 @@ struct fal_policy_text {
 	size_t n;
 };
 
+/* Replaces comments by blanks: in each line the text from # or ; on, outside strings. */
+void fal_policy_blank_comments(char *p, size_t n);
+
 /* Parses the JSON object at the begin of `in` and moves `in` past the object and the
  * blanks after the object.  `out` becomes `base` with the object's keys changed; `base`
  * and `out` must differ.  Free `out` with fal_policy_free.  FAL_EFORMAT (no JSON, an

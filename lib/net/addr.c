@@ -54,7 +54,7 @@ addr_parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
 {
 	const char *colon = strrchr(s, ':');
 	if (colon == NULL)
-		return fal_diag_set(diag, FAL_EFORMAT, "no ':PORT'");
+		return fal_diag_set(diag, FAL_EFORMAT, "no port: HOST:PORT is one");
 	uint64_t port;
 	if (fal_parse_u64(colon + 1, 0, UINT16_MAX, &port) < 0)
 		return fal_diag_set(diag, FAL_EFORMAT, "'%s' is not a port", colon + 1);

@@ -33,7 +33,8 @@ bool
 fal_refusals_due(struct fal_refusals *r, double now, bool over, struct fal_diag *line)
 {
 	const double passed = now - r->logged_at;
-	if (r->n == 0 || (r->has_logged && passed < FAL_REFUSALS_S && !over))
+	uint64_t polls;
+	if (r->n == 0 || (!fal_ratelimit(&r->limit, now, &polls) && !over))
 		return false;
 	if (r->n == 1)
 		fal_diag_set(line, 0, "refused a handshake from %s: %s", r->last_source,
@@ -47,7 +48,6 @@ fal_refusals_due(struct fal_refusals *r, double now, bool over, struct fal_diag 
 			     : r->sources == FAL_REFUSALS_SOURCES ? "s or more"
 								  : "s",
 			     passed, r->last_source, r->last_why);
-	r->has_logged = true;
 	r->logged_at = now;
 	r->n = 0;
 	r->sources = 0;

@@ -211,9 +211,10 @@ parse_text(struct fal_files *j, const char *path, struct fal_diag *diag)
 			fal_diag_set(diag, err, "%s%s",
 				     err == FAL_EINVAL ? "--set: " : "", why.text);
 	}
+	struct fal_problems all = { .diag = diag, .more = &j->problems };
 	return err < 0 ? err
 		       : fal_job_parse_set(path, (const char *)j->job_text.p,
-					   j->job_text.n, &j->set, &j->job, diag);
+					   j->job_text.n, &j->set, &j->job, &all);
 }
 
 /* Sets `diag` to the fault `why`, which begins with a key. */
@@ -549,7 +550,8 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	if ((err = parse_text(j, path, diag)) < 0 ||
 	    (err = load_model(j, path, from, diag)) < 0 ||
 	    (err = load_data(j, path, diag)) < 0 ||
-	    (err = put_data_hashes(j, path, diag)) < 0)
+	    (err = put_data_hashes(j, path, diag)) < 0 ||
+	    (err = fal_job_make_canonical(&j->job_text)) < 0)
 		return err;
 	return fal_files_hash(j);
 }
@@ -628,6 +630,7 @@ fal_files_free(struct fal_files *j)
 	fal_model_free(j->model);
 	free(j->init);
 	fal_job_free(&j->job);
+	fal_buf_free(&j->problems);
 	fal_buf_free(&j->job_text);
 	fal_buf_free(&j->model_text);
 	fal_buf_free(&j->manifest_bytes);

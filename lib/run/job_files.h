@@ -95,6 +95,7 @@ struct fal_files {
 	 * job.epochs and the names and hashes of net, weights and data. */
 	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char sizes[FAL_FILES_SIZES]; /* of data and model, readable */
+	struct fal_buf problems;     /* after an error: the further ones, each a line */
 	/* Blocks of each shard, from the placement file; placed_n 0: no such file. */
 	uint32_t placed[FAL_SHARDS_MAX], placed_n;
 };

@@ -281,13 +281,16 @@ static int
 diag_no_scheme(const char *name, struct fal_diag *diag)
 {
 	char list[FAL_RULE_TEXT];
+	struct fal_similar is = { .word = name };
+	char hint[FAL_SIMILAR_TEXT];
 	size_t n = 0;
-	for (int i = 0; i < FAL_SCHEMES; i++)
+	for (int i = 0; i < FAL_SCHEMES; i++) {
 		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
-				      i > 0 ? ", " : "",
-				      fal_scheme_name((enum fal_scheme_id)i));
-	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)",
-			    FAL_QUOTE(name), list);
+				      i > 0 ? ", " : "", scheme_rows[i].name);
+		fal_similar_try(&is, scheme_rows[i].name);
+	}
+	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)%s",
+			    FAL_QUOTE(name), list, fal_similar_hint(&is, hint));
 }
 
 /* "ssp: '99' …" or "flexrr: helpers: '99' …". */
@@ -390,9 +393,15 @@ rule_read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *d
 				    FAL_QUOTE(item));
 	*eq = '\0';
 	const struct param *p = param_find(r->scheme, item);
+	struct fal_similar is = { .word = item };
+	char hint[FAL_SIMILAR_TEXT];
+	for (size_t i = 0; p == NULL && i < PARAMS; i++)
+		if (param_is_of(&params[i], r->scheme) && params[i].key != NULL)
+			fal_similar_try(&is, params[i].key);
 	if (p == NULL)
-		return fal_diag_set(diag, FAL_EINVAL, "%s has no '%s' (given as '%s')",
-				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1));
+		return fal_diag_set(diag, FAL_EINVAL, "%s has no '%s' (given as '%s')%s",
+				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1),
+				    fal_similar_hint(&is, hint));
 	uint32_t bit = 1u << (p - params);
 	if ((*seen & bit) != 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s is set twice, now '%s'",

@@ -1,11 +1,20 @@
 # install, uninstall, dist.
 
+# Debian's own packages have another place for completions of zsh than all others.
+ZSH := share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+COMPLETIONS := $(foreach s,bash zsh,$(PROGS:%=$(B)/completions/$(s)/%))
+
 # "source:destination" of every file, below PREFIX.  Jobs name models by a path relative
-# to themselves, so the folders of share/ keep their shape.
+# to themselves, so the folders of share/ keep their shape.  systemd(1) looks for units
+# below /usr and /usr/local.
 INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
+	$(foreach p,$(PROGS),$(B)/completions/bash/$(p):share/bash-completion/completions/$(p) \
+		$(B)/completions/zsh/$(p):$(ZSH)/_$(p)) \
+	$(foreach f,$(wildcard share/systemd/*.service),$(f):lib/systemd/system/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
-	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/* share/vectors/* \
+	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/*.conf \
+		share/vectors/* \
 		share/plots/* \
 		share/falcon.py),\
 		$(f):share/falcon/$(f:share/%=%))
@@ -16,14 +25,18 @@ PATH_IN_UNIT = sed 's/%/%%/g; s/[&|\\]/\\&/g'
 # Executables stay executable.  Units name programs by their paths, as systemd(1) looks for
 # others in folders of its own alone.
 .PHONY: install uninstall dist
-install: all
+$(B)/completions/bash/% $(B)/completions/zsh/%: $(B)/% share/make/completions
+	@mkdir -p $(B)/completions/bash $(B)/completions/zsh
+	@for s in bash zsh; do share/make/completions $$s $< >$(B)/completions/$$s/$*; done
+
+install: all $(COMPLETIONS)
 	@set -e; for f in $(INSTALLED); do \
 		src=$${f%%:*}; dst="$(DESTDIR)$(PREFIX)/$${f#*:}"; mode=644; \
 		if [ -x "$$src" ]; then mode=755; fi; \
 		install -D -m $$mode "$$src" "$$dst"; echo "$$dst"; \
 		case $$dst in *.service) \
-			bin=$$(printf '%s\n' "$(PREFIX)/bin" | $(PATH_IN_UNIT)); \
-			sed -i "s|^ExecStart=\(falcon-[a-z]*\)|ExecStart=\"$$bin/\1\"|" "$$dst" ;; \
+			prefix=$$(printf '%s\n' "$(PREFIX)" | $(PATH_IN_UNIT)); \
+			sed -i "s|@prefix@|$$prefix|g" "$$dst" ;; \
 		esac; \
 	done
 

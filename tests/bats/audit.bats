@@ -217,7 +217,7 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 	run -2 falcon-stat --audit /dev/null
 	same empty "$output" 'falcon-stat: /dev/null: no job line'
 	run -2 falcon-stat absent
-	same absent "$output" 'falcon-stat: absent: No such file or directory'
+	same absent "$output" "falcon-stat: absent: No such file or directory; 'absent' is not an address: no port: HOST:PORT is one"
 	run -2 falcon-stat .
 	has "$output" 'falcon-stat: .: Is a directory'
 }

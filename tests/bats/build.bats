@@ -438,6 +438,10 @@ not ok 1
 	[ -x "$tmp/dest/usr/bin/falcon-work" ]
 	[ -f "$tmp/dest/usr/share/man/man5/falcon-job.5" ]
 	[ -f "$tmp/dest/usr/share/falcon/models/lenet5" ]
+	[ -f "$tmp/dest/usr/share/falcon/systemd/falcon-work-gpu.conf" ]
+	[ -f "$tmp/dest/usr/lib/systemd/system/falcon-ps@.service" ]
+	[ -f "$tmp/dest/usr/share/bash-completion/completions/falcon-work" ]
+	[ -f "$tmp/dest/usr/share/zsh/vendor-completions/_falcon-work" ]
 	touch "$tmp/dest/usr/bin/other"
 	run "${make[@]}" uninstall
 	same "exit status" "$status" 0
@@ -455,12 +459,15 @@ not ok 1
 	local make=(make -s -C "$tmp/tree" CPPFLAGS="-isystem outside")
 	run "${make[@]}" DESTDIR="$tmp/dest" PREFIX=/opt/falcon install
 	same "exit status ($output)" "$status" 0
-	local name units=share/falcon/systemd
-	for name in ps work; do
-		same "the program of $name" "$(sed -n 's/^ExecStart=\([^ ]*\) .*/\1/p' \
-			"$tmp/dest/opt/falcon/$units/falcon-$name@.service")" \
-			"\"/opt/falcon/bin/falcon-$name\""
+	local name units=lib/systemd/system
+	for name in ps@ work@ keys; do
+		has "$(<"$tmp/dest/opt/falcon/$units/falcon-$name.service")" \
+			"$([ $name != keys ] && echo "/opt/falcon/bin/falcon-${name%@}" ||
+				echo /opt/falcon/bin/falcon-key)\""
+		run grep @prefix@ "$tmp/dest/opt/falcon/$units/falcon-$name.service"
+		same "unplaced of $name" "$output" ""
 	done
+	[ -f "$tmp/dest/opt/falcon/share/zsh/site-functions/_falcon-work" ]
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
 	run "${make[@]}" PREFIX="$place" install
 	same "exit status ($output)" "$status" 0

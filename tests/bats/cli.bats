@@ -93,7 +93,7 @@ bad_set() {
 @test "falcon-ps: what is wrong with an assignment names it, and no line of the job" {
 	bad_set "'x' is not section.key=value" x
 	bad_set "a.b: no such key" a.b=c
-	bad_set "job.name: 'a;b' has a character that no value has" "job.name=a;b"
+	bad_set "job.name: 'a ;b' begins a comment, unless in double quotes" "job.name=a ;b"
 	bad_set "job.name: 'a?b' has a character that no value has" $'job.name=a\x01b'
 	bad_set "job.name: is empty" job.name=
 	bad_set "job.name: '$(printf %040d 0)...' is too long" "job.name=$(printf %0100d 0)"
@@ -130,7 +130,7 @@ bad_set() {
 }
 
 @test "falcon-ps: addresses" {
-	ps_refused 2 "'nowhere' is not an address: no ':PORT'" -l nowhere tiny.job
+	ps_refused 2 "'nowhere' is not an address: no port: HOST:PORT is one" -l nowhere tiny.job
 	ps_refused 2 "'[::1:7000' is not an address: not [V6]:PORT" -l '[::1:7000' tiny.job
 	ps_refused 2 "'h:65536' is not an address: '65536' is not a port" -l h:65536 tiny.job
 	ps_refused 2 "'unix:' is not an address: nothing is named" -l unix: tiny.job
@@ -144,9 +144,10 @@ bad_set() {
 }
 
 @test "falcon-ps: keyrings; no byte of a key is said" {
-	ps_refused 2 "none: No such file or directory" -K none tiny.job
+	ps_refused 2 "none: no such keyring: falcon-key init DIR makes DIR/keyring" \
+		-K none tiny.job
 	ps_refused 2 "$keys: Is a directory" -K "$keys" tiny.job
-	ps_refused 2 "$keys/work.key:1: the secret key of a client: this is no keyring" \
+	ps_refused 2 "$keys/work.key:1: a client's key: this is no keyring" \
 		-K "$keys/work.key" tiny.job
 	sed '2s/.\{20\}$//' "$keys/keyring" >ring
 	ps_refused 2 "ring:2: key is not base64 of 32 bytes" -K ring tiny.job
@@ -162,12 +163,17 @@ bad_set() {
 	edited 's/^lr = 0.1/lr = o.1/' "bad.job:19: optimizer.lr: 'o.1' is not a number"
 	edited 's/^lr = 0.1/lr = -1/' "bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
 	edited 's/^lr = /learning = /' "bad.job:19: optimizer.learning: no such key"
-	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section"
+	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section; did you mean 'batch'?"
 	edited 's/^\(lr = .*\)/\1\n\1/' \
 		"bad.job:20: optimizer.lr: '0.1' is a second value, line 19 has the first"
 	edited 's/^scheme.*/scheme = spam/' "bad.job:21: sync.scheme: 'spam' is not a scheme (bsp, asp, ssp, epsp, flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)"
 	edited 's/^epochs = 2/epochs = 0/' "bad.job:4: job.epochs: '0' is not in 1..1000000"
-	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment"
+	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment
+falcon-ps: bad.job:22: not a section, 'key = value' or comment
+falcon-ps: bad.job:23: sync.hashes: no such key; did you mean 'job.hashes'?"
+	edited 's/^epochs = 2/epoch = 2 # two/; s/^lr = 0.1/lr = -1 ; no/' \
+		"bad.job:4: job.epoch: no such key; did you mean 'job.epochs'?
+falcon-ps: bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
 	edited '/^name = /d' "bad.job: job.name: missing"
 	edited '2s/.*/name = \x01/' "bad.job:2: a control character"
 	edited 's/^lr/[schedule]\nkind = constant\nwarmup = 100\n[optimizer]\nlr/' \
@@ -177,7 +183,7 @@ bad_set() {
 	same "too much" "$(falcon-ps --check --max-memory 1K tiny.job 2>&1 |
 		sed 's/needs [0-9]* bytes/needs so many bytes/' | tail -n 1)" \
 		"falcon-ps: tiny.job: needs so many bytes, --max-memory allows 1024"
-	counted 13
+	counted 14
 }
 
 # shards [OPTION...]: what tiny.job needs with them, in bytes.
@@ -289,7 +295,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	work_refused 2 "--emulate: speed: '1/0' is not a fraction such as 0.25 or 1/4" \
 		--emulate rate=1,speed=1/0 $at
 	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 $at
-	work_refused 2 "'nowhere' is not an address: no ':PORT'" nowhere
+	work_refused 2 "'nowhere' is not an address: no port: HOST:PORT is one" nowhere
 	counted 21
 }
 

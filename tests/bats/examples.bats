@@ -361,11 +361,10 @@ $least\$" <<<"$output"
 @test "systemd: the units are without fault" {
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
 	# It wants the programs to be there: these are, under their own names.
-	sed "s|^ExecStart=\\(falcon-[a-z]*\\)|ExecStart=\"$bin/\1\"|" \
-		"$root/share/systemd/falcon-ps@.service" >falcon-ps@.service
-	sed "s|^ExecStart=\\(falcon-[a-z]*\\)|ExecStart=\"$bin/\1\"|" \
-		"$root/share/systemd/falcon-work@.service" >falcon-work@.service
-	for unit in falcon-ps@fashion.service falcon-work@lab.service; do
+	for unit in falcon-keys falcon-ps@ falcon-work@; do
+		sed "s|@prefix@/bin|$bin|" "$root/share/systemd/$unit.service" >"$unit.service"
+	done
+	for unit in falcon-keys.service falcon-ps@fashion.service falcon-work@lab.service; do
 		run systemd-analyze verify --man=no "$unit"
 		same "$unit: status" "$status" 0
 		same "$unit" "$output" ""
@@ -418,6 +417,38 @@ reload() {
 	mkdir "$at"
 	! reload || return 1
 	same "what is left" "$(ls run)" falcon-ps
+}
+
+# unit_line NAME: what that unit starts, as one line of sh, in this folder.
+unit_line() {
+	sed -n '/^ExecStart=/ { :a; /\\$/ { N; ba }; s/\\\n/ /g; s/^ExecStart=//p }' \
+		"$root/share/systemd/$1.service" |
+		sed -e 's|\$\$|$|g' -e "s|%[tS]|$PWD|g" -e "s|@prefix@|$PWD/usr|g" \
+			-e "s|/etc/falcon|$PWD/etc|g" -e 's|%i|tiny|g'
+}
+
+@test "systemd: falcon-keys makes keys, falcon-ps takes the job of /etc, else the shipped one" {
+	mkdir -p usr/bin usr/share/falcon/jobs etc falcon-ps/tiny falcon
+	ln -s "$bin"/* usr/bin
+	unit_line falcon-keys >line
+	sh -e line
+	cp etc/keys/keyring falcon-ps/tiny
+	tiny usr/share/falcon/jobs
+	unit_line falcon-ps@ >line
+	for place in usr/share/falcon/jobs etc; do
+		[ -e $place/tiny.job ] || tiny etc
+		sed -i 's/^epochs = .*/epochs = x/' $place/tiny.job
+		run -2 env LISTEN=unix:sock sh -e line
+		same "from $place" "$output" \
+			"falcon-ps: $PWD/$place/tiny.job:4: job.epochs: 'x' is not a whole number"
+	done
+	sed -i 's/^epochs = .*/epochs = 2/' etc/tiny.job
+	start ps env LISTEN=unix:sock sh -e line
+	local ps=$pid
+	start work falcon-work -k etc/keys/work.key unix:sock
+	ended "$pid" work
+	ended "$ps" ps
+	[ -s falcon/tiny/model.safetensors ]
 }
 
 @test "systemd: the options in the units are the programs'" {

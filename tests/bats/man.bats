@@ -108,6 +108,30 @@ options_of() {
 	done
 }
 
+@test "completions: every option and command of --help, in bash and zsh" {
+	declare -A commands=([falcon-key]="init add new public revoke show pair sign verify"
+		[falcon-sync]="show set apply watch drain pause resume export checkpoint stop")
+	for name in $(programs); do
+		"$root/share/make/completions" bash "$bin/$name" >bash.sh
+		# shellcheck source=/dev/null
+		. ./bash.sh
+		same "of $name" "$(complete -p "$name")" "complete -o default -F _${name/-/_} $name"
+		"_${name/-/_}" "$name" -- "$name"
+		same "options of $name" "$(printf '%s\n' "${COMPREPLY[@]}" | sort)" \
+			"$("$name" --help | options_of)"
+		"_${name/-/_}" "$name" "" "$name"
+		same "commands of $name" "${COMPREPLY[*]}" "${commands[$name]:-}"
+		"_${name/-/_}" "$name" "" "--json"
+		same "after a flag of $name" "${COMPREPLY[*]}" "${commands[$name]:-}"
+		"_${name/-/_}" "$name" "" "--key" # a file follows
+		same "after an option of $name" "${COMPREPLY[*]}" ""
+		"$root/share/make/completions" zsh "$bin/$name" >"_$name"
+		same "zsh: options of $name" "$(grep -o "^.'--[a-z-]*" "_$name" | cut -c3- | sort)" \
+			"$("$name" --help | options_of)"
+		! command -v zsh >/dev/null || zsh -n "_$name"
+	done
+}
+
 @test "the same letter means the same in all programs, and for each meaning" {
 	letters >all
 	cat all

@@ -23,6 +23,26 @@ setup() {
 		ps.err
 }
 
+@test "without -x, what a coordinator of a job that is done waits for is said" {
+	start_ready ps falcon-ps -K "$keys/keyring" -l unix:sock -s state tiny.job
+	local ps=$pid
+	work a
+	ended "$pid" a
+	soon "the line" grep -q '^falcon-ps: tiny: is done: .* get answers until SIGTERM' ps.err
+	falcon-stat -k "$keys/observe.key" unix:sock
+	kill -TERM "$ps"
+	ended "$ps" ps
+}
+
+@test "what is lost by whole tasks is said when workers have joined" {
+	serve --set job.epochs=1000
+	work a --lanes 1 --emulate rate=250
+	soon "the first line" grep -q '1 lane of 1 worker, .* % is lost' ps.err
+	work b --lanes 1 --emulate rate=250
+	soon "the second line" grep -q '2 lanes of 2 workers, .* % is lost' ps.err
+	same lines "$(grep -c ' is lost as tasks are whole' ps.err)" 2
+}
+
 # on_terminal COLUMNS: what a coordinator draws there, while its job takes 3 seconds.
 on_terminal() {
 	mkfifo address

@@ -151,7 +151,7 @@ policies() {
 	refused 2 "scheme: ssp: 'x' is not a whole number from 0 to 64" set scheme=ssp:x
 	refused 2 "scheme: epsp: '1/1' is neither a whole number from 0 to 64 nor a fraction from 1/4096 to 4095/4096" \
 		set scheme=epsp:1/1
-	answers 2 "" "falcon-sync: 'nowhere' is not an address: no ':PORT'" \
+	answers 2 "" "falcon-sync: 'nowhere' is not an address: no port: HOST:PORT is one" \
 		falcon-sync nowhere show
 }
 
@@ -168,6 +168,7 @@ bad() {
 	bad '{"scheme": 3}' "1: scheme: '3' is not a string"
 	bad $'{\n"clones": 1}' "1: clones: '1' is not true or false"
 	bad '{"speed": 1}' "1: speed: '1' stands under no key of a policy"
+	bad '{"worker": {}}' "1: worker: '{}' stands under no key of a policy; did you mean 'workers'?"
 	bad '[1]' "1: policy: '[1]' is not an object"
 	bad '{"workers": {"a": {"lanes": [4, 1]}}}' \
 		"1: workers.a.lanes: '[4,1]' is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null"

@@ -429,6 +429,38 @@ test_text(void **state)
 }
 
 static void
+test_similar(void **state)
+{
+	(void)state;
+	static const char *const of[] = { "bsp", "epsp", "lr", "momentum",
+					  "weight-decay" };
+	static const char *const words[][2] = {
+		{ "bps", "bsp" },
+		{ "BSP", "bsp" },
+		{ "esp", "bsp" },
+		{ "rl", "lr" },
+		{ "x", NULL },
+		{ "xy", NULL },
+		{ "momentun", "momentum" },
+		{ "mmentu", "momentum" },
+		{ "mentu", NULL },
+		{ "weigth-decya", "weight-decay" },
+		{ "", NULL },
+		{ "bsp ", "bsp" },
+		{ "decay", NULL },
+	};
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		struct fal_similar is = { .word = words[i][0] };
+		char hint[FAL_SIMILAR_TEXT], want[FAL_SIMILAR_TEXT] = "";
+		for (size_t k = 0; k < sizeof(of) / sizeof(of[0]); k++)
+			fal_similar_try(&is, of[k]);
+		if (words[i][1] != NULL)
+			snprintf(want, sizeof(want), "; did you mean '%s'?", words[i][1]);
+		assert_string_equal(fal_similar_hint(&is, hint), want);
+	}
+}
+
+static void
 test_quote(void **state)
 {
 	static const struct {
@@ -576,6 +608,7 @@ main(void)
 		cmocka_unit_test(test_safetensors_of_any_length),
 		cmocka_unit_test(seldom_doubles),
 		cmocka_unit_test(test_quote),
+		cmocka_unit_test(test_similar),
 		cmocka_unit_test(test_put_layout),
 		cmocka_unit_test(test_put_fmt),
 		cmocka_unit_test(test_fixed_is_printf),

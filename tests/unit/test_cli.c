@@ -158,6 +158,8 @@ test_usage_errors(void **state)
 		  "falcon-x: --max-memory: '2k' is not a size\n" },
 		{ { "falcon-x", "a", "--nonsense" },
 		  "falcon-x: --nonsense: unknown option\n" },
+		{ { "falcon-x", "a", "--nmae=b" },
+		  "falcon-x: --nmae=b: unknown option; did you mean --name?\n" },
 		{ { "falcon-x", "a", "--name" }, "falcon-x: --name: missing argument\n" },
 		{ { "falcon-x", "a", "b", "c" },
 		  "falcon-x: c: one operand too many (see --help)\n" },
@@ -206,7 +208,7 @@ test_help(void **state)
 	int code = parse(&v, &cli, WORDS("--help", NULL), STDOUT_FILENO);
 	fal_cli_free(&cli);
 	assert_int_equal(code, FAL_EXIT_DONE);
-	assert_non_null(strstr(captured, "[OPTION...] JOB"));
+	assert_non_null(strstr(captured, "Usage: falcon-x [OPTION...] JOB"));
 	assert_non_null(strstr(captured, "-n, --name=NAME"));
 	code = parse(&v, &cli, WORDS("--version", NULL), STDOUT_FILENO);
 	fal_cli_free(&cli);

@@ -807,6 +807,10 @@ says_little_and_goes_on(void **state)
 	assert_string_equal(line.text,
 			    "refused 11428 handshakes from 200 sources in the last 10 s "
 			    "(last: 10.0.1.27: not Falcon's protocol)");
+	/* The next pause is twice as long. */
+	fal_refusals_add(r, "10.0.0.2", "a");
+	assert_false(fal_refusals_due(r, 129.9, false, &line));
+	assert_true(fal_refusals_due(r, 130, false, &line));
 	assert_false(fal_refusals_due(r, 1000, true, &line));
 	/* Whoever was said once is said again, ... */
 	fal_refusals_add(r, "10.0.0.1", "a");

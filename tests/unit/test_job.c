@@ -96,6 +96,8 @@ test_refusals(void **state)
 	(void)state;
 	char too_long[300];
 	snprintf(too_long, sizeof(too_long), "file = %0280d", 0);
+	char dense[FAL_INI_LINE + 1]; /* fits only without blanks */
+	snprintf(dense, sizeof(dense), "file=%0*d", FAL_INI_LINE - 5, 0);
 	const struct {
 		unsigned at;
 		const char *line;
@@ -156,7 +158,14 @@ test_refusals(void **state)
 		{ 19, "lr = nan", FAL_EINVAL,
 		  "t.job:19: optimizer.lr: 'nan' is not a number" },
 		{ 19, "# nothing", FAL_EFORMAT, "t.job: optimizer.lr: missing" },
-		{ 19, "lrr = 1", FAL_EFORMAT, "t.job:19: optimizer.lrr: no such key" },
+		{ 19, "lrr = 1", FAL_EFORMAT,
+		  "t.job:19: optimizer.lrr: no such key; did you mean 'optimizer.lr'?" },
+		{ 19, "lr = 0.1 0.2", FAL_EINVAL,
+		  "t.job:19: optimizer.lr: '0.1 0.2' is not a number" },
+		{ 19, "size = 1", FAL_EFORMAT,
+		  "t.job:19: optimizer.size: no such key; did you mean 'batch.size'?" },
+		{ 17, "[optimiser]", FAL_EFORMAT,
+		  "t.job:17: [optimiser]: no such section; did you mean 'optimizer'?" },
 		{ 19, "kind = sgd", FAL_EFORMAT,
 		  "t.job:19: optimizer.kind: 'sgd' is a second value, line 18 has the "
 		  "first" },
@@ -205,6 +214,7 @@ test_refusals(void **state)
 		{ 4, "epochs = 3\a", FAL_EFORMAT, "t.job:4: a control character" },
 		{ 6, "file =", FAL_EINVAL, "t.job:6: model.file: is empty" },
 		{ 6, too_long, FAL_EFORMAT, "t.job:6: a line too long" },
+		{ 6, dense, FAL_EFORMAT, "t.job:6: a line too long" },
 		{ 11, "", FAL_EINVAL,
 		  "t.job: data.test-images: missing (job.eval = never needs none)" },
 		{ 13, "mean = 1,,2", FAL_EINVAL,
@@ -250,6 +260,13 @@ test_refusals(void **state)
 		{ 25, "scheme = b", FAL_EINVAL,
 		  "t.job:25: sync.scheme: 'b' is not a scheme (bsp, asp, ssp, epsp, "
 		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)" },
+		{ 25, "scheme = pesp:1", FAL_EINVAL,
+		  "t.job:25: sync.scheme: 'pesp' is not a scheme (bsp, asp, ssp, epsp, "
+		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster); "
+		  "did you mean 'epsp'?" },
+		{ 25, "scheme = wbsp,cpa=8", FAL_EINVAL,
+		  "t.job:25: sync.scheme: wbsp has no 'cpa' (given as '8'); did you mean "
+		  "'cap'?" },
 		{ 25, "scheme = epsp:$x", FAL_EINVAL,
 		  "t.job:25: sync.scheme: epsp: '$x' is neither a whole number from 0 to "
 		  "64 nor a fraction from 1/4096 to 4095/4096" },
@@ -260,6 +277,11 @@ test_refusals(void **state)
 		  "t.job:26: [checkpoint]: no such section" },
 		{ 24, "[sync] scheme = bsp", FAL_EFORMAT,
 		  "t.job:24: text behind a section" },
+		{ 6, "file = \"a", FAL_EFORMAT,
+		  "t.job:6: a value without its second '\"'" },
+		{ 6, "file = \"a\" b", FAL_EFORMAT,
+		  "t.job:6: text behind a value in '\"'" },
+		{ 6, "file = # a", FAL_EINVAL, "t.job:6: model.file: is empty" },
 		{ 24, "[sync", FAL_EFORMAT, "t.job:24: a section without ']'" },
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -314,7 +336,12 @@ test_override(void **state)
 	check_override("optimizer.lr=0.1", 0, "nesterov\nlr = 0.1\n  momentum", "");
 	check_override("sync.lanes.start=2", 0, "[sync]\nlanes.start = 2\nscheme", "");
 	check_override("sync.scheme=epsp:1", 0, "scheme = epsp:1\n", "");
-	check_override("optimizer.lrr=1", FAL_EINVAL, NULL, "optimizer.lrr: no such key");
+	check_override("optimizer.lrr=1", FAL_EINVAL, NULL,
+		       "optimizer.lrr: no such key; did you mean 'optimizer.lr'?");
+	check_override("job.name=a;b", 0, "name = a;b\n", "");
+	check_override("job.name=\"a ;b\"", 0, "name = \"a ;b\"\n", "");
+	check_override("job.name=a #b", FAL_EINVAL, NULL,
+		       "job.name: 'a #b' begins a comment, unless in double quotes");
 	check_override("lr=1", FAL_EINVAL, NULL, "'lr=1' is not section.key=value");
 	check_override("job.name", FAL_EINVAL, NULL,
 		       "'job.name' is not section.key=value");
@@ -376,6 +403,90 @@ test_differ(void **state)
 	check_differ("[sync]\nscheme = bsp\n[state]\nkeep = 1\n", "", FAL_EINVAL,
 		     "sync.scheme:bsp:- ");
 	check_differ("[job]\nname\n", "", FAL_EFORMAT, "");
+}
+
+/* All problems of the lines; rules between values only if all lines are right. */
+static void
+check_problems(const char *text, const char *want)
+{
+	struct fal_job j;
+	struct fal_diag first = { "" };
+	struct fal_buf more = { 0 };
+	const struct fal_job_assignments none = { NULL, 0 };
+	struct fal_problems all = { .diag = &first, .more = &more };
+	const int err = fal_job_parse_set("t", text, strlen(text), &none, &j, &all);
+	struct fal_buf said = { 0 };
+	fal_put_fmt(&said, "%s\n%.*s", first.text, (int)more.n, (char *)more.p);
+	fal_put_u8(&said, '\0');
+	assert_string_equal((char *)said.p, want);
+	assert_true(err < 0);
+	fal_buf_free(&said);
+	fal_buf_free(&more);
+}
+
+static void
+test_problems(void **state)
+{
+	(void)state;
+	static const char keys[] = "[data]\nformat=index\n[batch]\nsize=8\n";
+	char text[512], want[4096] = "";
+	snprintf(text, sizeof(text),
+		 "[job]\nname=a/b\nseed=x\n%s[optimizer]\nkind=adam\n", keys);
+	check_problems(text, "t:2: job.name: 'a/b' has a /, but names the state folder\n"
+			     "t:3: job.seed: 'x' is not a whole number\n"
+			     "t:9: optimizer.kind: 'adam' is not one of sgd momentum "
+			     "nesterov adagrad adamw\n"
+			     "t: job.epochs: missing\n"
+			     "t: optimizer.lr: missing\n"
+			     "t: sync.scheme: missing\n");
+	/* An unknown line may be the missing key; entries of a faulty section are
+	 * skipped. */
+	check_problems(
+		"[job]\nnme = t\nseed\n[jbo]\nx = 1\n[sync] x\nx = 1\n[data]\nx=1\n",
+		"t:2: job.nme: no such key; did you mean 'job.name'?\n"
+		"t:3: not a section, 'key = value' or comment\n"
+		"t:4: [jbo]: no such section; did you mean 'job'?\n"
+		"t:6: text behind a section\n"
+		"t:9: data.x: no such key\n");
+	snprintf(text, sizeof(text),
+		 "[job]\nname=t\nseed=1\nepochs=1\n%stask=9\n[optimizer]\nkind=sgd\n"
+		 "lr=1\nmomentum=0.5\n[sync]\nscheme=bsp\n",
+		 keys);
+	check_problems(text,
+		       "t: model.file: missing, and so is model.init\n"
+		       "t: data.samples: missing (data.format = index needs it)\n"
+		       "t: data.test-samples: missing (job.eval = never needs none)\n"
+		       "t:9: batch.task: is more than batch.size\n"
+		       "t:13: optimizer.momentum: does nothing for this "
+		       "optimizer.kind\n");
+	*text = '\0';
+	for (size_t i = 0; i < 2 * FAL_PROBLEMS_MAX; i++) {
+		strcat(text, "x\n");
+		if (i < FAL_PROBLEMS_MAX)
+			snprintf(want + strlen(want), sizeof(want) - strlen(want),
+				 "t:%zu: not a section, 'key = value' or comment\n",
+				 i + 1);
+	}
+	check_problems(text, want);
+}
+
+static void
+test_canonical(void **state)
+{
+	(void)state;
+	static const char *const same[] = {
+		"[sync]\nscheme=bsp # x\n[job]\nname = \" a ;b\" ; y\nseed= 1\n",
+		"[job]\nseed=1\n\n  name=\" a ;b\"\n[job]\n[sync]#\nscheme = \"bsp\"",
+		"[job]\nname = \" a ;b\"\nseed = 1\n[sync]\nscheme = bsp\n",
+	};
+	for (size_t i = 0; i < 3; i++) {
+		struct fal_buf text = { 0 };
+		fal_put_bytes(&text, same[i], strlen(same[i]));
+		assert_int_equal(fal_job_make_canonical(&text), 0);
+		fal_put_u8(&text, '\0');
+		assert_string_equal((char *)text.p, same[2]);
+		fal_buf_free(&text);
+	}
 }
 
 static void
@@ -594,7 +705,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),      cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_truncated), cmocka_unit_test(test_override),
-		cmocka_unit_test(test_differ),    cmocka_unit_test(test_derived),
+		cmocka_unit_test(test_differ),    cmocka_unit_test(test_problems),
+		cmocka_unit_test(test_canonical), cmocka_unit_test(test_derived),
 		cmocka_unit_test(test_path),      cmocka_unit_test(test_default_task),
 		cmocka_unit_test(test_tail),      cmocka_unit_test(test_partition),
 		cmocka_unit_test(test_ranges),

@@ -212,7 +212,8 @@ refused_keyrings(void **state)
 		  "k:1: a public key that is none, of small order" },
 		/* What is a client's alone. */
 		{ SELF "a work secret:" K2 "\n",
-		  "k:2: the secret key of a client: this is no keyring" },
+		  "k:2: a client's key: this is no keyring" },
+		{ "a work " K2 " " K1 "\n", "k:1: a client's key: this is no keyring" },
 		{ SELF "a work public:\n", "k:2: key is not base64 of 32 bytes" },
 		{ "c self public:" K1 "\n", "k:1: key is not base64 of 32 bytes" },
 		{ SELF "a\n", "k:2: fewer fields than name, role and key" },
@@ -410,6 +411,8 @@ client_keys(void **state)
 		{ "# only\n", "c: no key in it" },
 		{ "lab3 work " K2, "c:1: not name, role, key and coordinator's public "
 				   "key" },
+		{ SELF "lab3 work " K2 "\n", "c:1: a keyring: this is no client's key" },
+		{ "lab3 work public:" K2, "c:1: a keyring: this is no client's key" },
 		{ "lab3 self " K2 " " K3,
 		  "c:1: role is not observe, work, shard, control or all 'self'" },
 		{ "la,b3 work " K2 " " K3, "c:1: name is not 1 to 63 of A-Z a-z 0-9 . _ "

@@ -111,6 +111,15 @@ streams(void **state)
 	assert_string_equal(diag.text, "f:6: x: '1' stands under no key of a policy");
 }
 
+static void
+comments(void **state)
+{
+	(void)state;
+	char text[] = "# a\n{\"by # \\\" ;\": 1, ; \"b\"\n\t\"#\":2 #\"\n}# c";
+	fal_policy_blank_comments(text, strlen(text));
+	assert_string_equal(text, "   \n{\"by # \\\" ;\": 1,      \n\t\"#\":2   \n}   ");
+}
+
 static const struct {
 	const char *text;
 	int err;
@@ -121,7 +130,8 @@ static const struct {
 	{ "\n\n{'scheme' 'asp'}", FAL_EFORMAT, "p.json:3:15: " },
 	{ "{'clones':true,'clones':true}", FAL_EFORMAT, "duplicate object key" },
 	{ "[1]", FAL_EFORMAT, "p.json:1: policy: '[1]' is not an object" },
-	{ "{'schema':'asp'}", FAL_EFORMAT, "schema: '\"asp\"' stands under no key" },
+	{ "{'schema':'asp'}", FAL_EFORMAT,
+	  "schema: '\"asp\"' stands under no key of a policy; did you mean 'scheme'?" },
 	{ "{'scheme':3}", FAL_EFORMAT, "scheme: '3' is not a string" },
 	{ "\n{'scheme':'ssp:99'}", FAL_EINVAL, "p.json:2: scheme: ssp: '99' is not" },
 	{ "{'scheme':'a\\u0000b'}", FAL_EFORMAT, "p.json:1:" },
@@ -130,7 +140,7 @@ static const struct {
 	{ "{'workers':{'a b':{}}}", FAL_EINVAL, "workers.a b: '{}' does not stand" },
 	{ "{'workers':{'':{}}}", FAL_EINVAL, "does not stand under a name" },
 	{ "{'workers':{'a':1}}", FAL_EFORMAT, "workers.a: '1' is not an object" },
-	{ "{'workers':{'a':{'lane':1}}}", FAL_EFORMAT, "workers.a.lane: '1' stands" },
+	{ "{'workers':{'a':{'lane':1}}}", FAL_EFORMAT, "worker; did you mean 'lanes'?" },
 	{ "{'workers':{'a':{'lanes':[4,1]}}}", FAL_EINVAL, "a.lanes: '[4,1]' is not [" },
 	{ "{'workers':{'a':{'lanes':[0,1]}}}", FAL_EINVAL, "a.lanes: '[0,1]'" },
 	{ "{'workers':{'a':{'lanes':[1,1025]}}}", FAL_EINVAL, "a.lanes: '[1,1025]'" },
@@ -232,9 +242,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(patches), cmocka_unit_test(streams),
-		cmocka_unit_test(refuses), cmocka_unit_test(changes),
-		cmocka_unit_test(copies),
+		cmocka_unit_test(patches),  cmocka_unit_test(streams),
+		cmocka_unit_test(comments), cmocka_unit_test(refuses),
+		cmocka_unit_test(changes),  cmocka_unit_test(copies),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
