@@ -221,7 +221,7 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "TRACE|ADDR",
+		.args = "ADDR|TRACE|FOLDER",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
@@ -244,8 +244,6 @@ main(int argc, char **argv)
 	if (code < 0) {
 		o.recompute.max_memory = max_memory;
 		code = stat_source_find(cli.arg[0], o.key, &src);
-		if (code == FAL_EXIT_DONE && o.audit)
-			stat_source_use_folder(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run_stat(&src, &o);
 		free(src.path);

@@ -343,6 +343,12 @@ repeated_clocks(const struct fal_summary_resumed *r)
 }
 
 static void
+put_loss(struct fal_buf *out, const char *kind, double loss)
+{
+	fal_put_fmt(out, isnan(loss) ? "%s loss: -\n" : "%s loss: %.5f\n", kind, loss);
+}
+
+static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
 	const struct fal_summary_resumed *r = &s->resumed;
@@ -361,10 +367,12 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    r->incarnation, r->t, r->clock, repeated_clocks(r),
 			    fal_text_plural(repeated_clocks(r)));
 	if (s->n_epoch > 0)
-		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
-	if (s->eval.exists)
+		put_loss(out, "training", s->loss);
+	if (s->eval.exists) {
+		put_loss(out, "test", s->eval.loss);
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->eval.accuracy,
 			    s->eval.epoch);
+	}
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
@@ -607,8 +615,9 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_key(out, "staleness");
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
-		fal_json_member_num(out, "loss", s->loss);
+		fal_json_member_num(out, "training_loss", s->loss);
 	if (s->eval.exists) {
+		fal_json_member_num(out, "test_loss", s->eval.loss);
 		fal_json_member_num(out, "accuracy", s->eval.accuracy);
 		fal_json_member_u64(out, "epoch", s->eval.epoch);
 	}
@@ -661,12 +670,13 @@ void
 stat_history(struct fal_buf *out, const struct fal_summary *s)
 {
 	struct fal_table t = { 0 };
-	table_head(&t, "EPOCH LOSS ACCURACY SECONDS CLOCKS/S");
+	table_head(&t, "EPOCH TRAINING_LOSS TEST_LOSS ACCURACY SECONDS CLOCKS/S");
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		const bool begins = epoch_has_begin(s, i);
 		fal_table_add(&t, "%ju", e->epoch);
 		table_real(&t, epoch_loss(e), 5);
+		table_real(&t, e->evaluated ? e->test_loss : (double)NAN, 5);
 		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
 		table_real(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
@@ -684,9 +694,11 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		fal_json_member_u64(out, "clocks", epoch_clocks(s, e));
 		fal_json_member_u64(out, "updates", e->updates);
 		fal_json_member_u64(out, "samples", e->samples);
-		fal_json_member_num(out, "loss", epoch_loss(e));
-		if (e->evaluated)
+		fal_json_member_num(out, "training_loss", epoch_loss(e));
+		if (e->evaluated) {
+			fal_json_member_num(out, "test_loss", e->test_loss);
 			fal_json_member_num(out, "accuracy", e->accuracy);
+		}
 		if (epoch_has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
 			fal_json_member_fixed(out, "clocks_s", epoch_rate(s, e), 3);

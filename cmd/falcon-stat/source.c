@@ -1,7 +1,6 @@
 /* Reads a trace from a file or a live job. */
 #include "stat.h"
 
-#include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "crypto/secret.h"
@@ -9,9 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int
@@ -19,8 +16,11 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 {
 	struct fal_diag diag;
 	*out = (struct stat_source){ .name = name, .key = key };
-	if (strcmp(name, "-") == 0 || access(name, F_OK) == 0)
+	if (strcmp(name, "-") == 0 || access(name, F_OK) == 0) {
+		out->name = out->path = fal_cli_trace_path(name);
+		out->folder = strcmp(out->path, name) != 0 ? name : NULL;
 		return FAL_EXIT_DONE;
+	}
 	const int no_file = errno;
 	out->live = fal_addr_parse(name, &out->addr, &diag) == 0;
 	if (out->live)
@@ -30,17 +30,6 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 	else
 		fal_cli_err(PROG, "%s: %s", name, strerror(no_file));
 	return FAL_EXIT_USAGE;
-}
-
-void
-stat_source_use_folder(struct stat_source *s)
-{
-	struct stat st;
-	if (s->live || stat(s->name, &st) < 0 || !S_ISDIR(st.st_mode))
-		return;
-	s->path = fal_xprintf("%s/trace.jsonl", s->name);
-	s->folder = s->name;
-	s->name = s->path;
 }
 
 struct feed {

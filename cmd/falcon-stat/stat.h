@@ -18,21 +18,18 @@
 /* ---- source.c: the source of a trace ---- */
 
 struct stat_source {
-	const char *name;   /* from the command line; borrowed */
+	const char *name;   /* of the trace's file, or the address; borrowed */
 	const char *key;    /* value of -k, or NULL; borrowed */
 	bool live;          /* an address; else a file */
-	const char *folder; /* the run's folder, if `name` was one; else NULL */
-	char *path;         /* of the trace in the folder, then also `name`; owned */
+	const char *folder; /* the run's folder, if one was named; else NULL; borrowed */
+	char *path;         /* of a file, then also `name`; owned */
 	struct fal_addr addr;
 };
 
-/* Finds the kind of source: "-" and any existing path is a file; any other name must be
- * an address.  Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE.
+/* Finds the kind of source: "-" and any existing path is a file, or the folder of a run;
+ * any other name must be an address.  Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE.
  */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
-
-/* Replaces a folder by the file trace.jsonl in that folder. */
-void stat_source_use_folder(struct stat_source *s);
 
 /* Feeds the trace to on_line; of a live job, the lines that exist now.  With `cut`, also
  * feeds lines that a restart cancelled.  Returns as above. */

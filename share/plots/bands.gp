@@ -1,4 +1,5 @@
-# gnuplot -c bands.gp NUMBERS svg|png: a band for each worker, along the time of its clocks.
+# gnuplot -c bands.gp NUMBERS svg|png [SECONDS]: a band for each worker, along the time of its
+# clocks; the time axis has so many seconds, so that pictures of several runs compare.
 numbers = ARG1
 format = ARG2
 load ARG0[:strlen(ARG0) - strlen("bands.gp")]."look.gp"
@@ -10,6 +11,8 @@ workers = STATS_records
 rows = workers < 64 ? workers : 64 # the stragglers are the first
 stats numbers index 1 every ::::rows-1 using (strlen(strcol(3))) nooutput
 name = STATS_max < 16 ? STATS_max + 2 : 18 # characters
+axis = ARGC > 2 ? ARG3 + 0 : last - first
+last = first + axis
 updates = 0
 stats numbers index 3 using (updates = updates + 1) nooutput
 pitch = rows <= 8 ? 44 : rows <= 16 ? 32 : rows <= 40 ? 20 : 17

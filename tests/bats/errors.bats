@@ -269,7 +269,7 @@ half_open() {
 		"${job[@]}"
 	same "the result as text" "$(awk '{ print $1 }' said.out | xargs)" \
 		"model sha256 accuracy loss time"
-	has "$(cat said.out)" "sha256    $sha"
+	has "$(cat said.out)" "sha256         $sha"
 	says 2 "another job: job.seed is 1, not 2" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}" --set job.seed=2
 	touch file

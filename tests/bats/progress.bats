@@ -19,7 +19,7 @@ setup() {
 	work a --lanes 1 --emulate rate=250
 	wait "$ps"
 	same "lines" "$(grep -c '^falcon-ps: tiny: epoch' ps.err)" 3
-	grep -Eq '^falcon-ps: tiny: epoch 2 of 3: loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ s$' \
+	grep -Eq '^falcon-ps: tiny: epoch 2 of 3: training loss [0-9.]+, test loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ s$' \
 		ps.err
 }
 

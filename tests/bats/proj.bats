@@ -215,7 +215,7 @@ alike() {
 	local kind args
 	for kind in bands bars curves; do
 		case $kind in
-		bands) args=("$trace") ;;
+		bands) args=(--gantt "$trace") ;;
 		bars) args=(--what-if 'bsp;epsp' "$trace") ;;
 		curves) args=("$trace" "$trace") ;;
 		esac
