@@ -97,16 +97,16 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	json_t *loss, *test_loss = NULL;
 	json_error_t why;
 	json_t *o = fal_json_load(json->p, json->n, 0, &why);
-	int err = o == NULL && why.text[0] == '\0'
-			  ? FAL_ENOMEM
-			  : fal_json_unpack(o, NULL, 0,
-					    "{s:s, s?s, s?s, s?s, s?F, s?o, s:o, s:F, s?F}",
-					    "sha256", &sha256[0], "average_sha256",
-					    &sha256[1], "best_sha256", &sha256[2],
-					    "failed", &failed, "accuracy", &accuracy,
-					    "test_loss", &test_loss, "training_loss",
-					    &loss, "seconds", &seconds, "best_accuracy",
-					    &best_accuracy);
+	int err =
+		o == NULL && why.text[0] == '\0'
+			? FAL_ENOMEM
+			: fal_json_unpack(o, NULL, 0,
+					  "{s:s, s?s, s?s, s?s, s?F, s?o, s:o, s:F, s?F}",
+					  "sha256", &sha256[0], "average_sha256",
+					  &sha256[1], "best_sha256", &sha256[2], "failed",
+					  &failed, "accuracy", &accuracy, "test_loss",
+					  &test_loss, "training_loss", &loss, "seconds",
+					  &seconds, "best_accuracy", &best_accuracy);
 	/* The files of a run before may be lost. */
 	for (size_t i = 0; i < 3 && err == 0 && json == &r->state.result; i++)
 		if (sha256[i] != NULL && *sha256[i] != '\0')
@@ -116,7 +116,8 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	} else if (err == 0) {
 		if (failed != NULL)
 			printf("failed         %s\n", failed);
-		printf("model          %s/%s\nsha256         %s\n", dir, name[0], sha256[0]);
+		printf("model          %s/%s\nsha256         %s\n", dir, name[0],
+		       sha256[0]);
 		if (sha256[1] != NULL)
 			printf("average        %s/%s\n", dir, name[1]);
 		if (sha256[2] != NULL)

@@ -37,8 +37,8 @@ environment_columns(void)
 {
 	uint64_t n;
 	const char *columns = getenv("COLUMNS");
-	const bool is_number = columns != NULL &&
-			       fal_parse_u64(columns, 1, UINT16_MAX, &n) == FAL_OK;
+	const bool is_number =
+		columns != NULL && fal_parse_u64(columns, 1, UINT16_MAX, &n) == FAL_OK;
 	return is_number ? (size_t)n : 0;
 }
 

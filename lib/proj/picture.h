@@ -104,7 +104,7 @@ struct fal_curve_line {
 
 /* {0} is empty and valid.  The struct is too large for the stack. */
 struct fal_curve {
-	struct fal_curve_line loss;     /* of training, by updates */
+	struct fal_curve_line loss;                /* of training, by updates */
 	struct fal_curve_line test_loss, accuracy; /* of the test set; a ratio */
 	double began; /* training, in seconds of the job; 0: not known */
 

@@ -87,7 +87,7 @@ summary_take_join(struct fal_summary *s, struct fal_trace_line *l)
 	summary_set_text(&w->key_fingerprint, e->key_fingerprint);
 	summary_set_text(&w->build, e->version);
 	summary_set_text(&w->kernels, e->kernels);
-	w->left = w->suspicion.holds = false;
+	w->left = w->fell = w->suspicion.holds = false;
 	w->last_work = l->t;
 	w->lanes = w->lanes_max = e->lanes.v[1];
 	w->cores = e->cores;
@@ -129,6 +129,7 @@ summary_take_leave(struct fal_summary *s, struct fal_trace_line *l)
 		w->falls.seconds += l->t - w->last_work;
 	}
 	w->left = true;
+	w->fell = l->is.leave.fell;
 	w->suspicion.holds = false;
 	worker_set_available(s, w, l->t, false);
 }
@@ -165,14 +166,15 @@ summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	v->who = (char *)names.p;
 }
 
+/* Adds the line's times to `keep` of those before. */
 static void
-spent_add(struct fal_summary_spent *to, const struct fal_ev_clock *e)
+spent_add(struct fal_summary_spent *to, double keep, const struct fal_ev_clock *e)
 {
-	to->compute += e->compute;
-	to->push += e->push;
-	to->pull += e->pull;
-	to->wait += e->wait;
-	to->late += e->late;
+	to->compute = keep * to->compute + e->compute;
+	to->push = keep * to->push + e->push;
+	to->pull = keep * to->pull + e->pull;
+	to->wait = keep * to->wait + e->wait;
+	to->late = keep * to->late + e->late;
 }
 
 static void
@@ -194,12 +196,12 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->stale.max = e->staleness > w->stale.max ? e->staleness : w->stale.max;
 	/* A worker's time counts from its first task on (falcon-trace(5)). */
 	if (w->load.clocks == 0 && !s->is_partial) {
-		const double first =
-			l->t - e->compute - e->push - e->pull - e->wait;
+		const double first = l->t - e->compute - e->push - e->pull - e->wait;
 		s->began = s->began > 0 ? fmin(s->began, first) : fmax(first, 0);
 	}
-	spent_add(&w->spent, e);
-	spent_add(&s->spent, e);
+	spent_add(&w->spent, 1, e);
+	spent_add(&w->recent, 0.9, e);
+	spent_add(&s->spent, 1, e);
 	w->load.clocks++;
 	w->load.push += e->push;
 	w->load.pull += e->pull;

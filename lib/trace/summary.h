@@ -135,7 +135,8 @@ struct fal_summary_worker {
 		bool skewed;  /* differs, and so does its build */
 		bool standby; /* its numerics keep it from work */
 	} numerics;
-	bool left; /* its last session has ended */
+	bool left; /* its last session has ended … */
+	bool fell; /* … by the loss of its connection */
 	struct {
 		uint64_t n;     /* number of lost connections */
 		double seconds; /* from its last work to the loss, summed */
@@ -165,6 +166,8 @@ struct fal_summary_worker {
 	double samples;   /* of its done tasks */
 	double ran;       /* samples of its done and lost tasks */
 	struct fal_summary_spent spent;
+	struct fal_summary_spent recent; /* each clock line counts 10 % less than the
+					  * next one */
 	struct {
 		uint64_t sum, max; /* updates, over its load.clocks lines */
 	} stale;
@@ -190,7 +193,7 @@ const char *fal_summary_class(const struct fal_summary_worker *w);
 struct fal_summary_epoch {
 	uint64_t epoch; /* from 1 */
 	uint64_t updates, samples;
-	double loss_sum;   /* loss · samples */
+	double loss_sum; /* loss · samples */
 	/* Seconds of the job; the first epoch begins when the first worker gets work. */
 	double begin, end;
 	bool evaluated;

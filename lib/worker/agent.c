@@ -126,7 +126,8 @@ charge_time(struct fal_agent *a, uint64_t now)
 {
 	const uint64_t dt = a->time.now != 0 && now > a->time.now ? now - a->time.now : 0;
 	const enum activity activity = present_activity(a);
-	/* Until its first task a worker waits for other workers to join, not for training.
+	/* Until its first task a worker waits for other workers to join, not for
+	 * training.
 	 */
 	a->time.spent[activity] += activity != WAIT || a->time.has_begun ? dt : 0;
 	if (activity != COMPUTE && dt > 0)
