@@ -77,7 +77,7 @@ watch_note(struct watch *w, const struct fal_trace_line *l)
 	if (strstr(usual, name) != NULL ||
 	    (l->event == FAL_EV_PLACE && l->is.place.by == NULL))
 		return;
-	snprintf(text, sizeof(w->event[0]), "%8.1f s %s%s%s%s", l->t, name,
+	snprintf(text, sizeof(w->event[0]), "%8.1f s%s%s%s%s", l->t, name,
 		 l->worker != NULL ? l->worker : "",
 		 l->worker != NULL && why != NULL ? ": " : "", why != NULL ? why : "");
 	fal_text_plain(text, sizeof(w->event[0]), text);

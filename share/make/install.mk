@@ -6,7 +6,7 @@ INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
 	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/* share/vectors/* \
-		share/plots/* \
+		share/plots/* share/prometheus/* \
 		share/falcon.py),\
 		$(f):share/falcon/$(f:share/%=%))
 
