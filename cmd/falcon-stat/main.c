@@ -224,7 +224,7 @@ main(int argc, char **argv)
 		  "audit a trace that has no end, as far as it goes", NULL },
 		{ "recompute", 0, FAL_OPT_TEXT, &o.part,
 		  "compute so much of the run anew, and compare", "PERCENT%" },
-		{ "watch", 'w', FAL_OPT_FLAG, &o.watch,
+		{ "watch", 0, FAL_OPT_FLAG, &o.watch,
 		  "show a live screen, until q is pressed", NULL },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file, for an address", "FILE" },
 	};
