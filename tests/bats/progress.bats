@@ -53,7 +53,8 @@ on_terminal() {
 		grep -q '^falcon-ps: tiny: 1 lane of 1 worker, ' all
 		has "$(tail -n 1 bars)" "s left"
 	done
-	has "$(tail -n 1 bars)" "loss"
+	has "$(tail -n 1 bars)" "training loss"
+	has "$(tail -n 1 bars)" ", epoch 2 of 2, accuracy "
 	same "losses that are none" "$(grep -c 'loss 0\.0000' bars)" 0
 }
 
@@ -88,6 +89,20 @@ shown() {
 	done
 	# As without a terminal.
 	diff seen piped
+	# watch(1) reads from a pipe, and says how many columns it has.
+	for command in falcon-stat "falcon-stat --history" falcon-proj; do
+		COLUMNS=80 $command "$trace" >seen
+		same "$command: wider than 80" "$(awk 'length > 80' seen)" ""
+		grep -Eq '^(WORKER|EPOCH) ' seen
+	done
+}
+
+@test "a worker tells how far the job is, where it is to say more" {
+	serve
+	work a --lanes 1 --emulate rate=40 -v
+	wait "$ps"
+	grep -Eq '^falcon-work: tiny: epoch 2 of 2, clock [5-8] of 8: [0-9]+ tasks, [0-9.]+ a second$' \
+		a.err
 }
 
 # renamed NAME...: the trace as if its workers had these names.
