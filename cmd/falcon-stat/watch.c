@@ -63,23 +63,25 @@ on_signal(int signum)
 
 /* ---- lines ------------------------------------------------------------------------- */
 
-/* Keeps an event in the words of falcon-trace(5): its name, worker, and reason. */
+/* Keeps an event in the words of falcon-trace(5): name, worker, reason, author. */
 static void
 watch_note(struct watch *w, const struct fal_trace_line *l)
 {
-	static const char usual[] = " job clock update eval ledger shard now version ";
-	static const char *const reason[] = { "why", "reason", "scheme", "by" };
-	const char *why = NULL;
-	char name[64], *text = w->event[w->events % EVENTS];
-	snprintf(name, sizeof(name), " %s ", l->ev);
-	for (size_t i = 0; i < 4 && why == NULL; i++)
+	const uint64_t usual = 1ULL << FAL_EV_JOB | 1ULL << FAL_EV_CLOCK |
+			       1ULL << FAL_EV_UPDATE | 1ULL << FAL_EV_EVAL |
+			       1ULL << FAL_EV_LEDGER | 1ULL << FAL_EV_SHARD |
+			       1ULL << FAL_EV_NOW | 1ULL << FAL_EV_VERSION;
+	static const char *const reason[] = { "why", "reason", "scheme" };
+	const char *why = NULL, *by = json_string_value(json_object_get(l->o, "by"));
+	char *text = w->event[w->events % EVENTS];
+	for (size_t i = 0; i < 3 && why == NULL; i++)
 		why = json_string_value(json_object_get(l->o, reason[i]));
-	if (strstr(usual, name) != NULL ||
-	    (l->event == FAL_EV_PLACE && l->is.place.by == NULL))
+	if ((usual >> l->event & 1) != 0 || (l->event == FAL_EV_PLACE && by == NULL))
 		return;
-	snprintf(text, sizeof(w->event[0]), "%8.1f s%s%s%s%s", l->t, name,
+	snprintf(text, sizeof(w->event[0]), "%8.1f s %s %s%s%s%s%s", l->t, l->ev,
 		 l->worker != NULL ? l->worker : "",
-		 l->worker != NULL && why != NULL ? ": " : "", why != NULL ? why : "");
+		 l->worker != NULL && why != NULL ? ": " : "", why != NULL ? why : "",
+		 by != NULL ? " by " : "", by != NULL ? by : "");
 	fal_text_plain(text, sizeof(w->event[0]), text);
 	w->events++;
 	if (l->event == FAL_EV_POLICY) /* with the settings of workers */
@@ -125,7 +127,6 @@ read_lines(void *arg)
 		w->is_fresh = live || stat(w->src->name, &is) < 0 || is.st_size != size;
 		if (w->is_fresh)
 			(void)stat_source_read(w->src, STAT_READ_ON, on_watched_line, w);
-		const uint64_t took = live ? 0 : uv_hrtime() - began;
 		const double age = difftime(time(NULL), is.st_mtime);
 		if (live)
 			uv_mutex_lock(&w->lock);
@@ -135,7 +136,9 @@ read_lines(void *arg)
 		if (live && !over)
 			w->hint = "no connection: trying again; q quits";
 		uv_mutex_unlock(&w->lock);
-		usleep(PAUSE_MS * 1000 + (useconds_t)(took / 250)); /* 4 times as long */
+		/* Four times as long as a file took. */
+		usleep(PAUSE_MS * 1000 +
+		       (useconds_t)(live ? 0 : (uv_hrtime() - began) / 250));
 	}
 }
 
@@ -303,7 +306,6 @@ stat_watch(const struct stat_source *src)
 {
 	static struct watch w = { .is_fresh = true }; /* large */
 	const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
-	const struct sigaction act = { .sa_handler = on_signal };
 	struct termios before, raw;
 	uv_thread_t reader;
 	if (!isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &before) < 0)
@@ -319,8 +321,8 @@ stat_watch(const struct stat_source *src)
 	const int code = stat_source_read(src, STAT_READ, on_watched_line, &w);
 	if (code != FAL_EXIT_DONE)
 		return code;
-	sigaction(SIGTERM, &act, NULL);
-	sigaction(SIGHUP, &act, NULL);
+	signal(SIGTERM, on_signal);
+	signal(SIGHUP, on_signal);
 	raw = before;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
