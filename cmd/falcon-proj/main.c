@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 16 };
-
 enum mode { REPORT, WHAT_IF, POLICY, GANTT, CURVES };
 
 /* The state of reading a trace, by mode. */
@@ -183,7 +181,9 @@ proj_read_trace(struct input *in)
 	in->reader = fal_trace_reader_new(on_proj_line, in);
 	const struct fal_cli_pass first = { fal_trace_find_restarts, in->reader };
 	const struct fal_cli_pass then = { on_proj_chunk, in };
-	int err = fal_cli_feed_twice(name, first, then, &diag);
+	char *file = fal_cli_trace_path(name);
+	int err = fal_cli_feed_twice(file, first, then, &diag);
+	free(file);
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
 	fal_trace_reader_free(in->reader);
@@ -200,23 +200,19 @@ proj_read_trace(struct input *in)
 	return FAL_EXIT_DONE;
 }
 
-/* The name of a run in a legend: of its folder, or of a trace with another name than
- * trace.jsonl.  Free with free(). */
+/* The name of a run in a legend: the last part of its path, without trace.jsonl.  Free
+ * with free(). */
 static char *
 run_name(const char *path)
 {
-	static const char trace[] = "trace.jsonl";
-	char *real = realpath(path, NULL), *last;
-	if (real == NULL)
-		return fal_xstrdup(path);
-	last = strrchr(real, '/');
-	if (strncmp(last + 1, trace, strlen(trace)) == 0 && last > real) {
-		*last = '\0';
-		last = strrchr(real, '/');
-	}
-	char *name = fal_xstrdup(last + 1);
-	free(real);
-	return name;
+	const char *end = strstr(path, "/trace.jsonl");
+	size_t n = end != NULL ? (size_t)(end - path) : strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	size_t from = n;
+	while (from > 0 && path[from - 1] != '/')
+		from--;
+	return fal_xprintf("%.*s", (int)(n - from), path + from);
 }
 
 /* Draws the curves of each trace. */
@@ -376,7 +372,7 @@ main(int argc, char **argv)
 		.args = "[TRACE...]",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
-		.max_args = ARGS_MAX,
+		.max_args = 16,
 	};
 	const uint64_t program = fal_memory_prepare();
 	int code = fal_cli_parse(&cli, argc, argv);
@@ -384,15 +380,10 @@ main(int argc, char **argv)
 		code = fal_memory_apply_limit(&cli, program, max_memory, false);
 	if (code < 0)
 		code = proj_check_options(&cli, &o);
-	if (code < 0) {
-		char *file[ARGS_MAX] = { NULL };
-		const size_t n = cli.n_args > 0 ? cli.n_args : 1;
-		for (size_t i = 0; i < n; i++)
-			file[i] = fal_cli_trace_path(cli.n_args > 0 ? cli.arg[i] : "-");
-		code = run_proj(&o, (const char *const *)file, n);
-		for (size_t i = 0; i < n; i++)
-			free(file[i]);
-	}
+	const char *const in = "-";
+	if (code < 0)
+		code = cli.n_args > 0 ? run_proj(&o, cli.arg, cli.n_args)
+				      : run_proj(&o, &in, 1);
 	fal_cli_free(&cli);
 	return code;
 }

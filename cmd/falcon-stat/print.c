@@ -131,7 +131,7 @@ table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 		 struct columns c)
 {
 	const struct stat_rates r = stat_worker_rates(w);
-	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", STAT_PLAIN(w->name),
+	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", PLAIN(w->name),
 		      fal_summary_class(w), stat_worker_cause(w),
 		      w->own_rounds ? w->last_round : w->last_clock, w->lanes, w->share,
 		      w->tasks.done, w->tasks.in, w->tasks.out);
@@ -143,7 +143,7 @@ table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 		fal_table_add(t, "%ju", w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
 	if (c.kernels)
-		fal_table_add(t, "%s", STAT_PLAIN(w->kernels != NULL ? w->kernels : ""));
+		fal_table_add(t, "%s", PLAIN(w->kernels != NULL ? w->kernels : ""));
 }
 
 static void
@@ -185,10 +185,9 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 			continue;
 		any = true;
 		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%.1f\t%.2f\t%.2f",
-			      STAT_PLAIN(w->name), fal_summary_class(w),
-			      stat_worker_cause(w), w->members, w->lanes_max,
-			      stat_worker_rates(w).samples_s, (double)w->bytes.up * 1e-6,
-			      (double)w->bytes.down * 1e-6);
+			      PLAIN(w->name), fal_summary_class(w), stat_worker_cause(w),
+			      w->members, w->lanes_max, stat_worker_rates(w).samples_s,
+			      (double)w->bytes.up * 1e-6, (double)w->bytes.down * 1e-6);
 	}
 	if (any)
 		table_put(out, &t);
@@ -206,11 +205,11 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		if (!w->numerics.differs)
 			continue;
-		fal_put_fmt(out, " %s%s%s", STAT_PLAIN(w->name),
+		fal_put_fmt(out, " %s%s%s", PLAIN(w->name),
 			    w->numerics.nondeterministic ? " (impure)" : "",
 			    w->numerics.standby ? " (standby: numerics)" : "");
 		if (w->numerics.skewed)
-			fal_put_fmt(out, " (Falcon %s)", STAT_PLAIN(w->build));
+			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
 	}
 	if (!s->identical)
 		fal_put_u8(out, '\n');
@@ -236,11 +235,11 @@ put_keys(struct fal_buf *out, const struct fal_summary *s)
 			first++;
 		if (w->key == NULL || first < i)
 			continue;
-		fal_put_fmt(out, "key %s", STAT_PLAIN(w->key));
-		fal_put_fmt(out, " %s:", STAT_PLAIN(w->key_fingerprint));
+		fal_put_fmt(out, "key %s", PLAIN(w->key));
+		fal_put_fmt(out, " %s:", PLAIN(w->key_fingerprint));
 		for (size_t k = i; k < s->n_worker; k++)
 			if (workers_share_key(w, &s->worker[k]))
-				fal_put_fmt(out, " %s", STAT_PLAIN(s->worker[k].name));
+				fal_put_fmt(out, " %s", PLAIN(s->worker[k].name));
 		fal_put_u8(out, '\n');
 	}
 }
@@ -369,13 +368,13 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
-				    STAT_PLAIN(s->worker[i].name),
+				    PLAIN(s->worker[i].name),
 				    s->seconds - s->worker[i].suspicion.since,
-				    STAT_PLAIN(s->worker[i].suspicion.why));
+				    PLAIN(s->worker[i].suspicion.why));
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].falls.n > 1)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
-				    STAT_PLAIN(s->worker[i].name), s->worker[i].falls.n,
+				    PLAIN(s->worker[i].name), s->worker[i].falls.n,
 				    s->worker[i].falls.seconds);
 	put_verify(out, &s->verify);
 	if (s->trainer != NULL)
@@ -401,9 +400,8 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		const struct fal_shard_row *w = &r->v[i];
 		fal_table_row(&t, "%u\t%s\t%s\t%s\t%s\t%ju", i + 1,
 			      fal_class_name(w->class), w->cause,
-			      w->name[0] != '\0' ? STAT_PLAIN(w->name) : "coordinator",
-			      w->address[0] != '\0' ? STAT_PLAIN(w->address) : "-",
-			      w->blocks);
+			      w->name[0] != '\0' ? PLAIN(w->name) : "coordinator",
+			      w->address[0] != '\0' ? PLAIN(w->address) : "-", w->blocks);
 		fal_table_row(&t, "%.2f\t%.2f\t%.2f\t%.2f", (double)w->rx * 1e-6,
 			      (double)w->tx * 1e-6, w->service, w->queue);
 		table_real(&t, 1e3 * w->took, 1);
@@ -419,8 +417,8 @@ put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 	const char *sign = ":";
 	if (m->moves == 0)
 		return;
-	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", STAT_PLAIN(m->by),
-		    m->t, m->blocks, fal_text_plural(m->blocks));
+	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by), m->t,
+		    m->blocks, fal_text_plural(m->blocks));
 	if (!isnan(m->took))
 		fal_put_fmt(out, " in %.2f s", m->took);
 	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
@@ -477,12 +475,12 @@ json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 void
 stat_table(struct fal_buf *out, const struct fal_summary *s)
 {
-	fal_put_fmt(out, "job: %s, %s%s", STAT_PLAIN(s->name), STAT_PLAIN(s->scheme),
+	fal_put_fmt(out, "job: %s, %s%s", PLAIN(s->name), PLAIN(s->scheme),
 		    s->done             ? ", done"
 		    : s->failed != NULL ? ", failed"
 					: "");
 	if (s->above != NULL)
-		fal_put_fmt(out, ", a group of %s", STAT_PLAIN(s->above));
+		fal_put_fmt(out, ", a group of %s", PLAIN(s->above));
 	fal_put_u8(out, '\n');
 	put_workers(out, s);
 	put_groups(out, s);
@@ -633,7 +631,7 @@ static void
 put_label(struct fal_buf *out, const char *label, const char *name)
 {
 	fal_put_fmt(out, "%s=\"", label);
-	for (const char *c = STAT_PLAIN(name); *c != '\0'; c++)
+	for (const char *c = PLAIN(name); *c != '\0'; c++)
 		fal_put_fmt(out, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
 	fal_put_u8(out, '"');
 }
@@ -919,7 +917,7 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    "\naudit: %s parts, each of other files: the last from clock "
 			    "%s, other %s",
 			    GROUPED(v->parts + 1), GROUPED(v->part_clock),
-			    STAT_PLAIN(v->part));
+			    PLAIN(v->part));
 	fal_put_u8(out, '\n');
 }
 

@@ -19,7 +19,7 @@
 #define PROG "falcon-stat"
 
 /* A stranger's text without control characters; lives to the end of the block. */
-#define STAT_PLAIN(s) fal_text_plain((char[FAL_NAME_MAX + 1]){ 0 }, FAL_NAME_MAX + 1, (s))
+#define PLAIN(s) fal_text_plain((char[FAL_NAME_MAX + 1]){ 0 }, FAL_NAME_MAX + 1, (s))
 
 /* ---- source.c: the source of a trace ---- */
 

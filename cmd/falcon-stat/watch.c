@@ -191,7 +191,7 @@ put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 		if (worker_place(of) != k / s->n_worker || rows++ >= room)
 			continue;
 		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%.1f",
-			      STAT_PLAIN(of->name), fal_summary_class(of),
+			      PLAIN(of->name), fal_summary_class(of),
 			      stat_worker_cause(of), of->lanes, of->share, of->tasks.in,
 			      of->tasks.out, of->falls.n,
 			      stat_worker_rates(of).samples_s);
@@ -234,17 +234,15 @@ put_screen(struct fal_buf *out, const struct watch *w, size_t rows, size_t colum
 	else if (s->rate.clocks > 0)
 		snprintf(state, sizeof(state), "%u:%02u:%02u left", sec / 3600,
 			 sec / 60 % 60, sec % 60);
-	fal_put_fmt(out, "%s: epoch %ju of %ju, clock %ju of %ju, %s\n",
-		    STAT_PLAIN(s->name), s->clocks / per + (s->clocks < of), of / per,
-		    s->clocks, of, state);
+	fal_put_fmt(out, "%s: epoch %ju of %ju, clock %ju of %ju, %s\n", PLAIN(s->name),
+		    s->clocks / per + (s->clocks < of), of / per, s->clocks, of, state);
 	put_watched_workers(out, w, rows > OTHERS ? rows - OTHERS : 1, columns);
 	put_curve(out, "training loss", &w->curve.loss, width, w->utf8);
 	put_curve(out, "test loss", &w->curve.test_loss, width, w->utf8);
 	put_curve(out, "accuracy", &w->curve.accuracy, width, w->utf8);
 	fal_put_fmt(out, "%-*s%.1f samples/s of %.1f\n", LABEL, "capacity used",
 		    s->rate.samples, s->rate.capacity);
-	fal_put_fmt(out, "%-*s%s %s\n", LABEL, "policy", STAT_PLAIN(s->scheme),
-		    w->policy);
+	fal_put_fmt(out, "%-*s%s %s\n", LABEL, "policy", PLAIN(s->scheme), w->policy);
 	size_t room = rows - 1, n = w->events < EVENTS ? w->events : EVENTS;
 	for (size_t k = 0; k < out->n && room > 0; k++)
 		room -= out->p[k] == '\n';

@@ -36,7 +36,7 @@
 #define COMPRESS_EVERY 100 /* versions between measurements */
 #define LATE_EVERY_NS \
 	UINT64_C(10000000000) /* between lines about emulated tasks, with -v */
-#define PROGRESS_EVERY_NS UINT64_C(10000000000) /* between lines about progress */
+#define PROGRESS_S 10         /* between lines about progress, with -v */
 
 /* The stream to shards of another process (falcon-protocol(7), SHARDS), which lives and
  * dies with the session. */
@@ -582,20 +582,18 @@ session_log_progress(struct session *s, uint64_t clock)
 {
 	const struct fal_setup *of = &s->runtime.setup;
 	const struct fal_grid grid = fal_job_grid(&of->job, of->manifest.train.n);
-	const uint64_t each = fal_grid_epoch_clocks(&grid), now = uv_hrtime();
-	const double seconds = 1e-9 * (double)(now - s->progress.logged_ns);
+	const uint64_t each = fal_grid_epoch_clocks(&grid);
+	const double seconds = 1e-9 * (double)(uv_hrtime() - s->progress.logged_ns);
 	s->progress.tasks++;
-	if (now - s->progress.logged_ns < PROGRESS_EVERY_NS)
+	if (seconds < PROGRESS_S)
 		return;
 	if (s->progress.logged_ns > 0)
 		fal_cli_err(PROG,
-			    "%s: epoch %" PRIu64 " of %u, clock %" PRIu64 " of %" PRIu64
-			    ": %" PRIu64 " tasks, %.1f a second",
-			    of->job.name, clock / each + 1, of->job.epochs, clock + 1,
-			    each * of->job.epochs, s->progress.tasks,
-			    (double)s->progress.tasks / seconds);
+			    "%s: epoch %ju of %u, clock %ju of %ju: %.1f tasks a second",
+			    of->job.name, clock / each + 1, grid.epochs, clock + 1,
+			    fal_grid_clocks(&grid), (double)s->progress.tasks / seconds);
 	s->progress.tasks = 0;
-	s->progress.logged_ns = now;
+	s->progress.logged_ns = uv_hrtime();
 }
 
 static void

@@ -51,11 +51,9 @@ struct eval {
 
 struct eval_sums {
 	uint64_t right, total;
-	bool loss_unknown; /* in a task */
-	int64_t loss;      /* Σ, as base/loss.h has it */
-	struct eval_class {
-		uint64_t right, total;
-	} *of_class; /* by labels */
+	bool loss_unknown;       /* in a task */
+	int64_t loss;            /* Σ, as base/loss.h has it */
+	uint64_t (*of_class)[2]; /* right and total, of each label; NULL: not counted */
 	uint32_t classes;
 };
 
@@ -187,8 +185,8 @@ eval_print(const struct eval_sums *j, bool json)
 	fal_json_member_open(&out, "classes", '[');
 	for (uint32_t c = 0; c < j->classes; c++) {
 		fal_json_open(&out, '{');
-		fal_json_member_u64(&out, "right", j->of_class[c].right);
-		fal_json_member_u64(&out, "total", j->of_class[c].total);
+		fal_json_member_u64(&out, "right", j->of_class[c][0]);
+		fal_json_member_u64(&out, "total", j->of_class[c][1]);
 		fal_json_close(&out, '}');
 	}
 	fal_json_close(&out, ']');
@@ -253,8 +251,8 @@ eval_predict(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 				continue;
 			}
 			const uint32_t best = predicted_class(z, m->classes);
-			out->of_class[label[i]].total++;
-			out->of_class[label[i]].right += best == label[i];
+			out->of_class[label[i]][0] += best == label[i];
+			out->of_class[label[i]][1]++;
 		}
 	}
 	fal_arena_free(arena);

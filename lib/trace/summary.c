@@ -87,7 +87,7 @@ summary_take_join(struct fal_summary *s, struct fal_trace_line *l)
 	summary_set_text(&w->key_fingerprint, e->key_fingerprint);
 	summary_set_text(&w->build, e->version);
 	summary_set_text(&w->kernels, e->kernels);
-	w->left = w->fell = w->suspicion.holds = false;
+	w->left = w->suspicion.holds = false;
 	w->last_work = l->t;
 	w->lanes = w->lanes_max = e->lanes.v[1];
 	w->cores = e->cores;
@@ -129,7 +129,6 @@ summary_take_leave(struct fal_summary *s, struct fal_trace_line *l)
 		w->falls.seconds += l->t - w->last_work;
 	}
 	w->left = true;
-	w->fell = l->is.leave.fell;
 	w->suspicion.holds = false;
 	worker_set_available(s, w, l->t, false);
 }

@@ -135,8 +135,7 @@ struct fal_summary_worker {
 		bool skewed;  /* differs, and so does its build */
 		bool standby; /* its numerics keep it from work */
 	} numerics;
-	bool left; /* its last session has ended … */
-	bool fell; /* … by the loss of its connection */
+	bool left; /* its last session has ended */
 	struct {
 		uint64_t n;     /* number of lost connections */
 		double seconds; /* from its last work to the loss, summed */

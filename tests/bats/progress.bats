@@ -101,7 +101,7 @@ shown() {
 	serve
 	work a --lanes 1 --emulate rate=40 -v
 	wait "$ps"
-	grep -Eq '^falcon-work: tiny: epoch 2 of 2, clock [5-8] of 8: [0-9]+ tasks, [0-9.]+ a second$' \
+	grep -Eq '^falcon-work: tiny: epoch 2 of 2, clock [5-8] of 8: [0-9.]+ tasks a second$' \
 		a.err
 }
 
