@@ -70,10 +70,12 @@ value() {
 	wait "$ps"
 	falcon-stat --openmetrics "$state" >metrics
 	local name
-	for name in $(grep -o 'falcon_[a-z_]*' falcon.rules.yml | sort -u); do
+	grep -o 'falcon_[a-z_]*' falcon.rules.yml | sort -u >names
+	[ -s names ]
+	while read -r name; do
 		grep -q "^$name{" metrics || {
 			echo "no $name"
 			return 1
 		}
-	done
+	done <names
 }
