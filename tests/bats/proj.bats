@@ -215,7 +215,8 @@ alike() {
 	local kind args
 	mkdir first second
 	cp "$trace" first/trace.jsonl
-	cp "$trace" second/trace.jsonl
+	jq -c '., (select(.ev == "update") | {t, ev: "eval", version, epoch, right: 1, total: 2,
+		loss: 0.5, accuracy: 0.5})' "$trace" >second/trace.jsonl
 	for kind in bands bars curves; do
 		case $kind in
 		bands) args=(--gantt "$trace") ;;
@@ -235,7 +236,7 @@ alike() {
 		"accuracy test_loss training_loss "
 	same "time begins with training" "$(awk -F '\t' 'NF == 5 && !/^#/ && $3 < 0' curves.tsv)" ""
 	gnuplot -c "$root/share/plots/bands.gp" bands.tsv svg 1000 >wide.svg
-	has "$(<wide.svg)" ">200<"
+	grep -Eq '> *0<' wide.svg && grep -Eq '> *1000<' wide.svg
 	same "parts of a worker follow each other" "$(awk -F '\t' '
 		/^#/ { parts = $2 == "begin"; next }
 		!parts || NF != 9 { next }
