@@ -33,7 +33,7 @@ struct input {
 };
 
 static enum mode
-options_mode(const struct proj_opt *o, size_t traces)
+options_mode(const struct proj_opt *o)
 {
 	if (o->policy)
 		return POLICY;
@@ -41,7 +41,7 @@ options_mode(const struct proj_opt *o, size_t traces)
 		return WHAT_IF;
 	if (o->plot == NULL && !o->tsv)
 		return REPORT;
-	return traces > 1 ? CURVES : GANTT;
+	return o->gantt ? GANTT : CURVES;
 }
 
 /* Writes `out` to stdout, and empties it; returns `code` or, if writing fails, another
@@ -181,7 +181,9 @@ proj_read_trace(struct input *in)
 	in->reader = fal_trace_reader_new(on_proj_line, in);
 	const struct fal_cli_pass first = { fal_trace_find_restarts, in->reader };
 	const struct fal_cli_pass then = { on_proj_chunk, in };
-	int err = fal_cli_feed_twice(name, first, then, &diag);
+	char *file = fal_cli_trace_path(name);
+	int err = fal_cli_feed_twice(file, first, then, &diag);
+	free(file);
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
 	fal_trace_reader_free(in->reader);
@@ -198,6 +200,21 @@ proj_read_trace(struct input *in)
 	return FAL_EXIT_DONE;
 }
 
+/* The name of a run in a legend: the last part of its path, without trace.jsonl.  Free
+ * with free(). */
+static char *
+run_name(const char *path)
+{
+	const char *end = strstr(path, "/trace.jsonl");
+	size_t n = end != NULL ? (size_t)(end - path) : strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	size_t from = n;
+	while (from > 0 && path[from - 1] != '/')
+		from--;
+	return fal_xprintf("%.*s", (int)(n - from), path + from);
+}
+
 /* Draws the curves of each trace. */
 static int
 draw_curves(struct input *in, const char *const *name, size_t n)
@@ -206,11 +223,9 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 	int code = FAL_EXIT_DONE;
 	bool any_loss = false;
 	for (size_t i = 0; i < n && code == FAL_EXIT_DONE; i++) {
-		const char *slash = strrchr(name[i], '/');
-		const bool has_path = slash != NULL && slash[1] != '\0';
 		in->job.name = name[i];
 		in->curve = fal_xcalloc(1, sizeof(*in->curve));
-		all[i] = (struct plot_curve){ has_path ? slash + 1 : name[i], in->curve };
+		all[i] = (struct plot_curve){ run_name(name[i]), in->curve };
 		code = proj_read_trace(in);
 		if (code == FAL_EXIT_DONE &&
 		    in->curve->loss.n + in->curve->accuracy.n == 0) {
@@ -227,8 +242,10 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 		plot_put_curves(&numbers, all, n);
 		code = draw_numbers(in, "curves", &numbers);
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		free(all[i].name);
 		free((void *)(uintptr_t)all[i].curve);
+	}
 	free(all);
 	return code;
 }
@@ -237,7 +254,7 @@ static int
 run_proj(const struct proj_opt *o, const char *const *name, size_t n)
 {
 	struct input in = {
-		.o = o, .mode = options_mode(o, n), .job.name = name[0], .code = -1
+		.o = o, .mode = options_mode(o), .job.name = name[0], .code = -1
 	};
 	int code;
 	in.fit = fal_fit_new();
@@ -282,7 +299,7 @@ proj_check_options(const struct fal_cli *cli, const struct proj_opt *o)
 		return fail(FAL_EXIT_USAGE, "--plot: %s", diag.text);
 	if (o->policy + (o->plot != NULL) + o->tsv + o->json > 1 ||
 	    (o->follow && (o->plot != NULL || o->tsv)) ||
-	    (n > 1 && options_mode(o, n) != CURVES) || (o->policy && proj_changes(o)))
+	    (n > 1 && options_mode(o) != CURVES) || (o->policy && proj_changes(o)))
 		return fail(FAL_EXIT_USAGE,
 			    "one of --policy, --plot, --tsv, --json; --plot and --tsv "
 			    "without --follow; --policy on the machines as they are; "
@@ -298,6 +315,7 @@ proj_check_options(const struct fal_cli *cli, const struct proj_opt *o)
 	} option[] = { { "min-gain", o->policy, "policy" },
 		       { "allow-model", o->policy, "policy" },
 		       { "window", o->follow, "follow" },
+		       { "gantt", options_mode(o) == GANTT, "plot or --tsv" },
 		       { "seed", o->workers != NULL, "workers" } };
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
 		if (!option[i].works && fal_cli_is_given(cli, option[i].name))
@@ -329,14 +347,16 @@ main(int argc, char **argv)
 		{ "seed", 0, FAL_OPT_U64, &o.seed, "of what is drawn (default: 1)", "N" },
 		{ "strict", 0, FAL_OPT_FLAG, &o.strict,
 		  "exit 1 if the backtest is off by more than 10 %", NULL },
+		{ "gantt", 0, FAL_OPT_FLAG, &o.gantt,
+		  "with --plot or --tsv: where the workers' time went", NULL },
 		{ "policy", 'p', FAL_OPT_FLAG, &o.policy,
 		  "print the policy that would be faster, for falcon-sync", NULL },
 		{ "min-gain", 0, FAL_OPT_NUMBER, &o.min_gain,
 		  "no policy that saves less than this (default: 5)", "PERCENT" },
 		{ "allow-model", 0, FAL_OPT_FLAG, &o.allow_model,
 		  "with --policy: say what other models would save", NULL },
-		{ "plot", 0, FAL_OPT_TEXT, &o.plot, "draw a picture, .svg or .png",
-		  "FILE" },
+		{ "plot", 0, FAL_OPT_TEXT, &o.plot,
+		  "draw loss and accuracy, or the answer, as .svg or .png", "FILE" },
 		{ "tsv", 0, FAL_OPT_FLAG, &o.tsv, "print the numbers of that picture",
 		  NULL },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow, "go on as the trace grows",

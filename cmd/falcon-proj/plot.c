@@ -97,13 +97,15 @@ plot_put_bars(struct fal_buf *out, const struct plot_bar *bars, size_t n)
 	}
 }
 
+/* Times count from the beginning of training, so that runs compare. */
 static void
-plot_put_line(struct fal_buf *out, size_t curve, const char *kind,
+plot_put_line(struct fal_buf *out, size_t curve, const char *kind, double began,
 	      const struct fal_curve_line *l)
 {
 	for (size_t k = 0; k < l->n; k++)
 		fal_put_fmt(out, "%zu\t%s\t%.9g\t%.9g\t%.9g\n", curve, kind,
-			    l->point[k].t, l->point[k].samples, l->point[k].value);
+			    l->point[k].t - began, l->point[k].samples,
+			    l->point[k].value);
 }
 
 void
@@ -117,8 +119,10 @@ plot_put_curves(struct fal_buf *out, const struct plot_curve *curves, size_t n)
 	}
 	fal_put_fmt(out, "\n\n# curve\tkind\ttime\tsamples\tvalue\n");
 	for (size_t i = 0; i < n; i++) {
-		plot_put_line(out, i, "loss", &curves[i].curve->loss);
-		plot_put_line(out, i, "accuracy", &curves[i].curve->accuracy);
+		const struct fal_curve *c = curves[i].curve;
+		plot_put_line(out, i, "training_loss", c->began, &c->loss);
+		plot_put_line(out, i, "test_loss", c->began, &c->test_loss);
+		plot_put_line(out, i, "accuracy", c->began, &c->accuracy);
 	}
 }
 

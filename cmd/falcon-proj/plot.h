@@ -23,7 +23,7 @@ struct plot_bar {
 
 /* The curves of a trace; borrowed. */
 struct plot_curve {
-	const char *name;
+	char *name;
 	const struct fal_curve *curve;
 };
 

@@ -17,7 +17,7 @@
 
 /* The options; values are borrowed. */
 struct proj_opt {
-	bool json, tsv, follow, strict, policy, allow_model;
+	bool json, tsv, gantt, follow, strict, policy, allow_model;
 	const char *what_if; /* schemes, or NULL */
 	const char *plot;    /* file, or NULL */
 	struct fal_opt_list with, without;

@@ -51,18 +51,22 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	struct ps_progress *p = &s->progress;
 	if (now->version > 0)
 		snprintf(p->loss, sizeof(p->loss),
-			 isnan(now->figures.loss) ? "loss -" : "loss %.4f",
+			 isnan(now->figures.loss) ? "training loss -" : "training loss %.4f",
 			 now->figures.loss);
 	if (now->figures.accuracy >= 0)
 		snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",
 			 now->figures.accuracy);
-	p->bar.note[0] = p->accuracy;
-	p->bar.note[1] = p->loss;
+	const uint64_t epochs = s->job->job.epochs, next = now->figures.epoch + 1;
+	snprintf(p->epochs, sizeof(p->epochs), "epoch %" PRIu64 " of %" PRIu64,
+		 next < epochs ? next : epochs, epochs);
+	p->bar.note[0] = p->epochs;
+	p->bar.note[1] = p->accuracy;
+	p->bar.note[2] = p->loss;
 	fal_progress_show(&p->bar, now->clock, ps_now());
 }
 
-/* Logs an epoch that is over; with the accuracy, if each epoch is evaluated.  The
- * accuracy is known only a little later, when further epochs may be over. */
+/* Logs an epoch that is over; with test loss and accuracy, if each epoch is evaluated.
+ * These are known only a little later, when further epochs may be over. */
 static void
 progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 {
@@ -78,15 +82,18 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 		return;
 	p->epoch = last;
 	p->next_at = t + 1;
-	char loss[32] = "", accuracy[32] = "";
+	char loss[40] = "", test_loss[40] = "", accuracy[32] = "";
 	const double is = fal_coord_epoch_loss(s->coord, last);
 	if (!isnan(is))
-		snprintf(loss, sizeof(loss), "loss %.4f, ", is);
+		snprintf(loss, sizeof(loss), "training loss %.4f, ", is);
+	if (judges && !isnan(now->figures.accuracy_loss))
+		snprintf(test_loss, sizeof(test_loss), "test loss %.4f, ",
+			 now->figures.accuracy_loss);
 	if (judges)
 		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ",
 			 now->figures.accuracy);
-	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%.1f s", last,
-	       (uint64_t)j->job.epochs, loss, accuracy, seconds_worked(s, t));
+	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%s%.1f s", last,
+	       (uint64_t)j->job.epochs, loss, test_loss, accuracy, seconds_worked(s, t));
 }
 
 static void

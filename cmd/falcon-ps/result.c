@@ -44,7 +44,7 @@ result_put_json(const struct ps_run *r, struct fal_buf *out)
 		fal_json_member_num(out, "accuracy", s->figures.accuracy);
 		fal_json_member_num(out, "test_loss", s->figures.accuracy_loss);
 	}
-	fal_json_member_num(out, "loss", s->figures.loss);
+	fal_json_member_num(out, "training_loss", s->figures.loss);
 	fal_json_member_fixed(out, "seconds", o->seconds, 3);
 	fal_json_member_u64(out, "moved", s->figures.tasks.moved);
 	fal_json_member_u64(out, "cloned", s->figures.tasks.cloned);
@@ -76,6 +76,15 @@ result_check_file(const struct ps_run *r, const char *name, const char *sha256,
 	return err;
 }
 
+static void
+result_print_loss(const char *label, const json_t *loss)
+{
+	if (json_is_number(loss))
+		printf("%-14s %.4f\n", label, json_number_value(loss));
+	else
+		printf("%-14s -\n", label);
+}
+
 int
 ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
@@ -84,18 +93,20 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	const char *sha256[] = { NULL, NULL, NULL }, *failed = NULL, *dir = r->state.dir;
 	double accuracy = -1, best_accuracy = -1, seconds;
 	struct fal_diag diag = { "" };
-	json_t *loss; /* null: unknown, or the last clock had no samples */
+	/* null: unknown, or the last clock had no samples; NULL: no evaluation */
+	json_t *loss, *test_loss = NULL;
 	json_error_t why;
 	json_t *o = fal_json_load(json->p, json->n, 0, &why);
-	int err = o == NULL && why.text[0] == '\0'
-			  ? FAL_ENOMEM
-			  : fal_json_unpack(o, NULL, 0,
-					    "{s:s, s?s, s?s, s?s, s?F, s:o, s:F, s?F}",
-					    "sha256", &sha256[0], "average_sha256",
-					    &sha256[1], "best_sha256", &sha256[2],
-					    "failed", &failed, "accuracy", &accuracy,
-					    "loss", &loss, "seconds", &seconds,
-					    "best_accuracy", &best_accuracy);
+	int err =
+		o == NULL && why.text[0] == '\0'
+			? FAL_ENOMEM
+			: fal_json_unpack(o, NULL, 0,
+					  "{s:s, s?s, s?s, s?s, s?F, s?o, s:o, s:F, s?F}",
+					  "sha256", &sha256[0], "average_sha256",
+					  &sha256[1], "best_sha256", &sha256[2], "failed",
+					  &failed, "accuracy", &accuracy, "test_loss",
+					  &test_loss, "training_loss", &loss, "seconds",
+					  &seconds, "best_accuracy", &best_accuracy);
 	/* The files of a run before may be lost. */
 	for (size_t i = 0; i < 3 && err == 0 && json == &r->state.result; i++)
 		if (sha256[i] != NULL && *sha256[i] != '\0')
@@ -104,20 +115,20 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
 		if (failed != NULL)
-			printf("failed    %s\n", failed);
-		printf("model     %s/%s\nsha256    %s\n", dir, name[0], sha256[0]);
+			printf("failed         %s\n", failed);
+		printf("model          %s/%s\nsha256         %s\n", dir, name[0],
+		       sha256[0]);
 		if (sha256[1] != NULL)
-			printf("average   %s/%s\n", dir, name[1]);
+			printf("average        %s/%s\n", dir, name[1]);
 		if (sha256[2] != NULL)
-			printf("best      %s/%s (accuracy %.4f)\n", dir, name[2],
+			printf("best           %s/%s (accuracy %.4f)\n", dir, name[2],
 			       best_accuracy);
 		if (accuracy >= 0)
-			printf("accuracy  %.4f\n", accuracy);
-		if (json_is_number(loss))
-			printf("loss      %.4f\n", json_number_value(loss));
-		else
-			printf("loss      -\n");
-		printf("time      %.2f s\n", seconds);
+			printf("accuracy       %.4f\n", accuracy);
+		if (test_loss != NULL)
+			result_print_loss("test loss", test_loss);
+		result_print_loss("training loss", loss);
+		printf("time           %.2f s\n", seconds);
 	} else if (diag.text[0] != '\0') {
 		fal_cli_err(PROG,
 			    "%s; without %s/result.json the job goes on from its last "

@@ -815,7 +815,7 @@ struct ps_end {
 /* The progress of the job, as stderr shows it. */
 struct ps_progress {
 	struct fal_progress bar; /* on a terminal */
-	char loss[32], accuracy[32];
+	char epochs[48], loss[40], accuracy[32];
 	uint64_t epoch;     /* the last epoch that was logged */
 	double next_at;     /* when the next epoch may be logged */
 	double began_at;    /* the first clock; 0: not yet */

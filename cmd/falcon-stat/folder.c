@@ -273,7 +273,7 @@ folder_judge_result(struct folder *f, const json_t *o)
 		{ best, "best_accuracy", NULL, best_accuracy, 0 },
 		{ judged, "accuracy", NULL, t->evals->accuracy, 0 },
 		{ judged, "test_loss", NULL, t->evals->loss, 0 },
-		{ true, "loss", NULL, t->loss, 0 },
+		{ true, "training_loss", NULL, t->loss, 0 },
 		{ true, "seconds", NULL, t->trained, 0.000502 }, /* the result has 3
 								  * decimals */
 		{ true, "moved", NULL, expected_count(t, o, "moved", t->sums->moved), 0 },

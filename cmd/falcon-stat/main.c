@@ -43,7 +43,7 @@ print_bad_trace(const struct stat_source *src, int err, const struct fal_diag *d
 }
 
 struct options {
-	bool audit, partial, history, json, follow;
+	bool audit, partial, history, json, follow, watch, metrics;
 	const char *key, *part;
 	struct stat_recompute recompute;
 };
@@ -74,7 +74,7 @@ run_audit(const struct stat_source *src, const struct options *o)
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
 	struct auditing in = { .audit = a, .has_folder = src->folder != NULL };
-	int code = stat_source_read(src, true, audit_line, &in);
+	int code = stat_source_read(src, STAT_READ_CUT, audit_line, &in);
 	if (code == FAL_EXIT_DONE && src->folder != NULL)
 		code = stat_folder_audit(src->folder, &in.policies, a);
 	if (code != FAL_EXIT_DONE)
@@ -105,7 +105,7 @@ run_summary(const struct stat_source *src, bool json,
 	struct fal_summary s = { 0 };
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	int code = stat_source_read(src, false, fal_summary_line, &s);
+	int code = stat_source_read(src, STAT_READ, fal_summary_line, &s);
 	if (code != FAL_EXIT_DONE)
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);
@@ -142,9 +142,10 @@ stat_check_options(const struct stat_source *src, const struct options *o)
 {
 	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
 	const char *name = src->name, *wrong = NULL;
-	if (o->audit + o->history + o->follow > 1 || (o->follow && o->json))
-		wrong = "one of --audit, --history, --follow; --follow prints JSON as it "
-			"is";
+	if (o->audit + o->history + o->follow + o->watch + o->metrics > 1 ||
+	    (o->json && (o->follow || o->watch || o->metrics)))
+		wrong = "one of --audit, --history, --follow, --watch, --openmetrics; "
+			"--json with the first two or alone";
 	else if (o->partial && !o->audit)
 		wrong = "--partial is for --audit";
 	else if ((o->part != NULL || files) &&
@@ -169,6 +170,10 @@ run_stat(const struct stat_source *src, const struct options *o)
 		return FAL_EXIT_USAGE;
 	if (o->follow)
 		return stat_source_follow(src);
+	if (o->watch)
+		return stat_watch(src);
+	if (o->metrics)
+		return run_summary(src, true, stat_openmetrics);
 	if (o->audit)
 		return run_audit(src, o);
 	if (o->history)
@@ -213,10 +218,14 @@ main(int argc, char **argv)
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
 		  "SIZE" },
+		{ "openmetrics", 0, FAL_OPT_FLAG, &o.metrics,
+		  "print metrics for Prometheus", NULL },
 		{ "partial", 0, FAL_OPT_FLAG, &o.partial,
 		  "audit a trace that has no end, as far as it goes", NULL },
 		{ "recompute", 0, FAL_OPT_TEXT, &o.part,
 		  "compute so much of the run anew, and compare", "PERCENT%" },
+		{ "watch", 0, FAL_OPT_FLAG, &o.watch,
+		  "show a live screen, until q is pressed", NULL },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key,
 		  "key file, for an address (default: ~/.config/falcon/key, "
 		  "/etc/falcon/key)",
@@ -224,7 +233,7 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "TRACE|ADDR",
+		.args = "ADDR|TRACE|FOLDER",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
@@ -247,8 +256,6 @@ main(int argc, char **argv)
 	if (code < 0) {
 		o.recompute.max_memory = max_memory;
 		code = stat_source_find(cli.arg[0], o.key, &src);
-		if (code == FAL_EXIT_DONE && o.audit)
-			stat_source_use_folder(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run_stat(&src, &o);
 		free(src.path);

@@ -2,7 +2,9 @@
  * verdict of the audit, the outcome of computing anew. */
 #include "stat.h"
 
+#include "base/err.h"
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -14,20 +16,16 @@
 #include <string.h>
 
 enum {
-	SHOWN = FAL_NAME_MAX, /* bytes of a name: the longest possible one */
-	NAME_LEAST = 40       /* characters of a name on a narrow terminal */
+	NAME_LEAST = 40 /* characters of a name on a narrow terminal */
 };
 
-/* A stranger's text without control characters; a large number in groups of digits.  Both
- * texts live to the end of the block. */
-#define PLAIN(s) fal_text_plain((char[SHOWN + 1]){ 0 }, SHOWN + 1, (s))
+/* A large number in groups of digits; the text lives to the end of the block. */
 #define GROUPED(n) fal_text_thousands((n), (char[32]){ 0 })
 
 /* ---- tables ---- */
 
-/* Adds one column for each header; blanks separate the headers. */
-static void
-table_head(struct fal_table *t, const char *heads)
+void
+stat_table_head(struct fal_table *t, const char *heads)
 {
 	for (size_t n; *heads != '\0'; heads += n + (heads[n] == ' ')) {
 		n = strcspn(heads, " ");
@@ -92,20 +90,14 @@ json_stale(struct fal_buf *out, const struct fal_stale *s)
 
 /* ---- workers and totals ---- */
 
-/* The rates of a worker, for both outputs. */
-struct rates {
-	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
-	double samples_s;                 /* samples a second of its wall time */
-};
-
-static struct rates
-worker_rates(const struct fal_summary_worker *w)
+struct stat_rates
+stat_worker_rates(const struct fal_summary_worker *w)
 {
 	const struct fal_summary_spent *at = &w->spent;
 	double wall = at->compute + at->push + at->pull + at->wait;
 	if (!(wall > 0))
-		return (struct rates){ 0 };
-	return (struct rates){
+		return (struct stat_rates){ 0 };
+	return (struct stat_rates){
 		.compute = at->compute / wall,
 		.push = at->push / wall,
 		.pull = at->pull / wall,
@@ -125,9 +117,8 @@ mean_stale(const struct fal_summary_worker *w)
 	return w->load.clocks > 0 ? (double)w->stale.sum / (double)w->load.clocks : 0;
 }
 
-/* Returns the cause of the worker's class; "-" if the class does not come from speed. */
-static const char *
-worker_cause(const struct fal_summary_worker *w)
+const char *
+stat_worker_cause(const struct fal_summary_worker *w)
 {
 	const bool off = w->left || w->suspicion.holds || w->silent;
 	if (w->numerics.standby)
@@ -139,9 +130,9 @@ static void
 table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
 		 struct columns c)
 {
-	const struct rates r = worker_rates(w);
+	const struct stat_rates r = stat_worker_rates(w);
 	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", PLAIN(w->name),
-		      fal_summary_class(w), worker_cause(w),
+		      fal_summary_class(w), stat_worker_cause(w),
 		      w->own_rounds ? w->last_round : w->last_clock, w->lanes, w->share,
 		      w->tasks.done, w->tasks.in, w->tasks.out);
 	fal_table_row(t, "%.1f\t%.1f\t%.1f\t%.1f", 100 * r.compute, 100 * r.push,
@@ -169,11 +160,12 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX COMPUTE% TASKS "
 			 "DROPPED STALE WAIT% KERNELS CAUSE SAMPLES/S"
 	};
-	table_head(&t, "WORKER CLASS CAUSE CLOCK LANES SHARE TASKS IN OUT COMPUTE% PUSH% "
-		       "PULL% WAIT%");
-	table_head(&t, c.stale ? "STALE MAX" : "");
-	table_head(&t, c.dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
-	table_head(&t, c.kernels ? "KERNELS" : "");
+	stat_table_head(
+		&t, "WORKER CLASS CAUSE CLOCK LANES SHARE TASKS IN OUT COMPUTE% PUSH% "
+		    "PULL% WAIT%");
+	stat_table_head(&t, c.stale ? "STALE MAX" : "");
+	stat_table_head(&t, c.dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
+	stat_table_head(&t, c.kernels ? "KERNELS" : "");
 	for (size_t i = 0; i < s->n_worker; i++)
 		table_add_worker(&t, &s->worker[i], c);
 	table_put(out, &t);
@@ -186,15 +178,15 @@ put_groups(struct fal_buf *out, const struct fal_summary *s)
 	struct fal_table t = { .shorten = NAME_LEAST,
 			       .drops = "CAUSE CLASS MB_DOWN LANES" };
 	bool any = false;
-	table_head(&t, "GROUP CLASS CAUSE MEMBERS LANES SAMPLES/S MB_UP MB_DOWN");
+	stat_table_head(&t, "GROUP CLASS CAUSE MEMBERS LANES SAMPLES/S MB_UP MB_DOWN");
 	for (size_t i = 0; i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
 		if (w->members == 0)
 			continue;
 		any = true;
 		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%.1f\t%.2f\t%.2f",
-			      PLAIN(w->name), fal_summary_class(w), worker_cause(w),
-			      w->members, w->lanes_max, worker_rates(w).samples_s,
+			      PLAIN(w->name), fal_summary_class(w), stat_worker_cause(w),
+			      w->members, w->lanes_max, stat_worker_rates(w).samples_s,
 			      (double)w->bytes.up * 1e-6, (double)w->bytes.down * 1e-6);
 	}
 	if (any)
@@ -261,7 +253,7 @@ verify_unanswered(const struct fal_summary_verify *v)
 static void
 put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
 {
-	char who[4 * SHOWN];
+	char who[4 * FAL_NAME_MAX];
 	if (v->asked > 0)
 		fal_put_fmt(out,
 			    "verify: %ju asked, %ju equal, %ju unlike, %ju unanswered\n",
@@ -343,6 +335,12 @@ repeated_clocks(const struct fal_summary_resumed *r)
 }
 
 static void
+put_loss(struct fal_buf *out, const char *kind, double loss)
+{
+	fal_put_fmt(out, isnan(loss) ? "%s loss: -\n" : "%s loss: %.5f\n", kind, loss);
+}
+
+static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
 	const struct fal_summary_resumed *r = &s->resumed;
@@ -361,10 +359,12 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    r->incarnation, r->t, r->clock, repeated_clocks(r),
 			    fal_text_plural(repeated_clocks(r)));
 	if (s->n_epoch > 0)
-		fal_put_fmt(out, isnan(s->loss) ? "loss: -\n" : "loss: %.5f\n", s->loss);
-	if (s->eval.exists)
+		put_loss(out, "training", s->loss);
+	if (s->eval.exists) {
+		put_loss(out, "test", s->eval.loss);
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->eval.accuracy,
 			    s->eval.epoch);
+	}
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
@@ -394,8 +394,8 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 				       "CAUSE MB_IN SERVICE QUEUE BY MB_OUT AT TOOK_MS" };
 	if (r->n == 0)
 		return;
-	table_head(&t, "SHARD CLASS CAUSE BY AT BLOCKS MB_IN MB_OUT SERVICE QUEUE "
-		       "TOOK_MS BLAME");
+	stat_table_head(&t, "SHARD CLASS CAUSE BY AT BLOCKS MB_IN MB_OUT SERVICE QUEUE "
+			    "TOOK_MS BLAME");
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
 		fal_table_row(&t, "%u\t%s\t%s\t%s\t%s\t%ju", i + 1,
@@ -504,7 +504,7 @@ json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
 static void
 json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 {
-	const struct rates r = worker_rates(w);
+	const struct stat_rates r = stat_worker_rates(w);
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->name);
 	if (w->key != NULL) {
@@ -514,7 +514,7 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_str(out, "version", w->build);
 	fal_json_member_str(out, "kernels", w->kernels);
 	fal_json_member_str(out, "class", fal_summary_class(w));
-	fal_json_member_str(out, "cause", worker_cause(w));
+	fal_json_member_str(out, "cause", stat_worker_cause(w));
 	fal_json_member_u64(out, "clock", w->last_clock);
 	if (w->own_rounds)
 		fal_json_member_u64(out, "round", w->last_round);
@@ -542,7 +542,7 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
 	fal_json_member_u64(out, "falls", w->falls.n);
-	fal_json_member_fixed(out, "fell_s", w->falls.seconds, 3);
+	fal_json_member_fixed(out, "fell_seconds", w->falls.seconds, 3);
 	fal_json_member_bool(out, "suspect", w->suspicion.holds);
 	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');
@@ -607,8 +607,9 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_key(out, "staleness");
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
-		fal_json_member_num(out, "loss", s->loss);
+		fal_json_member_num(out, "training_loss", s->loss);
 	if (s->eval.exists) {
+		fal_json_member_num(out, "test_loss", s->eval.loss);
 		fal_json_member_num(out, "accuracy", s->eval.accuracy);
 		fal_json_member_u64(out, "epoch", s->eval.epoch);
 	}
@@ -621,6 +622,76 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');
+}
+
+/* ---- metrics ---- */
+
+/* Puts a name as the value of a label. */
+static void
+put_label(struct fal_buf *out, const char *label, const char *name)
+{
+	fal_put_fmt(out, "%s=\"", label);
+	for (const char *c = PLAIN(name); *c != '\0'; c++)
+		fal_put_fmt(out, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
+	fal_put_u8(out, '"');
+}
+
+/* Puts the gauge of a JSON member that has one: numbers, booleans, and class, as a label
+ * of the value 1.  The member is of the job `o`, or of `workers`, whose rows are those of
+ * `s`; NULL: none. */
+static void
+put_gauge(struct fal_buf *out, const char *key, const struct fal_summary *s,
+	  const json_t *o, const json_t *workers)
+{
+	const char *of = workers != NULL ? "_worker" : "";
+	const size_t n = strlen(key),
+		     rate = n > 2 && strcmp(key + n - 2, "_s") == 0 ? 2 : 0;
+	char name[64];
+	snprintf(name, sizeof(name), "falcon%s_%.*s%s", of, (int)(n - rate), key,
+		 rate > 0 ? "_per_second" : "");
+	fal_put_fmt(out, "# TYPE %s gauge\n# HELP %s %s of falcon-stat --json.\n", name,
+		    name, key);
+	for (size_t i = 0; i < (workers != NULL ? json_array_size(workers) : 1); i++) {
+		const json_t *w = json_array_get(workers, i);
+		const json_t *v = json_object_get(w != NULL ? w : o, key);
+		size_t row = i; /* a name has one series: its newest row's */
+		if (w != NULL)
+			(void)fal_names_get(&s->names, s->worker[i].name, &row);
+		if (json_is_null(v) || v == NULL || row != i)
+			continue;
+		fal_put_fmt(out, "%s{", name);
+		put_label(out, "run", s->name);
+		if (w != NULL)
+			fal_put_u8(out, ',');
+		if (w != NULL)
+			put_label(out, "worker", s->worker[i].name);
+		if (json_is_string(v))
+			fal_put_fmt(out, ",class=\"%s\"", json_string_value(v));
+		fal_put_fmt(out, "} %.15g\n",
+			    json_is_number(v) ? json_number_value(v) : !json_is_false(v));
+	}
+}
+
+void
+stat_openmetrics(struct fal_buf *out, const struct fal_summary *s)
+{
+	struct fal_buf text = { 0 };
+	json_error_t why;
+	const char *key;
+	json_t *v;
+	stat_table_json(&text, s);
+	json_t *o = fal_json_load(text.p, text.n, 0, &why);
+	json_t *workers = json_object_get(o, "workers");
+	json_object_foreach(o, key, v) if (json_is_number(v) || json_is_boolean(v))
+		put_gauge(out, key, s, o, NULL);
+	json_object_foreach(json_array_get(workers, 0), key,
+			    v) if (json_is_number(v) || json_is_boolean(v) ||
+				   strcmp(key, "class") == 0)
+		put_gauge(out, key, s, o, workers);
+	fal_put_fmt(out, "# EOF\n");
+	out->err = o == NULL ? FAL_ENOMEM : out->err;
+	json_decref(o);
+	fal_buf_free(&text);
 }
 
 /* ---- history ---- */
@@ -661,12 +732,13 @@ void
 stat_history(struct fal_buf *out, const struct fal_summary *s)
 {
 	struct fal_table t = { 0 };
-	table_head(&t, "EPOCH LOSS ACCURACY SECONDS CLOCKS/S");
+	stat_table_head(&t, "EPOCH TRAINING_LOSS TEST_LOSS ACCURACY SECONDS CLOCKS/S");
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		const bool begins = epoch_has_begin(s, i);
 		fal_table_add(&t, "%ju", e->epoch);
 		table_real(&t, epoch_loss(e), 5);
+		table_real(&t, e->evaluated ? e->test_loss : (double)NAN, 5);
 		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
 		table_real(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
@@ -684,9 +756,11 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		fal_json_member_u64(out, "clocks", epoch_clocks(s, e));
 		fal_json_member_u64(out, "updates", e->updates);
 		fal_json_member_u64(out, "samples", e->samples);
-		fal_json_member_num(out, "loss", epoch_loss(e));
-		if (e->evaluated)
+		fal_json_member_num(out, "training_loss", epoch_loss(e));
+		if (e->evaluated) {
+			fal_json_member_num(out, "test_loss", e->test_loss);
 			fal_json_member_num(out, "accuracy", e->accuracy);
+		}
 		if (epoch_has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
 			fal_json_member_fixed(out, "clocks_s", epoch_rate(s, e), 3);

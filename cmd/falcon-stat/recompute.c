@@ -30,7 +30,7 @@ recompute_read_trace(struct recompute *r, bool second_pass)
 {
 	r->course.second_pass = second_pass;
 	r->course.counted = 0;
-	const int code = stat_source_read(r->src, true, course_line, &r->course);
+	const int code = stat_source_read(r->src, STAT_READ_CUT, course_line, &r->course);
 	return code == FAL_EXIT_DONE ? FAL_OK : FAL_EFORMAT;
 }
 

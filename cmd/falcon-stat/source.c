@@ -1,7 +1,6 @@
 /* Reads a trace from a file or a live job. */
 #include "stat.h"
 
-#include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "crypto/secret.h"
@@ -9,9 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int
@@ -19,8 +16,11 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 {
 	struct fal_diag diag;
 	*out = (struct stat_source){ .name = name, .key = key };
-	if (strcmp(name, "-") == 0 || access(name, F_OK) == 0)
+	if (strcmp(name, "-") == 0 || access(name, F_OK) == 0) {
+		out->name = out->path = fal_cli_trace_path(name);
+		out->folder = strcmp(out->path, name) != 0 ? name : NULL;
 		return FAL_EXIT_DONE;
+	}
 	const int no_file = errno;
 	out->live = fal_addr_parse(name, &out->addr, &diag) == 0;
 	if (out->live)
@@ -34,22 +34,13 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 	return FAL_EXIT_USAGE;
 }
 
-void
-stat_source_use_folder(struct stat_source *s)
-{
-	struct stat st;
-	if (s->live || stat(s->name, &st) < 0 || !S_ISDIR(st.st_mode))
-		return;
-	s->path = fal_xprintf("%s/trace.jsonl", s->name);
-	s->folder = s->name;
-	s->name = s->path;
-}
-
 struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
-	bool follows; /* prints each line, until the job is over */
+	bool follows; /* until the job is over */
 	struct fal_trace_ending ending;
+	int (*on_line)(void *arg, struct fal_trace_line *l);
+	void *arg;
 	int code; /* of a file's last chunk */
 };
 
@@ -162,16 +153,29 @@ source_feed_live(struct feed *f)
 
 /* ---- both ---- */
 
+static int
+on_feed_line(void *arg, struct fal_trace_line *l)
+{
+	struct feed *f = arg;
+	if (f->follows)
+		fal_trace_ending_note(&f->ending, l);
+	return f->on_line(f->arg, l);
+}
+
 int
-stat_source_read(const struct stat_source *s, bool cut,
+stat_source_read(const struct stat_source *s, enum stat_reading how,
 		 int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
 {
 	struct fal_diag diag;
-	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
-	if (cut)
+	struct feed f = { .s = s,
+			  .follows = how == STAT_READ_ON && s->live,
+			  .on_line = on_line,
+			  .arg = arg };
+	f.r = fal_trace_reader_new(on_feed_line, &f);
+	if (how == STAT_READ_CUT)
 		fal_trace_reader_deliver_cut(f.r);
 	int code = s->live ? source_feed_live(&f) : source_feed_file(&f);
-	if (code <= FAL_EXIT_DONE) {
+	if (code <= FAL_EXIT_DONE && !f.follows) {
 		int err = fal_trace_end(f.r, &diag);
 		code = err < 0 ? source_fail(s, err, &diag) : FAL_EXIT_DONE;
 	}
@@ -182,8 +186,7 @@ stat_source_read(const struct stat_source *s, bool cut,
 static int
 on_followed_line(void *arg, struct fal_trace_line *l)
 {
-	struct feed *f = arg;
-	fal_trace_ending_note(&f->ending, l);
+	(void)arg;
 	fwrite(l->text, 1, l->n, stdout);
 	putchar('\n');
 	return FAL_OK;
@@ -192,11 +195,6 @@ on_followed_line(void *arg, struct fal_trace_line *l)
 int
 stat_source_follow(const struct stat_source *s)
 {
-	struct feed f = { .s = s, .follows = true };
-	f.r = fal_trace_reader_new(on_followed_line, &f);
-	int code = source_feed_live(&f);
-	if (!ferror(stdout)) /* the failure was printed */
-		code = fal_cli_finish(PROG, code);
-	fal_trace_reader_free(f.r);
-	return code;
+	const int code = stat_source_read(s, STAT_READ_ON, on_followed_line, NULL);
+	return ferror(stdout) ? code : fal_cli_finish(PROG, code); /* or it was printed */
 }

@@ -4,6 +4,9 @@
 #define FALCON_STAT_STAT_H
 
 #include "base/buf.h"
+#include "base/text.h"
+#include "cli/table.h"
+#include "crypto/keyring.h"
 #include "net/addr.h"
 #include "trace/audit.h"
 #include "trace/summary.h"
@@ -15,28 +18,34 @@
 
 #define PROG "falcon-stat"
 
+/* A stranger's text without control characters; lives to the end of the block. */
+#define PLAIN(s) fal_text_plain((char[FAL_NAME_MAX + 1]){ 0 }, FAL_NAME_MAX + 1, (s))
+
 /* ---- source.c: the source of a trace ---- */
 
 struct stat_source {
-	const char *name;   /* from the command line; borrowed */
+	const char *name;   /* of the trace's file, or the address; borrowed */
 	const char *key;    /* value of -k, or NULL; borrowed */
 	bool live;          /* an address; else a file */
-	const char *folder; /* the run's folder, if `name` was one; else NULL */
-	char *path;         /* of the trace in the folder, then also `name`; owned */
+	const char *folder; /* the run's folder, if one was named; else NULL; borrowed */
+	char *path;         /* of a file, then also `name`; owned */
 	struct fal_addr addr;
 };
 
-/* Finds the kind of source: "-" and any existing path is a file; any other name must be
- * an address.  Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE.
+/* Finds the kind of source: "-" and any existing path is a file, or the folder of a run;
+ * any other name must be an address.  Returns an exit code, after one line on stderr if
+ * it is not FAL_EXIT_DONE.
  */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
-/* Replaces a folder by the file trace.jsonl in that folder. */
-void stat_source_use_folder(struct stat_source *s);
-
-/* Feeds the trace to on_line; of a live job, the lines that exist now.  With `cut`, also
- * feeds lines that a restart cancelled.  Returns as above. */
-int stat_source_read(const struct stat_source *s, bool cut,
+/* Feeds the trace to on_line; of a live job, the lines that exist now.  Returns as above.
+ */
+enum stat_reading {
+	STAT_READ,
+	STAT_READ_CUT, /* with the lines that a restart cancelled */
+	STAT_READ_ON   /* of a live job, also lines to come, until its end or SIGINT */
+};
+int stat_source_read(const struct stat_source *s, enum stat_reading how,
 		     int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 
 /* Prints the lines of a live job as they come, until the job is over or SIGINT comes.
@@ -113,7 +122,25 @@ int stat_recompute(const struct stat_source *src, const struct stat_recompute *h
 /* Returns the exit code for this outcome. */
 int stat_recomputed_code(const struct stat_recomputed *r);
 
+/* ---- watch.c ---- */
+
+/* Shows a live screen of the job until the user presses q.  Returns as above. */
+int stat_watch(const struct stat_source *s);
+
 /* ---- print.c: the output, into a buffer ---- */
+
+/* Adds one column to the table for each header; blanks separate the headers. */
+void stat_table_head(struct fal_table *t, const char *heads);
+
+/* Parts of a worker's wall time, 0 to 1. */
+struct stat_rates {
+	double compute, push, pull, wait;
+	double samples_s; /* samples a second of its wall time */
+};
+struct stat_rates stat_worker_rates(const struct fal_summary_worker *w);
+
+/* Returns the cause of the worker's class; "-" if the class does not come from speed. */
+const char *stat_worker_cause(const struct fal_summary_worker *w);
 
 /* Put a table of the job, or one JSON object. */
 void stat_table(struct fal_buf *out, const struct fal_summary *s);
@@ -122,6 +149,9 @@ void stat_table_json(struct fal_buf *out, const struct fal_summary *s);
 /* Put a line for each epoch, or a JSON object for each. */
 void stat_history(struct fal_buf *out, const struct fal_summary *s);
 void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
+
+/* Puts gauges for Prometheus, which are OpenMetrics, too. */
+void stat_openmetrics(struct fal_buf *out, const struct fal_summary *s);
 
 /* Put the verdict of the audit, and the outcome of computing anew, as lines or as one
  * JSON object.  `r`: the outcome, or NULL. */

@@ -36,6 +36,7 @@
 #define COMPRESS_EVERY 100 /* versions between measurements */
 #define LATE_EVERY_NS \
 	UINT64_C(10000000000) /* between lines about emulated tasks, with -v */
+#define PROGRESS_S 10         /* between lines about progress, with -v */
 
 /* The stream to shards of another process (falcon-protocol(7), SHARDS), which lives and
  * dies with the session. */
@@ -89,6 +90,10 @@ struct session {
 		uint64_t logged_ns; /* virtual_ns when late_ns was last logged */
 	} emulated;
 	struct fal_agent_overlap overlap; /* sum over former agents */
+	struct {
+		uint64_t tasks;     /* begun since … */
+		uint64_t logged_ns; /* … the last line, by uv_hrtime; 0: none */
+	} progress;
 };
 
 static int shard_links_dial(struct session *s);
@@ -484,10 +489,32 @@ send_ready(struct session *s)
 
 /* --- the job ---------------------------------------------------------------------- */
 
+/* A task of this clock begins: from time to time logs how far the job is. */
+static void
+session_log_progress(struct session *s, uint64_t clock)
+{
+	const struct fal_setup *of = &s->runtime.setup;
+	const struct fal_grid grid = fal_job_grid(&of->job, of->manifest.train.n);
+	const uint64_t each = fal_grid_epoch_clocks(&grid);
+	const double seconds = 1e-9 * (double)(uv_hrtime() - s->progress.logged_ns);
+	s->progress.tasks++;
+	if (seconds < PROGRESS_S)
+		return;
+	if (s->progress.logged_ns > 0)
+		fal_cli_err(PROG,
+			    "%s: epoch %ju of %u, clock %ju of %ju: %.1f tasks a second",
+			    of->job.name, clock / each + 1, grid.epochs, clock + 1,
+			    fal_grid_clocks(&grid), (double)s->progress.tasks / seconds);
+	s->progress.tasks = 0;
+	s->progress.logged_ns = uv_hrtime();
+}
+
 static void
 on_agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct session *s = arg;
+	if (s->opt->verbose && !run->eval)
+		session_log_progress(s, run->clock);
 	int err = runtime_start_task(&s->runtime, lane, run);
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s: %s", s->client.at, fal_strerror(err));

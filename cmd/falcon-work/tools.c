@@ -39,6 +39,7 @@ diag_nomem(struct fal_diag *diag)
 
 struct eval {
 	const struct work_opt *opt;
+	bool predicts; /* each sample by itself */
 	struct fal_buf job_text, model_text;
 	struct fal_job job;
 	struct fal_set set;
@@ -50,14 +51,16 @@ struct eval {
 
 struct eval_sums {
 	uint64_t right, total;
-	bool loss_unknown; /* in a task */
-	int64_t loss;      /* Σ, as base/loss.h has it */
+	bool loss_unknown;       /* in a task */
+	int64_t loss;            /* Σ, as base/loss.h has it */
+	uint64_t (*of_class)[2]; /* right and total, of each label; NULL: not counted */
+	uint32_t classes;
 };
 
 /* Makes the setup.  The set also takes the place of the training data, which are not
  * read. */
 static int
-eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
+eval_load_setup(struct eval *e, const char *file, struct fal_diag *diag)
 {
 	char *path = fal_job_path(file, e->job.model);
 	int err = fal_cli_read(path, TEXT_MAX, &e->model_text, diag);
@@ -75,7 +78,7 @@ eval_load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag
 		 * it; a task runner, and, to predict, another net's memory. */
 		const struct memory_need need = {
 			e->opt->program_bytes + m.kernels + fal_setup_bytes(&e->setup) +
-				m.lanes * (predicts ? 2 : 1) +
+				m.lanes * (e->predicts ? 2 : 1) +
 				2 * e->setup.model->params * sizeof(float) + HEADER_MAX,
 			m.address_space
 		};
@@ -128,7 +131,7 @@ eval_load(struct eval *e, const char *job, const char *samples, const char *mode
 	else if (err == FAL_OK)
 		err = fal_load_set(&files, &e->set, diag);
 	if (err == FAL_OK)
-		err = eval_load_setup(e, job, samples != NULL, diag);
+		err = eval_load_setup(e, job, diag);
 	return err < 0 ? err : eval_load_params(e, model, diag);
 }
 
@@ -177,10 +180,16 @@ eval_print(const struct eval_sums *j, bool json)
 	fal_json_open(&out, '{');
 	fal_json_member_u64(&out, "right", j->right);
 	fal_json_member_u64(&out, "total", j->total);
-	fal_json_key(&out, "accuracy");
-	fal_json_num(&out, accuracy);
-	fal_json_key(&out, "loss");
-	fal_json_num(&out, loss);
+	fal_json_member_num(&out, "accuracy", accuracy);
+	fal_json_member_num(&out, "test_loss", loss);
+	fal_json_member_open(&out, "classes", '[');
+	for (uint32_t c = 0; c < j->classes; c++) {
+		fal_json_open(&out, '{');
+		fal_json_member_u64(&out, "right", j->of_class[c][0]);
+		fal_json_member_u64(&out, "total", j->of_class[c][1]);
+		fal_json_close(&out, '}');
+	}
+	fal_json_close(&out, ']');
 	fal_json_close(&out, '}');
 	fal_put_u8(&out, '\n');
 	if (out.err == 0)
@@ -192,21 +201,30 @@ eval_print(const struct eval_sums *j, bool json)
 
 /* --- --predict ---------------------------------------------------------------------- */
 
-/* Prints the class of the first largest logit, and its probability by softmax. */
+/* Returns the class of the first largest logit. */
+static uint32_t
+predicted_class(const float *z, uint32_t classes)
+{
+	uint32_t best = 0;
+	for (uint32_t c = 1; c < classes; c++)
+		best = z[c] > z[best] ? c : best;
+	return best;
+}
+
+/* Prints the predicted class, and its probability by softmax. */
 static void
 print_prediction(const float *z, uint32_t classes)
 {
-	uint32_t best = 0;
+	const uint32_t best = predicted_class(z, classes);
 	double sum = 0;
-	for (uint32_t c = 1; c < classes; c++)
-		best = z[c] > z[best] ? c : best;
 	for (uint32_t c = 0; c < classes; c++)
 		sum += exp((double)z[c] - (double)z[best]);
 	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
 }
 
+/* Predicts each sample; prints the predictions or, with `out`, counts them by label. */
 static int
-eval_predict(struct eval *e, struct fal_diag *diag)
+eval_predict(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 {
 	const struct fal_setup *s = &e->setup;
 	const struct fal_model *m = s->model;
@@ -227,8 +245,15 @@ eval_predict(struct eval *e, struct fal_diag *diag)
 		if (err < 0)
 			break;
 		const float *z = fal_net_forward(net, arena, e->params, &t);
-		for (uint32_t i = 0; i < p.count; i++)
-			print_prediction(z + (size_t)i * m->classes, m->classes);
+		for (uint32_t i = 0; i < p.count; i++, z += m->classes) {
+			if (out == NULL) {
+				print_prediction(z, m->classes);
+				continue;
+			}
+			const uint32_t best = predicted_class(z, m->classes);
+			out->of_class[label[i]][0] += best == label[i];
+			out->of_class[label[i]][1]++;
+		}
 	}
 	fal_arena_free(arena);
 	fal_net_free(net);
@@ -241,20 +266,26 @@ int
 eval_run(const struct work_opt *opt, const char *job, const char *model,
 	 const char *samples, bool json)
 {
-	struct eval e = { .opt = opt };
+	struct eval e = { .opt = opt, .predicts = samples != NULL || json };
 	struct eval_sums sums = { 0 };
 	struct fal_diag diag = { "" };
 	int err = eval_load(&e, job, samples, model, &diag);
 	/* An error up to here is a fault of the files. */
 	int code = err < 0 && err != FAL_ENOMEM ? FAL_EXIT_USAGE : FAL_EXIT_NO;
 	if (err == FAL_OK)
-		err = samples != NULL ? eval_predict(&e, &diag)
+		err = samples != NULL ? eval_predict(&e, NULL, &diag)
 				      : eval_compute(&e, &sums, &diag);
+	if (err == FAL_OK && samples == NULL && json) {
+		sums.classes = e.setup.model->classes;
+		sums.of_class = fal_xcalloc(sums.classes, sizeof(*sums.of_class));
+		err = eval_predict(&e, &sums, &diag);
+	}
 	if (err < 0)
 		fal_cli_err(PROG, "%s", diag.text);
 	else
 		code = fal_cli_finish(PROG, samples != NULL ? FAL_EXIT_DONE
 							    : eval_print(&sums, json));
+	free(sums.of_class);
 	free(e.params);
 	fal_samples_free(e.samples);
 	if (e.backend != NULL)

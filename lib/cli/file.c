@@ -309,6 +309,14 @@ existing_path(const char *folder, const char *rest)
 }
 
 char *
+fal_cli_trace_path(const char *name)
+{
+	struct stat st;
+	const bool is_folder = stat(name, &st) == 0 && S_ISDIR(st.st_mode);
+	return is_folder ? fal_xprintf("%s/trace.jsonl", name) : fal_xstrdup(name);
+}
+
+char *
 fal_cli_key_path(const char *option)
 {
 	const char *given = option != NULL ? option : getenv("FALCON_KEY");

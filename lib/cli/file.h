@@ -11,6 +11,10 @@
 /* The name of an input file in messages. */
 const char *fal_cli_file_name(const char *path);
 
+/* The file of the trace `name`: if `name` is a run's folder, trace.jsonl in it.  Free with
+ * free(). */
+char *fal_cli_trace_path(const char *name);
+
 /* Appends the whole of `path` to `out`, at most `limit` bytes, without a byte order mark
  * at its beginning; "-" is stdin.  Errors, each with a diagnosis that names the path:
  * FAL_ENOENT, FAL_EPERM, FAL_EIO (errno is set), FAL_ELIMIT, FAL_ENOMEM; FAL_EFORMAT for

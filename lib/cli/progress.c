@@ -31,23 +31,33 @@ fal_progress_begin(const char *label, uint64_t total, double now)
 				      .next = now + 1 };
 }
 
+/* COLUMNS of the environment; 0: not set, or no number. */
+static size_t
+environment_columns(void)
+{
+	uint64_t n;
+	const char *columns = getenv("COLUMNS");
+	const bool is_number =
+		columns != NULL && fal_parse_u64(columns, 1, UINT16_MAX, &n) == FAL_OK;
+	return is_number ? (size_t)n : 0;
+}
+
 static size_t
 terminal_columns(FILE *f)
 {
 	struct winsize size;
-	uint64_t n;
-	const char *columns = getenv("COLUMNS");
 	if (ioctl(fileno(f), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
 		return size.ws_col;
-	if (columns != NULL && fal_parse_u64(columns, 1, UINT16_MAX, &n) == FAL_OK)
-		return (size_t)n;
-	return 80;
+	const size_t columns = environment_columns();
+	return columns > 0 ? columns : 80;
 }
 
 size_t
 fal_cli_width(FILE *f)
 {
-	return isatty(fileno(f)) ? terminal_columns(f) : 0;
+	if (isatty(fileno(f)))
+		return terminal_columns(f);
+	return f == stdout ? environment_columns() : 0;
 }
 
 /* Bytes of the first `most` characters of `s`, and their number. */

@@ -37,7 +37,8 @@ void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
 void fal_progress_wipe(void);
 
 /* Columns of the terminal `f`, or, if the terminal does not tell, COLUMNS of the
- * environment, or 80.  0: `f` is no terminal. */
+ * environment, or 80.  For a stdout that is no terminal, COLUMNS, too: watch(1) sets
+ * COLUMNS, and reads from a pipe.  0: no limit. */
 size_t fal_cli_width(FILE *f);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,19 @@ is_number(const char *s)
 	return digits > 0 && (*s == '\0' || *s == ' ');
 }
 
+/* Characters of a cell, without its sequences for colours, "\033[…m". */
+static size_t
+cell_width(const char *cell)
+{
+	size_t n = fal_text_width(cell);
+	while ((cell = strchr(cell, '\033')) != NULL) {
+		const size_t bytes = strcspn(cell, "m") + 1;
+		n -= bytes;
+		cell += bytes;
+	}
+	return n;
+}
+
 /* The width of a column in characters, negative if it is left-aligned. */
 static int
 column_width(const struct fal_table *t, size_t rows, size_t column)
@@ -60,7 +74,7 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 	bool right = true;
 	for (size_t r = 0; r < rows; r++) {
 		const char *cell = t->cell[r * t->columns + column];
-		size_t n = fal_text_width(cell);
+		size_t n = cell_width(cell);
 		if (n > width)
 			width = n;
 		right = right && (r == 0 || is_number(cell));
@@ -215,7 +229,7 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 				continue;
 			const char *cell = t->cell[r * t->columns + c];
 			/* printf counts bytes. */
-			const int more = (int)(strlen(cell) - fal_text_width(cell));
+			const int more = (int)(strlen(cell) - cell_width(cell));
 			fal_put_fmt(out, "%s%*s", before,
 				    width[c] < 0 ? width[c] - more : width[c] + more,
 				    cell);
@@ -228,6 +242,25 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 	free(width);
 	if (out->err < 0)
 		fal_out_of_memory();
+}
+
+void
+fal_sparkline_text(const double *v, size_t n, size_t width, bool utf8,
+		   struct fal_buf *out)
+{
+	static const char *const block[] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
+	static const char *const sign[] = { "_", ".", "-", ":", "=", "+", "*", "#" };
+	double least = INFINITY, most = -INFINITY;
+	for (size_t i = 0; i < n; i++) {
+		least = fmin(least, v[i]);
+		most = fmax(most, v[i]);
+	}
+	width = n < width ? n : width;
+	for (size_t i = 0; i < width; i++) {
+		const double above = v[(i + 1) * n / width - 1] - least;
+		const double level = most > least ? 7 * above / (most - least) : 0;
+		fal_put_fmt(out, "%s", (utf8 ? block : sign)[lround(level)]);
+	}
 }
 
 void

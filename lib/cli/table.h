@@ -1,13 +1,15 @@
 /* A table for people: columns as wide as their widest cell, numbers to the right.
  *
  * A column is right-aligned if each of its cells below the header is a number, perhaps
- * with a unit after a blank, or "-".  Characters of UTF-8 count as one column each.
+ * with a unit after a blank, or "-".  Characters of UTF-8 count as one column each, and
+ * sequences for colours as none.
  */
 #ifndef FAL_CLI_TABLE_H
 #define FAL_CLI_TABLE_H
 
 #include "base/buf.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct fal_table {
@@ -37,6 +39,11 @@ void fal_table_row(struct fal_table *t, const char *fmt, ...)
 /* Appends the text of the table to `out`, lines without trailing blanks; an unfinished
  * last row is left out.  Cells may be shortened in the table, too. */
 void fal_table_text(struct fal_table *t, struct fal_buf *out);
+
+/* Appends n values as at most `width` characters, the lowest for the least value, the
+ * highest for the largest one.  Without `utf8`, of ASCII. */
+void fal_sparkline_text(const double *v, size_t n, size_t width, bool utf8,
+			struct fal_buf *out);
 
 /* Frees the cells; `t` keeps only the caller's settings. */
 void fal_table_free(struct fal_table *t);

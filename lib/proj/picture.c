@@ -318,7 +318,11 @@ fal_curve_line(void *curve, struct fal_trace_line *l)
 	const struct fal_ev_update *u = &l->is.update;
 	const struct fal_ev_eval *e = &l->is.eval;
 	struct fal_curve *c = curve;
-	if (l->event == FAL_EV_UPDATE) {
+	if (l->event == FAL_EV_CLOCK && l->is.clock.clock == 0) {
+		const struct fal_ev_clock *w = &l->is.clock;
+		const double first = l->t - w->compute - w->push - w->pull - w->wait;
+		c->began = c->began > 0 ? fmin(c->began, first) : fmax(first, 0);
+	} else if (l->event == FAL_EV_UPDATE) {
 		c->samples += (double)u->samples;
 		c->version[u->version % FAL_CURVE_VERSIONS] =
 			(struct fal_curve_version){ u->version, c->samples };
@@ -331,6 +335,9 @@ fal_curve_line(void *curve, struct fal_trace_line *l)
 		const double samples = v->version == e->version ? v->samples : c->samples;
 		curve_add_point(&c->accuracy,
 				(struct fal_curve_point){ l->t, samples, e->accuracy });
+		if (!isnan(e->loss))
+			curve_add_point(&c->test_loss, (struct fal_curve_point){
+							       l->t, samples, e->loss });
 	}
 	return FAL_OK;
 }

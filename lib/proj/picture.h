@@ -104,8 +104,9 @@ struct fal_curve_line {
 
 /* {0} is empty and valid.  The struct is too large for the stack. */
 struct fal_curve {
-	struct fal_curve_line loss;     /* of training, by updates */
-	struct fal_curve_line accuracy; /* of the test set, a ratio */
+	struct fal_curve_line loss;                /* of training, by updates */
+	struct fal_curve_line test_loss, accuracy; /* of the test set; a ratio */
+	double began; /* training, in seconds of the job; 0: not known */
 
 	/* Private. */
 	double samples; /* so far */
@@ -117,7 +118,7 @@ struct fal_curve {
 };
 
 /* Takes the next line, as an on_line of fal_trace_reader_new; `curve` is a struct
- * fal_curve.  An accuracy has the time of its line and the samples of the evaluated
+ * fal_curve.  An evaluation has the time of its line and the samples of the evaluated
  * version.  Leaves out a loss that is not finite.  Errors: FAL_EFORMAT, FAL_ELIMIT. */
 int fal_curve_line(void *curve, struct fal_trace_line *l);
 

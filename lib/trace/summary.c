@@ -165,14 +165,15 @@ summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	v->who = (char *)names.p;
 }
 
+/* Adds the line's times to `keep` of those before. */
 static void
-spent_add(struct fal_summary_spent *to, const struct fal_ev_clock *e)
+spent_add(struct fal_summary_spent *to, double keep, const struct fal_ev_clock *e)
 {
-	to->compute += e->compute;
-	to->push += e->push;
-	to->pull += e->pull;
-	to->wait += e->wait;
-	to->late += e->late;
+	to->compute = keep * to->compute + e->compute;
+	to->push = keep * to->push + e->push;
+	to->pull = keep * to->pull + e->pull;
+	to->wait = keep * to->wait + e->wait;
+	to->late = keep * to->late + e->late;
 }
 
 static void
@@ -192,8 +193,14 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->last_round = own_round ? e->round : 0;
 	w->stale.sum += e->staleness;
 	w->stale.max = e->staleness > w->stale.max ? e->staleness : w->stale.max;
-	spent_add(&w->spent, e);
-	spent_add(&s->spent, e);
+	/* A worker's time counts from its first task on (falcon-trace(5)). */
+	if (w->load.clocks == 0 && !s->is_partial) {
+		const double first = l->t - e->compute - e->push - e->pull - e->wait;
+		s->began = s->began > 0 ? fmin(s->began, first) : fmax(first, 0);
+	}
+	spent_add(&w->spent, 1, e);
+	spent_add(&w->recent, 0.9, e);
+	spent_add(&s->spent, 1, e);
 	w->load.clocks++;
 	w->load.push += e->push;
 	w->load.pull += e->pull;
@@ -316,11 +323,13 @@ summary_take_eval(struct fal_summary *s, struct fal_trace_line *l)
 	s->eval.exists = true;
 	s->eval.epoch = e->epoch;
 	s->eval.accuracy = e->accuracy;
+	s->eval.loss = e->loss;
 	for (size_t i = s->n_epoch; i-- > 0;) {
 		if (s->epoch[i].epoch != e->epoch)
 			continue;
 		s->epoch[i].evaluated = true;
 		s->epoch[i].accuracy = e->accuracy;
+		s->epoch[i].test_loss = e->loss;
 		break;
 	}
 }
@@ -672,6 +681,10 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 {
 	if (!s->has_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+	s->stalled = 0;
+	memset(&s->rate, 0, sizeof(s->rate));
+	if (s->n_epoch > 0 && s->epoch[0].epoch == 1)
+		s->epoch[0].begin = fmin(s->began, s->epoch[0].end);
 	summary_set_clocks(s);
 	summary_find_silent(s);
 	summary_set_rates(s);

@@ -165,6 +165,8 @@ struct fal_summary_worker {
 	double samples;   /* of its done tasks */
 	double ran;       /* samples of its done and lost tasks */
 	struct fal_summary_spent spent;
+	struct fal_summary_spent recent; /* each clock line counts 10 % less than the
+					  * next one */
 	struct {
 		uint64_t sum, max; /* updates, over its load.clocks lines */
 	} stale;
@@ -190,10 +192,11 @@ const char *fal_summary_class(const struct fal_summary_worker *w);
 struct fal_summary_epoch {
 	uint64_t epoch; /* from 1 */
 	uint64_t updates, samples;
-	double loss_sum;   /* loss · samples */
-	double begin, end; /* seconds of the job */
+	double loss_sum; /* loss · samples */
+	/* Seconds of the job; the first epoch begins when the first worker gets work. */
+	double begin, end;
 	bool evaluated;
-	double accuracy; /* if evaluated */
+	double accuracy, test_loss; /* if evaluated; a test loss of NAN: not known */
 };
 
 /* The job's rates are means over the last so many updates. */
@@ -214,6 +217,7 @@ struct fal_summary {
 	size_t n_epoch, cap_epoch;
 	uint64_t version; /* the newest */
 	double seconds;   /* time of the last line */
+	double began;     /* when the first worker got work; 0: not known */
 	/* Samples that became a part of a version, that were dropped, that were computed
 	 * in excess; tasks that were moved, cloned, skipped. */
 	uint64_t samples, dropped, duplicates, moved, cloned, skipped;
@@ -222,7 +226,7 @@ struct fal_summary {
 	struct {
 		bool exists;
 		uint64_t epoch;
-		double accuracy;
+		double accuracy, loss; /* NAN: not known */
 	} eval;                        /* the last one */
 	struct fal_summary_resumed {   /* restarts of the coordinator */
 		uint64_t incarnation;  /* number of restarts; 0: never */
@@ -277,7 +281,8 @@ int fal_summary_line(void *summary, struct fal_trace_line *l);
  *	Σ min(lanes_max, cores) · samples a core-second,
  * over the workers.  Each worker counts for that part of the rates' time in which the
  * worker was here and no suspect.  An excluded worker, which reports no clocks, counts as
- * here until its last report.  FAL_ETRUNC: there was no line. */
+ * here until its last report.  More lines and further calls may follow.  FAL_ETRUNC:
+ * there was no line. */
 int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
 
 void fal_summary_free(struct fal_summary *s);

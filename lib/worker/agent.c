@@ -126,7 +126,10 @@ charge_time(struct fal_agent *a, uint64_t now)
 {
 	const uint64_t dt = a->time.now != 0 && now > a->time.now ? now - a->time.now : 0;
 	const enum activity activity = present_activity(a);
-	a->time.spent[activity] += dt;
+	/* Until its first task a worker waits for other workers to join, not for
+	 * training.
+	 */
+	a->time.spent[activity] += activity != WAIT || a->time.has_begun ? dt : 0;
 	if (activity != COMPUTE && dt > 0)
 		agent_wait_for(a, dt);
 	a->time.push_all += a->is_pushing ? dt : 0;
@@ -438,6 +441,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 	int err = delta ? local_grant(a, m) : FAL_OK;
 	if (err < 0 || m->grant.count == 0)
 		return err;
+	a->time.has_begun = true;
 	const struct task task = {
 		.round = m->grant.round,
 		.clock = m->grant.clock,

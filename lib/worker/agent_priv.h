@@ -187,6 +187,7 @@ struct fal_agent {
 		uint64_t spent[ACTIVITIES], push_all, pull_all;
 		uint64_t early; /* ns in which lanes had only coming versions */
 		int64_t late;   /* fal_agent_add_lateness */
+		bool has_begun; /* the first task was granted: waiting counts */
 	} time;
 	uint64_t model_msgs; /* MODEL messages so far */
 	bool is_pushing;     /* something is not sent yet */

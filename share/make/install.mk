@@ -14,7 +14,7 @@ INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
 	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/*.conf \
-		share/vectors/* \
+		share/vectors/* share/prometheus/* \
 		share/plots/* \
 		share/falcon.py),\
 		$(f):share/falcon/$(f:share/%=%))

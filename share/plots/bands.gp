@@ -1,4 +1,5 @@
-# gnuplot -c bands.gp NUMBERS svg|png: a band for each worker, along the time of its clocks.
+# gnuplot -c bands.gp NUMBERS svg|png [SECONDS]: a band for each worker, along the time of its
+# clocks; the time axis goes from 0 to so many seconds, so that pictures of several runs compare.
 numbers = ARG1
 format = ARG2
 load ARG0[:strlen(ARG0) - strlen("bands.gp")]."look.gp"
@@ -10,6 +11,9 @@ workers = STATS_records
 rows = workers < 64 ? workers : 64 # the stragglers are the first
 stats numbers index 1 every ::::rows-1 using (strlen(strcol(3))) nooutput
 name = STATS_max < 16 ? STATS_max + 2 : 18 # characters
+zero = ARGC > 2 ? first : 0
+last = ARGC > 2 ? ARG3 + 0 : last
+first = first - zero
 updates = 0
 stats numbers index 3 using (updates = updates + 1) nooutput
 pitch = rows <= 8 ? 44 : rows <= 16 ? 32 : rows <= 40 ? 20 : 17
@@ -41,7 +45,7 @@ set border 1
 set xtics out
 set ytics scale 0 textcolor rgb black offset 0.5 font small
 
-begin(n) = column(2) + (n > 0 ? column(3) : 0) + (n > 1 ? column(4) : 0) + (n > 2 ? column(5) : 0)
+begin(n) = column(2) - zero + (n > 0 ? column(3) : 0) + (n > 1 ? column(4) : 0) + (n > 2 ? column(5) : 0)
 from(n) = begin(n) > first ? begin(n) : first
 to(n) = begin(n) + column(3 + n)
 row(n) = column(1) < rows && to(n) > from(n) ? column(1) : NaN
@@ -76,7 +80,7 @@ plot numbers index 1 every ::::rows-1 using (first):1:ytic(cut(strcol(3), 16).(c
 	keyentry @push title "push", keyentry @wait title "wait", \
 	numbers index 2 using (tasks(0), (from(ground) + to(ground)) / 2):(row(ground)):(tasks(0)) \
 		with labels font ",14" notitle, \
-	numbers index 3 using 1:(updates <= 24 ? rows - 0.5 : -0.4):(0):(updates <= 24 ? -rows : -0.1) \
+	numbers index 3 using ($1 - zero):(updates <= 24 ? rows - 0.5 : -0.4):(0):(updates <= 24 ? -rows : -0.1) \
 		with vectors nohead dt 3 lc rgb black notitle, \
-	numbers index 3 using (place(column(1))):(-0.5):x2tic(number(strcol(2))) axes x2y1 \
+	numbers index 3 using (place(column(1) - zero)):(-0.5):x2tic(number(strcol(2))) axes x2y1 \
 		with dots lc rgb "#FFFFFF" notitle

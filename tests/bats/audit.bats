@@ -219,7 +219,7 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 	run -2 falcon-stat absent
 	same absent "$output" "falcon-stat: absent: No such file or directory; 'absent' is not an address: no port: HOST:PORT is one"
 	run -2 falcon-stat .
-	has "$output" 'falcon-stat: .: Is a directory'
+	has "$output" 'falcon-stat: ./trace.jsonl: No such file or directory'
 }
 
 @test "of one kind of finding there are 20 lines, and the number of the others" {
@@ -277,13 +277,14 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 	[[ ${lines[3]} =~ ^mid\ +steady\ +-\ +0\ +2\ +4\ +3 ]]
 	[[ ${lines[4]} =~ ^slow\ +straggler\ +compute\ +0\ +2\ +4\ +1 ]]
 	same clocks "${lines[5]}" 'clocks: 4 of 4, 1.00/s, 37.3 samples/s'
-	same loss "${lines[6]}" 'loss: 1.00000'
-	same accuracy "${lines[7]}" 'accuracy: 0.7000 after epoch 1'
-	same numerics "${lines[8]}" 'numerics: identical'
-	has "${lines[9]}" 'capacity: 133.3 samples/s, used 28.0 %'
-	same updates "${lines[10]}" 'updates: 4, 1.00/s'
-	same samples "${lines[11]}" 'samples: 176 used, 0 dropped, 24 computed twice'
-	same staleness "${lines[12]}" 'staleness: 0: 176'
+	same loss "${lines[6]}" 'training loss: 1.00000'
+	same "test loss" "${lines[7]}" 'test loss: 1.00000'
+	same accuracy "${lines[8]}" 'accuracy: 0.7000 after epoch 1'
+	same numerics "${lines[9]}" 'numerics: identical'
+	has "${lines[10]}" 'capacity: 133.3 samples/s, used 28.0 %'
+	same updates "${lines[11]}" 'updates: 4, 1.00/s'
+	same samples "${lines[12]}" 'samples: 176 used, 0 dropped, 24 computed twice'
+	same staleness "${lines[13]}" 'staleness: 0: 176'
 }
 
 @test "the table says when emulation was late, or more was used than there is" {
@@ -334,11 +335,14 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 @test "the history has a line for each epoch" {
 	run -0 falcon-stat --history run.trace
 	same lines "${#lines[@]}" 3
-	[[ ${lines[1]} =~ ^\ *1\ +3.72727\ +0.7000\ +1.60\ +1.25$ ]]
-	[[ ${lines[2]} =~ ^\ *2\ +1.72727\ +-\ +2.00\ +1.00$ ]]
+	[[ ${lines[1]} =~ ^\ *1\ +3.72727\ +1.00000\ +0.7000\ +1.60\ +1.25$ ]]
+	[[ ${lines[2]} =~ ^\ *2\ +1.72727\ +-\ +-\ +2.00\ +1.00$ ]]
 	run -0 falcon-stat --history --json run.trace
-	same json "$(jq -c '[.epoch, .clocks, .accuracy]' <<<"$output")" \
-		$'[1,2,0.7]\n[2,2,null]'
+	same json "$(jq -c '[.epoch, .clocks, .accuracy, .test_loss]' <<<"$output")" \
+		$'[1,2,0.7,1]\n[2,2,null,null]'
+	# The first epoch begins when the first worker gets work, at 0.2 s.
+	sed 's/"wait":0.2/"wait":0.0/' run.trace >late
+	same "seconds" "$(falcon-stat --history --json late | jq -c .seconds)" $'1.4\n2'
 }
 
 # Rounds of a worker's own: one dropped, one stale by 2 updates.

@@ -36,7 +36,7 @@ diverged() {
 	[ "$clock" -ge 16 ]
 	same sha256 "$(sha256sum <"$state/model.safetensors")" "$(member sha256)  -"
 	falcon-work -j --eval "$state/model.safetensors" tiny.job >judged
-	jq -e '.loss < 5' judged
+	jq -e '.test_loss < 5' judged
 	falcon-stat "$state/trace.jsonl" >table
 	has "$(cat table)" "failed"
 	# It stays failed.
@@ -100,7 +100,7 @@ lost() {
 	same "status of the worker: $(cat a.err)" "$status" 1
 	has "$(cat a.err)" "out of memory"
 	falcon-work -j --eval "$state/model.safetensors" tiny.job >judged
-	jq -e '.loss < 5' judged
+	jq -e '.test_loss < 5' judged
 	run falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
 		--set sync.scheme=asp tiny.job
 	same "status of another start" "$status" 1

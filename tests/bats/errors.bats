@@ -268,8 +268,8 @@ half_open() {
 	says 0 "the job is done" falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}"
 	same "the result as text" "$(awk '{ print $1 }' said.out | xargs)" \
-		"model sha256 accuracy loss time"
-	has "$(cat said.out)" "sha256    $sha"
+		"model sha256 accuracy test training time"
+	has "$(cat said.out)" "sha256         $sha"
 	says 2 "another job: job.seed is 1, not 2" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}" --set job.seed=2
 	touch file

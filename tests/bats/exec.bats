@@ -751,7 +751,7 @@ outside the server, which the job's model.buffers is not for"
 	same "the best one's clock" "$(jq .best_clock "$state/result.json")" "$(jq -s '[.[] |
 		select(.ev == "eval")] | max_by([.accuracy, -.loss]).version' "$state/trace.jsonl")"
 	falcon-stat --history "$state/trace.jsonl" | awk 'NR > 1 && !($2 < -7) { exit 1 }'
-	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "loss      -"
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "training loss  -"
 }
 
 @test "a loss that is not known is none, and no better than others" {
@@ -779,7 +779,7 @@ outside the server, which the job's model.buffers is not for"
 	END
 	has "$(falcon-work --eval "$state/model.safetensors" "${job[-1]}")" " -"
 	same "as JSON" "$(falcon-work -j --eval "$state/model.safetensors" "${job[-1]}" |
-		jq .loss)" null
+		jq .test_loss)" null
 }
 
 @test "a loss of training that is not known: of its updates and epochs there is none" {
@@ -791,13 +791,13 @@ outside the server, which the job's model.buffers is not for"
 	same "the best one's clock" "$(jq .best_clock "$state/result.json")" 16
 	same "updates without" "$(jq -sc '[.[] | select(.ev == "update" and .loss == null).clock]' \
 		"$state/trace.jsonl")" "[5,15]"
-	same "the result" "$(jq .loss "$state/result.json")" null
-	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "loss      -"
-	has "$(falcon-stat "$state/trace.jsonl")" "loss: -"
+	same "the result" "$(jq .training_loss "$state/result.json")" null
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "training loss  -"
+	has "$(falcon-stat "$state/trace.jsonl")" "training loss: -"
 	same "epochs" "$(falcon-stat --history "$state/trace.jsonl" |
 		awk 'NR > 1 { printf "%s ", $2 == "-" }')" "0 1 0 1 "
 	same "as JSON" "$(falcon-stat -j --history "$state/trace.jsonl" |
-		jq -sc 'flatten | [.[].loss == null]')" "[false,true,false,true]"
+		jq -sc 'flatten | [.[].training_loss == null]')" "[false,true,false,true]"
 }
 
 @test "a trainer goes with its worker, however that goes" {

@@ -149,6 +149,8 @@ learned() {
 	falcon-work --eval "$state/model.safetensors" --json flower.job >judged
 	same "right" "$(jq .right judged)" \
 		"$(jq -s '[.[] | select(.ev == "eval")][-1].right' "$state/trace.jsonl")"
+	same "right and all, by their labels" "$(jq -c '[.right, .total]' judged)" \
+		"$(jq -c '[.classes | map(.right), map(.total) | add]' judged)"
 }
 
 @test "files one after the other are one set" {

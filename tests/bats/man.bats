@@ -398,7 +398,7 @@ typed() {
 	run_commands
 	same predictions "$(grep -c '^backtest: ' output)" 3
 	has "$(cat output)" "1000 workers drawn from these (seed 1)"
-	[ -s bands.svg ]
+	[ -s bands.svg ] && [ -s curves.svg ]
 	has "$(cat output)" "host9 is "
 }
 

@@ -19,7 +19,7 @@ setup() {
 	work a --lanes 1 --emulate rate=250
 	wait "$ps"
 	same "lines" "$(grep -c '^falcon-ps: tiny: epoch' ps.err)" 3
-	grep -Eq '^falcon-ps: tiny: epoch 2 of 3: loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ s$' \
+	grep -Eq '^falcon-ps: tiny: epoch 2 of 3: training loss [0-9.]+, test loss [0-9.]+, accuracy [0-9.]+, [0-9.]+ s$' \
 		ps.err
 }
 
@@ -73,7 +73,8 @@ on_terminal() {
 		grep -q '^falcon-ps: tiny: 1 lane of 1 worker, ' all
 		has "$(tail -n 1 bars)" "s left"
 	done
-	has "$(tail -n 1 bars)" "loss"
+	has "$(tail -n 1 bars)" "training loss"
+	has "$(tail -n 1 bars)" ", epoch 2 of 2, accuracy "
 	same "losses that are none" "$(grep -c 'loss 0\.0000' bars)" 0
 }
 
@@ -108,6 +109,20 @@ shown() {
 	done
 	# As without a terminal.
 	diff seen piped
+	# watch(1) reads from a pipe, and says how many columns it has.
+	for command in falcon-stat "falcon-stat --history" falcon-proj; do
+		COLUMNS=80 $command "$trace" >seen
+		same "$command: wider than 80" "$(awk 'length > 80' seen)" ""
+		grep -Eq '^(WORKER|EPOCH) ' seen
+	done
+}
+
+@test "a worker tells how far the job is, where it is to say more" {
+	serve
+	work a --lanes 1 --emulate rate=40 -v
+	wait "$ps"
+	grep -Eq '^falcon-work: tiny: epoch 2 of 2, clock [5-8] of 8: [0-9.]+ tasks a second$' \
+		a.err
 }
 
 # renamed NAME...: the trace as if its workers had these names.

@@ -213,11 +213,15 @@ alike() {
 @test "--tsv: the numbers of each picture, which its script draws as --plot does" {
 	command -v gnuplot || skip "no gnuplot"
 	local kind args
+	mkdir first second
+	cp "$trace" first/trace.jsonl
+	jq -c '., (select(.ev == "update") | {t, ev: "eval", version, epoch, right: 1, total: 2,
+		loss: 0.5, accuracy: 0.5})' "$trace" >second/trace.jsonl
 	for kind in bands bars curves; do
 		case $kind in
-		bands) args=("$trace") ;;
+		bands) args=(--gantt "$trace") ;;
 		bars) args=(--what-if 'bsp;epsp' "$trace") ;;
-		curves) args=("$trace" "$trace") ;;
+		curves) args=("$trace" first second/trace.jsonl) ;;
 		esac
 		falcon-proj --tsv "${args[@]}" >"$kind.tsv" 2>err
 		falcon-proj --plot "$kind.svg" "${args[@]}" 2>err
@@ -225,6 +229,14 @@ alike() {
 		same "$kind" "$(grep -v '<desc>\|<title>' by-hand.svg)" \
 			"$(grep -v '<desc>\|<title>' "$kind.svg")"
 	done
+	same "runs have their folders' names" \
+		"$(awk -F '\t' '/^# curve\tkind/ { exit } /^[0-9]/ { print $2 }' curves.tsv | tail -n 2)" \
+		$'first\nsecond'
+	same "kinds" "$(awk -F '\t' 'NF == 5 && !/^#/ { print $2 }' curves.tsv | sort -u | tr '\n' ' ')" \
+		"accuracy test_loss training_loss "
+	same "time begins with training" "$(awk -F '\t' 'NF == 5 && !/^#/ && $3 < 0' curves.tsv)" ""
+	gnuplot -c "$root/share/plots/bands.gp" bands.tsv svg 1000 >wide.svg
+	grep -Eq '> *0<' wide.svg && grep -Eq '> *1000<' wide.svg
 	same "parts of a worker follow each other" "$(awk -F '\t' '
 		/^#/ { parts = $2 == "begin"; next }
 		!parts || NF != 9 { next }
@@ -319,7 +331,7 @@ bad_trace() {
 	done
 	refuses 2 "falcon-proj: young: no worker has told of a clock" falcon-proj young
 	refuses 2 "falcon-proj: young: no worker is here that ran a task" falcon-proj -p young
-	refuses 2 "falcon-proj: young: no clock ended" falcon-proj --plot x.svg young
+	refuses 2 "falcon-proj: young: no clock ended" falcon-proj --gantt --plot x.svg young
 	refuses 2 "falcon-proj: young: neither loss nor accuracy" \
 		falcon-proj --plot x.svg "$trace" young
 	falcon-stat young >/dev/null

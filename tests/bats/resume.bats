@@ -499,7 +499,7 @@ judged() {
 	ended "$ps" ps
 	whole 2
 	cmp "$state/best.safetensors" calm.best
-	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "best      $state/best.safetensors (accuracy "
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "best           $state/best.safetensors (accuracy "
 	# Of nothing there is no best one.
 	run falcon-ps --check --set job.eval=never --set state.best=yes tiny.job
 	same "status ($output)" "$status" 2

@@ -345,6 +345,29 @@ test_key(void **state)
 }
 
 static void
+check_sparkline(const double *v, size_t n, size_t width, bool utf8, const char *want)
+{
+	struct fal_buf b = { 0 };
+	fal_sparkline_text(v, n, width, utf8, &b);
+	fal_put_u8(&b, 0);
+	assert_string_equal((char *)b.p, want);
+	fal_buf_free(&b);
+}
+
+static void
+test_sparkline(void **state)
+{
+	(void)state;
+	static const double v[] = { 7, 0, 1, 2, 3, 4, 5, 6 }, same[] = { 2, 2 };
+	check_sparkline(v, 8, 9, true, "█▁▂▃▄▅▆▇");
+	check_sparkline(v, 8, 8, false, "#_.-:=+*");
+	/* Of each two the second one, on the scale of all. */
+	check_sparkline(v, 8, 4, false, "_-=*");
+	check_sparkline(same, 2, 9, false, "__");
+	check_sparkline(v, 0, 9, true, "");
+}
+
+static void
 test_table(void **state)
 {
 	(void)state;
@@ -374,6 +397,20 @@ test_table(void **state)
 	assert_string_equal((char *)b.p, "name       part\n"
 					 "0.weight  1.5 %\n"
 					 "12            -\n");
+	fal_buf_free(&b);
+	fal_table_free(&t);
+
+	/* A sequence for colours takes no room. */
+	static const char *coloured[] = {
+		"a", "b", "\033[32m##\033[0m", "1", "####", "22"
+	};
+	for (size_t i = 0; i < sizeof(coloured) / sizeof(coloured[0]); i++)
+		fal_table_add(&t, "%s", coloured[i]);
+	fal_table_text(&t, &b);
+	fal_put_u8(&b, 0);
+	assert_string_equal((char *)b.p, "a      b\n"
+					 "\033[32m##\033[0m     1\n"
+					 "####  22\n");
 	fal_buf_free(&b);
 	fal_table_free(&t);
 	t.columns = 3;
@@ -1019,6 +1056,7 @@ main(void)
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_key),
 		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_sparkline),
 		cmocka_unit_test(test_table_names),
 		cmocka_unit_test(test_progress),
 		cmocka_unit_test(test_progress_fits),

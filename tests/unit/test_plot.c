@@ -292,7 +292,7 @@ test_curves(void **state)
 	has(svg, WILD_XML);
 	has(svg, ">bytes ? of no text<");
 	has(svg, "samples (thousands)");
-	has(svg, "training loss");
+	has(svg, "Training loss");
 	assert_null(strstr(svg, "accuracy"));
 	free(svg);
 	c[1].accuracy = c[0].loss;

@@ -333,7 +333,7 @@ test_history(void **state)
 	snprintf(history, sizeof(history), "%s%s", job, update);
 	w.history = history;
 	falcon_stat(&w, "--history", w.at, 0);
-	has(w.text[0], "    2  0.50000         -        -         -\n");
+	has(w.text[0], "    2        0.50000          -         -        -         -\n");
 	end(&w);
 }
 
