@@ -250,7 +250,7 @@ short() {
 	cat >short.py <<-'END'
 		import sys
 
-		import falcon
+		import falcon_train
 
 		images = list(range(200))
 
@@ -268,8 +268,8 @@ short() {
 		    return loss, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 }
 
@@ -320,8 +320,8 @@ short() {
 @test "a trainer that fails at its first task, or refuses: falcon-ps says so, and waits for others" {
 	sed 's/task.id < 1 << 47/True/; s/range(200)/range(0)/' <(short && cat short.py) >never.py
 	short
-	printf '%s\n' 'import falcon' 'falcon._say(op="hello", protocol=1, train=4937)' \
-		'falcon._word(), falcon._word(), falcon._word()' >fewer.py
+	printf '%s\n' 'import falcon_train' 'falcon_train._say(op="hello", protocol=1, train=4937)' \
+		'falcon_train._word(), falcon_train._word(), falcon_train._word()' >fewer.py
 	serve --min-workers 2
 	KEY=other trains never "/usr/bin/python3 never.py"
 	ended "$pid" never 1
@@ -346,17 +346,17 @@ short() {
 	sed 's/task.id < 1 << 47/True/' <(short && cat short.py) |
 		sed 's/range(200)/range(0 if os.environ["FALCON_LANE"] == "1" else 256)/; 1i import os' >second.py
 	cat >quiet.py <<-'END'
-		import falcon
+		import falcon_train
 
-		falcon._word()
-		falcon._say(op="hello", protocol=1)
-		falcon._word()
+		falcon_train._word()
+		falcon_train._say(op="hello", protocol=1)
+		falcon_train._word()
 		while True:
-		    word = falcon._word()
+		    word = falcon_train._word()
 		    if word["op"] == "task" and word["id"] >= 1 << 48:
-		        falcon._say(op="done", id=word["id"], loss=1, right=0)
+		        falcon_train._say(op="done", id=word["id"], loss=1, right=0)
 		    elif word["op"] == "task":
-		        falcon._say(op="fail", id=word["id"], why="the disk is full")
+		        falcon_train._say(op="fail", id=word["id"], why="the disk is full")
 	END
 	serve --min-workers 2
 	KEY=other trains second "/usr/bin/python3 second.py" --lanes 2
@@ -579,7 +579,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		import struct
 		import sys
 
-		import falcon
+		import falcon_train
 
 		shapes = {"n.running": [2], "n.seen": [], "w": [3]}
 		if sys.argv[1] == "init":
@@ -610,8 +610,8 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		    return task.count, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 	cat >plain.py <<-'END'
 		import json
@@ -680,7 +680,7 @@ outside the server, which the job's model.buffers is not for"
 		import struct
 		import sys
 
-		import falcon
+		import falcon_train
 
 		if sys.argv[1:]:
 		    header = {"__metadata__": {"b": "frozen", "format": "pt"}} if sys.argv[1] == "b" else {}
@@ -699,8 +699,8 @@ outside the server, which the job's model.buffers is not for"
 		    return task.count, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 	sed -i 's/^file = .*/init = init.safetensors/; s/^kind = .*/kind = adamw\nweight-decay = 0.1/' \
 		tiny/tiny.job
@@ -942,17 +942,17 @@ ended_pid() {
 	! kill -0 "$1" 2>/dev/null
 }
 
-@test "falcon.py: a word's members come in any order, and may be new" {
+@test "falcon_train.py: a word's members come in any order, and may be new" {
 	local word='{"do":"task","indices":[3,1,2],"of":{"later":[7]},"count":3}'
 	/usr/bin/python3 -c '
-import falcon
-word = falcon._word()
+import falcon_train
+word = falcon_train._word()
 assert list(word["indices"]) == [3, 1, 2] and word["count"] == 3, word
 assert word["of"] == {"later": [7]}, word
 ' <<<"$word"
 }
 
-@test "falcon.py is one file of 192 lines with nothing but Python's own; examples are short" {
+@test "falcon_train.py is one file of 192 lines with nothing but Python's own; examples are short" {
 	local file most
 	while read -r file most; do
 		[ "$(wc -l <"$root/$file")" -le "$most" ] || {
@@ -960,11 +960,11 @@ assert word["of"] == {"later": [7]}, word
 			return 1
 		}
 	done <<-'END'
-		share/falcon.py 192
+		share/falcon_train.py 192
 		examples/exec/fashion.py 30
 		examples/exec/softmax.c 60
 	END
-	/usr/bin/python3 - "$root/share/falcon.py" <<-'END'
+	/usr/bin/python3 - "$root/share/falcon_train.py" <<-'END'
 		import ast
 		import sys
 
@@ -981,12 +981,12 @@ assert word["of"] == {"later": [7]}, word
 @test "what a trainer says last is heard before falcon-work ends" {
 	local i ends=('refuse","why":"no such model here"' 'done","id":"1"')
 	cat >never.py <<-'END'
-		import falcon
+		import falcon_train
 
 		def gradient(task):
 		    raise ValueError("bad \udc80")
 
-		falcon.serve(gradient)
+		falcon_train.serve(gradient)
 	END
 	serve --min-workers 2
 	run -1 falcon-work -k "$keys/work.key" --cache none \
@@ -1002,16 +1002,16 @@ assert word["of"] == {"later": [7]}, word
 	done
 }
 
-@test "falcon.py: of an exception's text, however long, as much as tells what it is" {
+@test "falcon_train.py: of an exception's text, however long, as much as tells what it is" {
 	cat >long.py <<-'END'
 		import sys
 
-		import falcon
+		import falcon_train
 
 		def gradient(task):
 		    raise ValueError("a\0" + sys.argv[1] * int(sys.argv[2]))
 
-		falcon.serve(gradient)
+		falcon_train.serve(gradient)
 	END
 	for text in x é; do
 		for n in 3 900 $((30000 + RANDOM * 4)); do

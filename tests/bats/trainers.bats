@@ -42,7 +42,7 @@ count() {
 		skip "no virtual environments: $(tail -n 1 venv.err)"
 	# All that it needs is there.
 	unset PYTHONPATH
-	cp "$root/share/falcon.py" "$(env/bin/python3 -c \
+	cp "$root/share/falcon_train.py" "$(env/bin/python3 -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	{
 		echo 'import os, sys'
@@ -63,7 +63,7 @@ count() {
 	has "$(cat path.err)" "prefix: $(realpath env)"
 	run falcon-work --exec "exec /usr/bin/python3 train.py well" --try tiny/tiny.job
 	same "status" "$status" 1
-	has "$output" "No module named 'falcon'"
+	has "$output" "No module named 'falcon_train'"
 }
 
 @test "verify: trainers of equal bits are compared, and who gets one wrong is told of" {

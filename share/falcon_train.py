@@ -4,20 +4,20 @@ From its import on, what is printed goes to stderr.  One file, to be copied anyw
     falcon-work --exec 'python3 train.py' HOST:PORT
 
 NumPy, any library, or none:
-    import falcon
+    import falcon_train
     def gradient(task):             # fill task.grads, return the SUM of losses
         x, y = data[task.indices]   # and how many samples are right
         ...
         task.grads["weight"][:] = ...
         return loss, right
-    falcon.serve(gradient)
+    falcon_train.serve(gradient)
 
 PyTorch, for a model whose parameters have the names of the job's:
     def loss(task):                 # the SUM of losses
         out = model(x[task.indices])
         return F.cross_entropy(out, y[task.indices], reduction="sum"), \\
             (out.argmax(1) == y[task.indices]).sum()
-    falcon.torch(model, loss)
+    falcon_train.torch(model, loss)
 """
 
 import collections
@@ -165,7 +165,7 @@ def torch(model, loss, **options):
             lack, bare[:] = [name for name in bare if named[name].grad is None], []
             if lack:  # in the first task; PyTorch would leave them alone
                 _say(op="refuse", why=("weight-decay pulls at parameters without gradient: freeze "
-                     "them in the job, or before falcon.save: " + " ".join(lack))[:1000])
+                     "them in the job, or before falcon_train.save: " + " ".join(lack))[:1000])
             for name, p in named.items():
                 grad = p * task.count if name in stats else p.grad
                 task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
