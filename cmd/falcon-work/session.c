@@ -97,6 +97,7 @@ struct session {
 	bool is_leaving, is_ending, is_over;
 	bool renews; /* leaves for a new session at once */
 	int exit_code;
+	bool job_is_done;
 	struct { /* sums over emulated tasks */
 		uint64_t virtual_ns;
 		int64_t late_ns;    /* lanes.h */
@@ -900,6 +901,7 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		err = s->agent != NULL ? runtime_add_chunk(&s->runtime, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_DONE) {
 		fal_cli_err(PROG, "done: %s", m.done.why);
+		s->job_is_done = true;
 		session_end(s, FAL_EXIT_DONE);
 	} else if (m.type ==
 		   FAL_MSG_LATER) { /* the coordinator stops, and may come back */
@@ -1254,7 +1256,7 @@ session_on_signal(uv_signal_t *h, int sig)
 }
 
 int
-session_run(const struct work_opt *opt)
+session_run(const struct work_opt *opt, bool *job_is_done)
 {
 	struct session *s = fal_xcalloc(1, sizeof(*s));
 	const int bad = uv_loop_init(&s->loop);
@@ -1288,6 +1290,7 @@ session_run(const struct work_opt *opt)
 			    " tasks began before all of their version was here",
 			    s->overlap.begun, s->overlap.tasks);
 	const int code = s->exit_code;
+	*job_is_done = s->job_is_done;
 	runtime_free(&s->runtime);
 	fal_texts_free(&s->texts);
 	free(s->link);

@@ -663,7 +663,8 @@ set_defaults(const struct job_parser *p)
 	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
 	o->one_momentum = job->momentum_per == FAL_JOB_MOMENTUM_SERVER;
 	if (job->task == 0) {
-		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
+		const uint32_t least = job->buffers != NULL ? FAL_JOB_STATISTICS : 8;
+		job->task = job->batch / 64 > least ? job->batch / 64 : least;
 		if (job->task > job->batch)
 			job->task = job->batch;
 	}

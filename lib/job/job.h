@@ -80,6 +80,9 @@ enum fal_job_momentum { FAL_JOB_MOMENTUM_WORKER, FAL_JOB_MOMENTUM_SERVER };
 /* Is the model of the best evaluation kept? */
 enum fal_job_best { FAL_JOB_BEST_NO, FAL_JOB_BEST_YES };
 
+/* The least samples of a task by default where a task's batch has statistics. */
+#define FAL_JOB_STATISTICS 32
+
 /* The most channels in data.mean and data.std. */
 #define FAL_JOB_CHANNELS 16
 
@@ -127,8 +130,10 @@ struct fal_job {
 	float mean[FAL_JOB_CHANNELS], std[FAL_JOB_CHANNELS]; /* default 0 and 1 */
 
 	uint32_t batch; /* B: samples of a clock */
-	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
-	double tail;    /* fraction of a clock's samples in tasks of tail_task samples */
+	/* Samples of a task; default max(8, B/64), with buffers at least
+	 * FAL_JOB_STATISTICS, at most B. */
+	uint32_t task;
+	double tail; /* fraction of a clock's samples in tasks of tail_task samples */
 	uint32_t tail_task; /* see sched/grid.h */
 
 	struct fal_optim optim; /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
