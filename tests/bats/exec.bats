@@ -987,7 +987,7 @@ print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])
 	run -77 timeout 60 falcon-work -k "$keys/pc3.key" --exec "exec python3 own.py 1" "$ready"
 	has "$output" "its trainer has the data "
 	has "$output" ", that of others has "
-	has "$(<ps.err)" "pc3: its trainer has the data "
+	has "$(<ps.err)" "pc3: refused: its trainer has the data "
 	KEY=pc3 trains pc3 "python3 own.py 0"
 	judge dataset
 }
