@@ -132,14 +132,12 @@ best_write_next(struct ps_server *s)
 		fal_buf_free(&b->writing);
 }
 
-/* At equal accuracy the lower loss wins.  An unknown loss is no evidence that the first
- * model is better. */
 static bool
 best_model_is_better(const struct ps_best_model *is, const struct ps_best_model *than)
 {
-	return !than->exists || is->accuracy > than->accuracy ||
-	       (is->accuracy >= than->accuracy &&
-		(is->loss < than->loss || isnan(than->loss)));
+	const struct fal_coord_best a = { is->clock, is->accuracy, is->loss },
+				    b = { than->clock, than->accuracy, than->loss };
+	return !than->exists || fal_coord_best_is_better(&a, &b);
 }
 
 void

@@ -301,6 +301,8 @@ make_coord_conf(const struct ps_server *s)
 		.params = j->model->params,
 		.optim = j->job.optim,
 		.schedule = j->job.schedule,
+		.patience = j->job.patience * fal_grid_epoch_clocks(&grid),
+		.best = { s->run->best.clock, s->run->best.accuracy, s->run->best.loss },
 		/* Without layers the loss function is unknown. */
 		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
@@ -548,6 +550,12 @@ after_event(struct ps_server *s)
 	progress_show(s, &status);
 	ps_best_checkpoint_update(s, &status.figures);
 	ps_controllers_export(s);
+	const bool ends_early = status.stopped && status.patience_is_over;
+	if (ends_early && s->best.is_writing)
+		return;
+	if (ends_early)
+		ps_log(s->run, "no better model in %u epoch%s: done",
+		       s->job->job.patience, fal_text_plural(s->job->job.patience));
 	if (status.done && !status.failed &&
 	    (!ps_snapshots_finish(s, status.clock) || s->best.is_writing))
 		return;
@@ -556,7 +564,7 @@ after_event(struct ps_server *s)
 		end_group(s, FAL_EXIT_NO, status.why);
 		return;
 	}
-	if (status.done || status.failed) {
+	if (status.done || status.failed || ends_early) {
 		conclude_job(s);
 		return;
 	}

@@ -29,7 +29,7 @@ result_put_json(const struct ps_run *r, struct fal_buf *out)
 	fal_json_member_str(out, "model", r->model.path);
 	fal_json_member_str(out, "sha256", o->sha256);
 	fal_json_member_str(out, "hash", o->hash);
-	fal_json_member_u64(out, "clocks", s->clocks);
+	fal_json_member_u64(out, "clocks", s->patience_is_over ? s->clock : s->clocks);
 	if (o->average != NULL) {
 		fal_json_member_str(out, "average", r->average.path);
 		fal_json_member_str(out, "average_sha256", o->average_sha256);

@@ -16,12 +16,15 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { SILENT_STARTS_MAX = 8 }; /* starts of a trainer in a row, without a hello */
+enum {
+	SILENT_STARTS_MAX = 8, /* starts of a trainer in a row, without a hello */
+	STAY_SECONDS = 5       /* after a job, before the next one is looked for */
+};
 
 /* Options as given; NULL: not given. */
 struct args {
 	const char *key, *lanes, *cache, *emulate, *compress, *eval, *exec, *predict;
-	bool json, try;
+	bool json, try, bench;
 };
 
 static int
@@ -83,20 +86,30 @@ open_trainers(const struct args *t, struct work_opt *opt)
 	return fal_cli_usage(PROG, "--data: the trainer has data of its own");
 }
 
-/* Parses the values of options; 0 or an exit code. */
+/* Sets the lanes; 0 or an exit code. */
 static int
-parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
+set_lanes(const struct args *t, struct work_opt *opt)
 {
-	struct fal_diag diag;
 	opt->cores = fal_cli_cores();
 	opt->lanes_min = 1;
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
 	if (t->exec != NULL) /* a trainer has threads of its own */
 		opt->lanes_max = 1;
-	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
-		return fal_cli_usage(PROG, "%s", diag.text);
 	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
 		return value_error("lanes", t->lanes, "MIN:MAX, or a number");
+	return FAL_EXIT_DONE;
+}
+
+/* Parses the values of options; 0 or an exit code. */
+static int
+parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
+{
+	struct fal_diag diag;
+	const int code = set_lanes(t, opt);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
+		return fal_cli_usage(PROG, "%s", diag.text);
 	if (opt->name != NULL && !fal_name_valid(opt->name))
 		return value_error("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
 	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
@@ -121,18 +134,17 @@ read_emulate(const char *spec, struct work_opt *opt)
 static int
 run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 {
-	char host[FAL_NAME_MAX + 1] = "";
-	struct fal_client_key *key;
+	struct fal_client_key *key = NULL;
 	int code = parse_work_options(t, addr, opt);
-	gethostname(host, sizeof(host) - 1);
-	if (opt->name == NULL)
-		opt->name = fal_name_valid(host) ? host : "worker";
-	if (code == FAL_EXIT_DONE)
-		code = read_emulate(t->emulate, opt);
 	if (code == FAL_EXIT_DONE)
 		code = fal_client_key_load(PROG, t->key, FAL_ROLE_WORK, &key);
+	if (code == FAL_EXIT_DONE && opt->name == NULL)
+		opt->name = key->name;
+	if (code == FAL_EXIT_DONE)
+		code = read_emulate(t->emulate, opt);
 	if (code != FAL_EXIT_DONE) {
 		fal_spec_free(opt->emulate);
+		fal_secret_free(key);
 		return code;
 	}
 	opt->key = key;
@@ -143,8 +155,17 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 	signal(SIGTERM, on_early_signal);
 	signal(SIGINT, on_early_signal);
 	code = open_trainers(t, opt);
-	if (code == FAL_EXIT_DONE)
-		code = session_run(opt);
+	bool job_is_done = code == FAL_EXIT_DONE;
+	while (job_is_done) {
+		job_is_done = false;
+		code = session_run(opt, &job_is_done);
+		job_is_done &= opt->stays;
+		if (job_is_done) { /* the same coordinator may be about to end */
+			signal(SIGTERM, on_early_signal);
+			signal(SIGINT, on_early_signal);
+			sleep(STAY_SECONDS);
+		}
+	}
 	/* Trainers get time to end, and no signal cuts this time short. */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
@@ -173,7 +194,7 @@ main(int argc, char **argv)
 		  "how many tasks may run at a time (default: 1 to the cores)",
 		  "MIN:MAX" },
 		{ "name", 'n', FAL_OPT_TEXT, &opt.name,
-		  "this worker's name (default: the host's)", "NAME" },
+		  "this worker's name (default: the key's)", "NAME" },
 		{ "cache", 0, FAL_OPT_TEXT, &t.cache,
 		  "keeps data between runs; none: nowhere (default: ~/.cache/falcon)",
 		  "DIR" },
@@ -189,11 +210,15 @@ main(int argc, char **argv)
 		  "how long to look for a coordinator that was lost; 0: for ever "
 		  "(default: 86400)",
 		  "SECONDS" },
+		{ "stay", 0, FAL_OPT_FLAG, &opt.stays,
+		  "when a job is done, wait for the next one", NULL },
 		{ "exec", 0, FAL_OPT_TEXT, &t.exec,
 		  "let this program compute the gradients; see falcon-gradient(7)",
 		  "COMMAND" },
 		{ "try", 0, FAL_OPT_FLAG, &t.try,
 		  "with --exec: try COMMAND on tasks of JOB and exit", NULL },
+		{ "bench", 0, FAL_OPT_FLAG, &t.bench,
+		  "measure the samples/s of this machine on JOB in 5 s and exit", NULL },
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
 		{ "predict", 0, FAL_OPT_TEXT, &t.predict,
@@ -218,9 +243,9 @@ main(int argc, char **argv)
 		code = fal_cli_range(&cli, "give-up", 0, UINT32_MAX);
 	if (code >= 0)
 		;
-	else if ((t.eval != NULL) + (t.predict != NULL) + t.try > 1)
-		code = fal_cli_usage(PROG,
-				     "--eval, --predict and --try: only one of them");
+	else if ((t.eval != NULL) + (t.predict != NULL) + t.try + t.bench > 1)
+		code = fal_cli_usage(
+			PROG, "--bench, --eval, --predict and --try: only one of them");
 	else if (t.eval == NULL && t.json)
 		code = fal_cli_usage(PROG, "--json: only with --eval");
 	else if (t.try && t.exec == NULL)
@@ -230,6 +255,10 @@ main(int argc, char **argv)
 				     cli.arg[1]);
 	else if (t.predict != NULL && cli.n_args == 1)
 		code = fal_cli_usage(PROG, "--predict: SAMPLES are missing (see --help)");
+	else if (t.bench)
+		code = (code = set_lanes(&t, &opt)) != FAL_EXIT_DONE
+			       ? code
+			       : bench_run(&opt, cli.arg[0], t.exec);
 	else if (t.try)
 		code = try_run(&opt, cli.arg[0], t.exec);
 	else if (t.eval != NULL || t.predict != NULL)

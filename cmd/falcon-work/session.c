@@ -972,7 +972,7 @@ session_on_signal(uv_signal_t *h, int sig)
 }
 
 int
-session_run(const struct work_opt *opt)
+session_run(const struct work_opt *opt, bool *job_is_done)
 {
 	struct session *s = fal_xcalloc(1, sizeof(*s));
 	const int bad = uv_loop_init(&s->loop);
@@ -1007,6 +1007,7 @@ session_run(const struct work_opt *opt)
 			    " tasks began before all of their version was here",
 			    s->overlap.begun, s->overlap.tasks);
 	const int code = s->client.code;
+	*job_is_done = s->client.job_is_done;
 	runtime_free(&s->runtime);
 	free(s->link);
 	free(s);

@@ -1,7 +1,8 @@
 /* The modes that take a job file.  --eval evaluates a model by the workers' tasks and in
  * their order of adding, so that the result equals the coordinator's to the last bit.
  * --predict classifies samples.  --try computes tasks as a coordinator would grant them:
- * each task twice, in halves, and in evaluation.
+ * each task twice, in halves, and in evaluation.  --bench computes tasks on all lanes for
+ * some seconds.
  */
 #include "work.h"
 
@@ -9,6 +10,7 @@
 #include "base/json.h"
 #include "base/loss.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "cli/file.h"
@@ -311,19 +313,44 @@ struct trial {
 	struct trainer_job job;
 	float *params, *grad[VECTORS];
 	uint32_t *index, *label;
+	bool *has_gradient; /* by tensor: a value other than 0 was seen */
 	uint64_t ids;
 	bool found_faults; /* the trainer fails some check */
 };
 
 static int
-trial_make_samples(struct trial *t, bool test)
+make_set_samples(const struct fal_set *set, const struct fal_part *part,
+		 struct fal_samples **out)
 {
-	const struct fal_set *set = test ? &t->files.test : &t->files.train;
-	const struct fal_manifest *m = &t->setup.manifest;
 	if (set->n == 0)
 		return FAL_OK;
-	int err = fal_samples_new(test ? &m->test : &m->train, &t->samples[test]);
-	return err == FAL_OK ? fal_samples_put_set(t->samples[test], set) : err;
+	int err = fal_samples_new(part, out);
+	return err == FAL_OK ? fal_samples_put_set(*out, set) : err;
+}
+
+/* Reads the job file and its files, and makes the setup. */
+static int
+load_job_files(const char *file, struct fal_files *files, struct fal_setup *s,
+	       struct fal_diag *diag)
+{
+	struct fal_buf text = { 0 };
+	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
+	if (err == FAL_OK)
+		err = fal_files_load_text(files, file, fal_files_skip_from, &text, diag);
+	fal_buf_free(&text);
+	return err < 0 ? err : fal_files_make_setup(files, s, diag);
+}
+
+/* Returns the job's first parameters. */
+static float *
+make_first_params(const struct fal_files *files, const struct fal_setup *s)
+{
+	float *params = fal_xcalloc_aligned(s->model->params, sizeof(float));
+	if (files->init != NULL)
+		memcpy(params, files->init, s->model->params * sizeof(float));
+	else
+		trainer_job_fill_params(s, params);
+	return params;
 }
 
 static int
@@ -331,14 +358,7 @@ trial_load(struct trial *t, const struct work_opt *opt, const char *file,
 	   struct fal_diag *diag)
 {
 	struct fal_setup *s = &t->setup;
-	struct fal_buf text = { 0 };
-	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
-	if (err == FAL_OK)
-		err = fal_files_load_text(&t->files, file, fal_files_skip_from, &text,
-					  diag);
-	fal_buf_free(&text);
-	if (err == FAL_OK)
-		err = fal_files_make_setup(&t->files, s, diag);
+	int err = load_job_files(file, &t->files, s, diag);
 	if (err < 0)
 		return err;
 	/* The data are there twice: as read, and as samples.  Parameters of the job's
@@ -351,18 +371,16 @@ trial_load(struct trial *t, const struct work_opt *opt, const char *file,
 	if (err < 0)
 		return err;
 	t->epoch = fal_setup_epoch(s, 0);
-	t->params = fal_xcalloc_aligned(s->model->params, sizeof(float));
+	t->params = make_first_params(&t->files, s);
 	for (int i = 0; i < VECTORS; i++)
 		t->grad[i] = fal_xcalloc_aligned(s->model->values, sizeof(float));
-	if (trial_make_samples(t, false) < 0 || trial_make_samples(t, true) < 0)
+	if (make_set_samples(&t->files.train, &s->manifest.train, &t->samples[0]) < 0 ||
+	    make_set_samples(&t->files.test, &s->manifest.test, &t->samples[1]) < 0)
 		return diag_nomem(diag);
 	t->index = fal_xcalloc(s->job.task, sizeof(*t->index));
 	t->label = fal_xcalloc(s->job.task, sizeof(*t->label));
+	t->has_gradient = fal_xcalloc(s->model->tensors, sizeof(*t->has_gradient));
 	trainer_job_make(&t->job, s);
-	if (t->files.init != NULL)
-		memcpy(t->params, t->files.init, s->model->params * sizeof(float));
-	else
-		trainer_job_fill_params(s, t->params);
 	return FAL_OK;
 }
 
@@ -381,6 +399,7 @@ trial_unload(struct trial *t)
 	free(t->params);
 	free(t->index);
 	free(t->label);
+	free(t->has_gradient);
 }
 
 /* Prints a fault of the trainer. */
@@ -473,19 +492,53 @@ trial_check_room(struct trial *t, float most)
 	return false;
 }
 
-/* Returns |a·g1 + b·g2 + c·g3| / |g3|, for the first, second and third gradient. */
+/* Returns |a·g1 + b·g2 + c·g3| / |g3|, for the first, second and third gradient without
+ * running statistics. */
 static double
 relative_length(const struct trial *t, double a, double b, double c)
 {
+	const struct fal_model *m = t->setup.model;
 	double off = 0, all = 0;
-	for (uint64_t i = 0; i < t->setup.model->values; i++) {
-		const double whole = (double)t->grad[2][i];
-		const double d =
-			a * (double)t->grad[0][i] + b * (double)t->grad[1][i] + c * whole;
-		off += d * d;
-		all += whole * whole;
+	for (uint64_t i = 0, k = 0, end; k < m->tensors; k++) {
+		end = i + m->tensor[k].count;
+		if (fal_job_is_buffer(&t->setup.job, m->tensor[k].name))
+			i = end;
+		for (; i < end; i++) {
+			const double whole = (double)t->grad[2][i];
+			const double d = a * (double)t->grad[0][i] +
+					 b * (double)t->grad[1][i] + c * whole;
+			off += d * d;
+			all += whole * whole;
+		}
 	}
 	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
+}
+
+/* Notes the tensors with a value other than 0 in the first gradient. */
+static void
+trial_note_gradients(struct trial *t)
+{
+	const struct fal_model *m = t->setup.model;
+	for (uint64_t i = 0, k = 0, end; k < m->tensors; k++)
+		for (end = i + m->tensor[k].count; i < end; i++)
+			t->has_gradient[k] |= t->grad[0][i] != 0;
+}
+
+/* Prints the names of tensors that are to be trained and had no gradient so far. */
+static void
+print_no_gradients(const struct trial *t)
+{
+	enum { NAMES = 4 };
+	const struct fal_model *m = t->setup.model;
+	uint32_t n = 0;
+	for (uint32_t k = 0; k < m->tensors; k++)
+		if (!t->has_gradient[k] && !m->tensor[k].frozen && n++ < NAMES)
+			printf("%s%s", n == 1 ? "ok no gradient for " : ", ",
+			       m->tensor[k].name);
+	if (n > NAMES)
+		printf(" and %u more", n - NAMES);
+	if (n > 0)
+		puts(": what is not used is better frozen (model.freeze)");
 }
 
 /* Computes a few tasks, each twice.  False: no more can be tried. */
@@ -508,6 +561,7 @@ try_twice(struct trial *t, double *ms)
 				return false;
 		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
 		most = fmaxf(most, trial_largest(t, t->grad[0]));
+		trial_note_gradients(t);
 		null = null || isnan(result[0].loss);
 		*ms = fmin(*ms, (double)result[1].ns * 1e-6);
 	}
@@ -524,6 +578,8 @@ try_twice(struct trial *t, double *ms)
 		       same ? "same bits" : "other bits, as it says itself", *ms);
 	if (null)
 		puts("ok its loss is null: not finite, or not known");
+	if (finite)
+		print_no_gradients(t);
 	return finite;
 }
 
@@ -554,8 +610,9 @@ try_sum(struct trial *t, uint32_t half, uint32_t count)
 		print_fault(
 			t,
 			"the sum of two half tasks is not the whole task, off by %.2g of "
-			"it: statistics of a batch do so; else samples are left out or "
-			"weighted",
+			"it: statistics of a batch (model.buffers) do so; else samples "
+			"are "
+			"left out or weighted",
 			sum);
 	else if (mean)
 		print_fault(t, "the gradient is a MEAN over the task's samples: it is to "
@@ -596,26 +653,62 @@ print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
 }
 
+/* The statistics of a batch make halves differ from their task: there the two halves are
+ * of the same samples. */
 static bool
 try_halves(struct trial *t, double ms)
 {
-	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
+	const bool repeats = t->setup.job.buffers != NULL;
+	uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
 	struct trainer_result a, b;
 	if (half == 0)
 		return true;
+	count = repeats ? 2 * half : count;
+	for (uint32_t i = 0; i < half && repeats; i++)
+		t->epoch->order.id[half + i] = t->epoch->order.id[i];
 	if (!trial_compute(t, 0, half, false, t->grad[0], &a) ||
 	    !trial_compute(t, half, count - half, true, t->grad[1], &b) ||
 	    !trial_compute(t, 0, count, false, t->grad[2], &b))
 		return false;
-	if (t->setup.job.buffers != NULL)
-		printf("ok two half tasks are not compared with the whole: statistics of "
-		       "a batch (model.buffers) make them differ\n");
-	else if (!try_sum(t, half, count))
+	if (!try_sum(t, half, count))
 		return false;
 	/* The time of the second run, as for the whole task. */
 	if (!trial_compute(t, 0, half, false, t->grad[0], &a))
 		return false;
 	print_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
+	if (repeats && t->setup.job.task < FAL_JOB_STATISTICS &&
+	    t->setup.job.task < t->setup.job.batch)
+		printf("ok the statistics of batch norm are those of %u sample%s "
+		       "(batch.task): %d or more are usual\n",
+		       t->setup.job.task, fal_text_plural(t->setup.job.task),
+		       FAL_JOB_STATISTICS);
+	return true;
+}
+
+/* Computes the first and the last sample of both sets, for a trainer with data of its
+ * own, which may have fewer. */
+static bool
+try_ends(struct trial *t)
+{
+	const uint32_t train = t->setup.manifest.train.n, test = t->setup.manifest.test.n;
+	struct trainer_result r;
+	if (t->pool->hello.samples)
+		return true;
+	t->epoch->order.id[0] = train - 1;
+	if (train > 1)
+		t->epoch->order.id[1] = 0;
+	if (!trial_compute(t, 0, train > 1 && t->setup.job.task > 1 ? 2 : 1, false,
+			   t->grad[0], &r)) {
+		print_fault(t, "these were samples 0 and %u of the training set",
+			    train - 1);
+		return false;
+	}
+	if (test > 0 && !trial_compute(t, test - 1, 1, false, NULL, &r)) {
+		print_fault(t, "this was sample %u of the test set", test - 1);
+		return false;
+	}
+	printf("ok the ends of its data: samples 0 and %u", train - 1);
+	printf(test > 0 ? ", %u of the test set\n" : "\n", test - 1);
 	return true;
 }
 
@@ -635,6 +728,24 @@ try_eval(struct trial *t)
 	else
 		printf("ok judging: %u of %u right, loss %.4g a sample\n", r.right, count,
 		       r.loss / count);
+}
+
+/* Prints what the trainer says of its own data. */
+static void
+print_data(const struct fal_grad_hello *h)
+{
+	static const uint8_t none[FAL_GRAD_DATA];
+	char hex[2 * FAL_GRAD_DATA + 1];
+	if (h->samples)
+		return;
+	if (memcmp(h->data, none, sizeof(none)) == 0) {
+		puts("ok it says no hash of its data: a worker with other data is not "
+		     "found "
+		     "(in Python, give dataset=)");
+		return;
+	}
+	fal_hex(h->data, FAL_GRAD_DATA, hex);
+	printf("ok data %s: a worker with others is refused\n", hex);
 }
 
 int
@@ -662,10 +773,173 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 		       *about != '\0' ? ", " : "", m->tensors,
 		       fal_text_plural(m->tensors), fal_text_thousands(m->values, params),
 		       fal_text_plural(m->values));
+		print_data(&t.pool->hello);
 		trainer_set_job(t.pool->trainer[0], &t.job);
-		if (try_twice(&t, &ms) && try_halves(&t, ms))
+		if (try_twice(&t, &ms) && try_halves(&t, ms) && try_ends(&t))
 			try_eval(&t);
 	}
 	trial_unload(&t);
 	return fal_cli_finish(PROG, t.found_faults ? FAL_EXIT_NO : FAL_EXIT_DONE);
+}
+
+/* --- --bench ------------------------------------------------------------------------ */
+
+enum { BENCH_SECONDS = 5 };
+
+struct bench {
+	struct fal_files files;
+	struct fal_setup setup;
+	struct fal_samples *samples;
+	struct fal_epoch *epoch;
+	struct trainer_pool *pool;
+	struct backend *backend;
+	float *params;
+	int8_t *exps;
+	uint32_t tasks; /* of a clock */
+	uint64_t until; /* uv_hrtime */
+};
+
+/* A lane's thread, and its counts. */
+struct bench_lane {
+	struct bench *bench;
+	uv_thread_t thread;
+	struct fal_sum *sum;
+	uint32_t number;
+	int err;
+	uint64_t samples, tasks;
+};
+
+static void
+bench_lane_run(void *arg)
+{
+	struct bench_lane *l = arg;
+	struct bench *b = l->bench;
+	const struct fal_setup *s = &b->setup;
+	for (uint32_t task = l->number; l->err == FAL_OK && uv_hrtime() < b->until;
+	     task++) {
+		const struct fal_places p = fal_setup_places(s, 0, task % b->tasks);
+		const struct fal_lane_task job = {
+			.id = l->number + 1,
+			.run = { .task = task % b->tasks,
+				 .serial = 1,
+				 .params = b->params,
+				 .exps = b->exps,
+				 .sum = l->sum,
+				 .room = fal_bfp_room(b->tasks),
+				 .bits = s->job.push_bits,
+				 .seed = fal_rng_task(s->job.seed, 0, task % b->tasks) },
+			.batch = { b->samples, &b->epoch->order, &s->norm },
+			.first = p.first,
+			.count = p.count,
+		};
+		struct fal_task_result ran = { 0 };
+		fal_sum_clear(l->sum);
+		l->err = b->backend->ops->run(b->backend, l->number, &job, &ran);
+		l->samples += p.count;
+		l->tasks++;
+	}
+}
+
+static int
+bench_load(struct bench *b, const struct work_opt *opt, const char *file,
+	   const char *command, struct fal_diag *diag)
+{
+	struct fal_setup *s = &b->setup;
+	const struct trainer_conf conf = { .command = command, .worker = "bench" };
+	int err = load_job_files(file, &b->files, s, diag);
+	if (err == FAL_OK && command != NULL)
+		err = trainer_pool_open(&conf, opt->lanes_max, &b->pool, diag);
+	if (err == FAL_OK)
+		err = command != NULL
+			      ? backend_exec_new(s, b->pool, &b->backend, diag)
+			      : backend_native_new(s, opt->lanes_max, &b->backend, diag);
+	if (err < 0)
+		return err;
+	const struct backend_memory m = b->backend->ops->memory(b->backend, 0);
+	const struct memory_need need = {
+		opt->program_bytes + m.kernels + m.lanes + 2 * fal_setup_bytes(s) +
+			(2 + opt->lanes_max) * s->model->params * sizeof(float),
+		m.address_space
+	};
+	err = memory_need_check(opt, s->job.name, "needs", need, 0, diag);
+	if (err < 0)
+		return err;
+	const struct fal_grid grid = fal_job_grid(&s->job, s->manifest.train.n);
+	b->tasks = fal_grid_tasks(&grid, 0);
+	b->epoch = fal_setup_epoch(s, 0);
+	b->params = make_first_params(&b->files, s);
+	b->exps = fal_xcalloc(fal_blocks(s->model->params), 1);
+	memset(b->exps, FAL_EXP_FIRST, fal_blocks(s->model->params));
+	if (b->backend->needs_samples)
+		err = make_set_samples(&b->files.train, &s->manifest.train, &b->samples);
+	if (err == FAL_OK)
+		err = b->backend->ops->start(b->backend);
+	return err < 0 ? diag_nomem(diag) : FAL_OK;
+}
+
+/* Runs tasks on all lanes for BENCH_SECONDS, and prints the speed. */
+static int
+bench_measure(struct bench *b, uint32_t lanes, struct fal_diag *diag)
+{
+	struct bench_lane *lane = fal_xcalloc(lanes, sizeof(*lane));
+	struct backend_profile profile = { 0 };
+	uint64_t samples = 0, tasks = 0;
+	uint32_t threads = 0;
+	int err = b->backend->ops->probe(b->backend, &profile);
+	const uint64_t begin = uv_hrtime();
+	b->until = begin + BENCH_SECONDS * UINT64_C(1000000000);
+	for (; threads < lanes && err == FAL_OK; threads += err == FAL_OK) {
+		struct bench_lane *l = &lane[threads];
+		*l = (struct bench_lane){ .bench = b, .number = threads };
+		l->sum = fal_sum_new(b->setup.model->params);
+		if (l->sum == NULL)
+			err = FAL_ENOMEM;
+		else if (uv_thread_create(&l->thread, bench_lane_run, l) != 0)
+			err = FAL_EIO;
+	}
+	for (uint32_t i = 0; i < threads; i++) {
+		uv_thread_join(&lane[i].thread);
+		err = err < 0 ? err : lane[i].err;
+		samples += lane[i].samples;
+		tasks += lane[i].tasks;
+	}
+	const double s = (double)(uv_hrtime() - begin) * 1e-9;
+	for (uint32_t i = 0; i < lanes; i++)
+		fal_sum_free(lane[i].sum);
+	free(lane);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s",
+				    err == FAL_EPERM ? "the trainer was given up"
+						     : fal_strerror(err));
+	printf("%.0f samples/s: %u lane%s, %.3g ms a task of %u sample%s; %s\n",
+	       (double)samples / s, lanes, fal_text_plural(lanes),
+	       s * 1e3 * lanes / (double)tasks, b->setup.job.task,
+	       fal_text_plural(b->setup.job.task), profile.kernels);
+	return FAL_OK;
+}
+
+int
+bench_run(const struct work_opt *opt, const char *file, const char *command)
+{
+	struct fal_diag diag = { "" };
+	struct bench b = { 0 };
+	int code = FAL_EXIT_DONE;
+	int err = bench_load(&b, opt, file, command, &diag);
+	if (err < 0)
+		code = err == FAL_ENOMEM || err == FAL_EPERM ? FAL_EXIT_NO
+							     : FAL_EXIT_USAGE;
+	else if (bench_measure(&b, opt->lanes_max, &diag) < 0)
+		code = FAL_EXIT_NO;
+	if (code != FAL_EXIT_DONE)
+		fal_cli_err(PROG, "%s", diag.text);
+	if (b.backend != NULL)
+		b.backend->ops->free(b.backend);
+	trainer_pool_close(b.pool);
+	fal_epoch_release(b.epoch);
+	fal_samples_free(b.samples);
+	fal_setup_free(&b.setup);
+	fal_files_free(&b.files);
+	free(b.params);
+	free(b.exps);
+	return fal_cli_finish(PROG, code);
 }

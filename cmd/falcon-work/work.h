@@ -28,12 +28,14 @@ struct work_opt {
 	uint64_t give_up;              /* seconds without a coordinator; 0: never */
 	struct trainer_pool *trainers; /* NULL: the net of this process computes */
 	bool verbose;
+	bool stays; /* waits for another job when one is done */
 };
 
 /* The worker's life with its coordinator: connects, receives the job, computes tasks,
  * reconnects, leaves.  Returns when the job is done, a signal has ended the worker, or
- * nothing can be done; the reason is on stderr. */
-int session_run(const struct work_opt *opt);
+ * nothing can be done; the reason is on stderr.  Sets *job_is_done if the coordinator
+ * said so. */
+int session_run(const struct work_opt *opt, bool *job_is_done);
 
 /* --eval and --predict, which need no coordinator and no key: evaluates the parameters of
  * `model` on the test set of the job file `job` and prints right, total, accuracy and
@@ -46,5 +48,10 @@ int eval_run(const struct work_opt *opt, const char *job, const char *model,
  * `command` compute a few tasks of the job file `job`, and prints each check that the
  * trainer passes or fails.  FAL_EXIT_NO: the trainer fails a check. */
 int try_run(const struct work_opt *opt, const char *job, const char *command);
+
+/* --bench, the speed of this machine, which needs no coordinator and no key: computes
+ * tasks of the job file `job` for five seconds on opt->lanes_max lanes, by the net of
+ * this process or the trainer `command` (NULL: none), and prints samples a second. */
+int bench_run(const struct work_opt *opt, const char *job, const char *command);
 
 #endif

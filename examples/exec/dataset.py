@@ -3,12 +3,12 @@
 
     PYTHONPATH=share falcon-work --exec 'exec python3 examples/exec/dataset.py' ADDR
 
-Whatever is random in a transform comes from torch's generator, which falcon.torch seeds
+Whatever is random in a transform comes from torch's generator, which falcon_train.torch seeds
 for each task: whoever computes it again sees the same images.
 """
 import gzip
 
-import falcon
+import falcon_train
 import torch
 from torch.nn import (Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, functional)
 from torch.utils.data import Dataset, default_collate
@@ -56,4 +56,4 @@ model = Sequential(
     Conv2d(1, 6, 5, padding=2), ReLU(), MaxPool2d(2),
     Conv2d(6, 16, 5), ReLU(), MaxPool2d(2), Flatten(),
     Linear(400, 120), ReLU(), Linear(120, 84), ReLU(), Linear(84, 10))
-falcon.torch(model, loss)
+falcon_train.torch(model, loss)

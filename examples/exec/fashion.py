@@ -4,7 +4,7 @@
     PYTHONPATH=share falcon-work --exec 'exec python3 examples/exec/fashion.py' ADDR"""
 import gzip
 
-import falcon
+import falcon_train
 import torch
 from torch.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, functional
 
@@ -27,4 +27,4 @@ labels = {p: read(p + "-labels-idx1", 8).long() for p in ("train", "t10k")}
 model = Sequential(
     Conv2d(1, 6, 5, padding=2), ReLU(), MaxPool2d(2), Conv2d(6, 16, 5), ReLU(), MaxPool2d(2),
     Flatten(), Linear(400, 120), ReLU(), Linear(120, 84), ReLU(), Linear(84, 10))
-falcon.torch(model, loss)
+falcon_train.torch(model, loss)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 
-import falcon
+import falcon_train
 import torch
 from torch.nn import (Embedding, Linear, Module, TransformerEncoder,
                       TransformerEncoderLayer, functional)
@@ -70,7 +70,7 @@ train = len(text) // 10 * 9
 data = {"train": Windows(text[:train]), "eval": Windows(text[train:])}
 model = GPT(len(letters))
 if sys.argv[2:]:
-    falcon.save(model, sys.argv[2])
+    falcon_train.save(model, sys.argv[2])
 else:
     # Whoever has another text is sent away.
-    falcon.torch(model, loss, has={"data": hashlib.sha256(raw).hexdigest()})
+    falcon_train.torch(model, loss, has={"data": hashlib.sha256(raw).hexdigest()})

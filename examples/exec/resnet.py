@@ -10,7 +10,7 @@ with PYTHONPATH=share; resnet.job beside this file is its job.
 import gzip
 import sys
 
-import falcon
+import falcon_train
 import torch
 from torch.nn import (AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Identity, Linear,
                       Module, ReLU, Sequential, functional)
@@ -53,7 +53,7 @@ torch.manual_seed(1)
 model = Sequential(*conv(1, 8, 3, 2), ReLU(), Block(8, 8, 1), Block(8, 16, 2),
                    AdaptiveAvgPool2d(1), Flatten(), Linear(16, 10))
 if sys.argv[1:]:
-    falcon.save(model, sys.argv[1])
+    falcon_train.save(model, sys.argv[1])
 else:
     data = {"train": load("train"), "eval": load("t10k")}
-    falcon.torch(model, loss)
+    falcon_train.torch(model, loss)

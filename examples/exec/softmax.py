@@ -5,7 +5,7 @@
 """
 import numpy as np
 
-import falcon
+import falcon_train
 
 
 def gradient(task):
@@ -24,4 +24,4 @@ def gradient(task):
     return loss, right
 
 
-falcon.serve(gradient, samples=True, about="NumPy " + np.__version__)
+falcon_train.serve(gradient, samples=True, about="NumPy " + np.__version__)

@@ -68,6 +68,7 @@ static const struct key keys[] = {
 	KEY("job", "numerics", CHOICE, numerics, 0, 0, .choices = "fast portable require"),
 	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0, .choices = "stop skip"),
 	KEY("job", "eval", CHOICE, eval, 0, 0, .choices = "epoch end never"),
+	KEY("job", "patience", U32, patience, 1, 1e6),
 	KEY("job", "audit", CHOICE, audit, 0, 0, .choices = "claims sums"),
 	KEY("job", "hashes", U32, hashes, 1, 1e6),
 	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0, .choices = "no yes"),
@@ -121,9 +122,14 @@ static const struct key keys[] = {
 	KEY("optimizer", "eps", FLOAT, optim.eps, 1e-20, 1),
 	KEY("optimizer", "weight-decay", FLOAT, optim.weight_decay, 0, 1),
 	KEY("optimizer", "decay", CHOICE, decay, 0, 0, .choices = "coupled decoupled"),
+	KEY("optimizer", "lr-scale", TEXT, lr_scale, 1, FAL_INI_LINE),
+	KEY("optimizer", "decay-scale", TEXT, decay_scale, 1, FAL_INI_LINE),
 	KEY("optimizer", "clip", DOUBLE, optim.clip, 0, 1e30),
 	KEY("optimizer", "ema", DOUBLE, optim.ema, 0, 0.999999),
-	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0, .choices = "constant step cosine"),
+	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0, 
+	    .choices = "constant step cosine table"),
+	KEY("schedule", "file", TEXT, table, 1, FAL_INI_LINE),
+	KEY("schedule", "file-sha256", HASH, table_sha256, 64, 64),
 	KEY("schedule", "warmup", U64, schedule.warmup, 0, 1e9),
 	KEY("schedule", "every", U64, schedule.every, 0, 1e9),
 	KEY("schedule", "gamma", DOUBLE, schedule.gamma, 1e-6, 1),
@@ -534,6 +540,9 @@ check_model_keys(const struct job_parser *p)
 		  "does nothing without model.file" },
 		{ !test && job->state_best == FAL_JOB_BEST_YES, JOB_AT(state_best),
 		  "does nothing for job.eval = never" },
+		{ job->patience > 0 && (job->eval != FAL_JOB_EVAL_EPOCH ||
+					job->state_best != FAL_JOB_BEST_YES),
+		  JOB_AT(patience), "needs state.best = yes and job.eval = epoch" },
 		{ by_index && job->samples == 0, JOB_AT(samples),
 		  "missing (data.format = index needs it)" },
 		{ by_index && test && job->test_samples == 0, JOB_AT(test_samples),
@@ -578,6 +587,7 @@ check_steps(const struct job_parser *p)
 	const bool adam = kind == FAL_ADAMW;
 	const bool steps = job->schedule.kind == FAL_STEP;
 	const bool cosine = job->schedule.kind == FAL_COSINE;
+	const bool table = job->schedule.kind == FAL_TABLE;
 	const struct job_rule rules[] = {
 		{ job->task > job->batch, JOB_AT(task), "is more than batch.size" },
 		{ job->tail > 0 && job->buffers != NULL, JOB_AT(tail),
@@ -604,6 +614,16 @@ check_steps(const struct job_parser *p)
 		  JOB_AT(decay), "'coupled' is not for optimizer.kind = adamw" },
 		{ job->verify <= 0 && job->verify_stop == FAL_JOB_VERIFY_STOP_YES,
 		  JOB_AT(verify_stop), "does nothing without job.verify" },
+		{ job->optim.weight_decay <= 0 && job->decay_scale != NULL,
+		  JOB_AT(decay_scale), "does nothing without optimizer.weight-decay" },
+		{ table && job->table == NULL, JOB_AT(table),
+		  "missing (schedule.kind = table needs it)" },
+		{ !table && job->table != NULL, JOB_AT(table),
+		  "is only for schedule.kind = table" },
+		{ !table && job->table_sha256 != NULL, JOB_AT(table_sha256),
+		  "is only for schedule.kind = table" },
+		{ table && job->schedule.warmup > 0, JOB_AT(schedule.warmup),
+		  "is not for schedule.kind = table, whose factors may rise" },
 		{ steps && job->schedule.every == 0, JOB_AT(schedule.every),
 		  "must be above 0 for schedule.kind = step" },
 		{ !steps && job->schedule.every != 0, JOB_AT(schedule.every),
@@ -707,7 +727,8 @@ set_defaults(const struct job_parser *p)
 	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
 	o->one_momentum = job->momentum_per == FAL_JOB_MOMENTUM_SERVER;
 	if (job->task == 0) {
-		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
+		const uint32_t least = job->buffers != NULL ? FAL_JOB_STATISTICS : 8;
+		job->task = job->batch / 64 > least ? job->batch / 64 : least;
 		if (job->task > job->batch)
 			job->task = job->batch;
 	}
@@ -766,6 +787,7 @@ fal_job_free(struct fal_job *job)
 		if (is_text_key(i))
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	free(job->placement_file);
+	free(job->factors);
 	free(job->ranges);
 	*job = (struct fal_job){ 0 };
 }
@@ -1020,26 +1042,73 @@ mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t
 	return all > 0 ? FAL_OK : report_no_match(k, k->text, diag);
 }
 
-/* Makes the ranges of marked tensors, one for neighbours with the same rule; returns the
- * number of elements. */
+/* The scales of a tensor. */
+struct tensor_scales {
+	float lr, decay;
+};
+
+/* Sets a scale, at this offset of struct tensor_scales, of the tensors that each
+ * "PATTERN=FACTOR" of the text matches; the last one counts. */
+static int
+set_scales(const struct fal_model *m, const char *key, const char *text, size_t at,
+	   struct tensor_scales *scales, struct fal_diag *diag)
+{
+	char copy[FAL_INI_LINE + 1], *rest = NULL;
+	snprintf(copy, sizeof(copy), "%s", text != NULL ? text : "");
+	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
+	     p = strtok_r(NULL, " \t", &rest)) {
+		char *factor = strrchr(p, '=');
+		double x;
+		uint32_t n = 0;
+		if (factor == NULL || fal_parse_double(factor + 1, 0, 1000, &x) < 0)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "optimizer.%s: '%s' is not PATTERN=FACTOR, "
+					    "with a factor in 0..1000",
+					    key, FAL_QUOTE(p));
+		*factor = '\0';
+		for (uint32_t i = 0; i < m->tensors; i++)
+			if (fnmatch(p, m->tensor[i].name, 0) == 0) {
+				*(float *)(void *)((char *)&scales[i] + at) = (float)x;
+				n++;
+			}
+		if (n == 0)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "optimizer.%s: '%s' names no tensor", key,
+					    FAL_QUOTE(p));
+	}
+	return FAL_OK;
+}
+
+/* Makes the ranges of tensors that are marked or scaled, one for neighbours with the same
+ * rule; returns the number of marked elements. */
 static uint64_t
-make_ranges(const struct fal_model *m, const uint8_t *marks, struct fal_optim *o,
+make_ranges(const struct fal_model *m, const uint8_t *marks,
+	    const struct tensor_scales *scales, struct fal_optim *o,
 	    struct fal_range *range)
 {
 	uint64_t all = 0;
 	for (uint32_t i = 0; i < m->tensors; i++) {
 		const struct fal_tensor *t = &m->tensor[i];
-		if (marks[i] == 0)
+		const struct tensor_scales own = scales[i];
+		struct fal_range next = { .first = t->offset, .count = t->count };
+		if (marks[i] != 0) {
+			next.rule = (enum fal_range_rule)(marks[i] - 1);
+			all += t->count;
+		} else if (own.lr < 1 || own.lr > 1 || own.decay < 1 || own.decay > 1) {
+			next.rule = FAL_RANGE_SCALED;
+			next.lr_scale = own.lr;
+			next.decay_scale = own.decay;
+		} else {
 			continue;
-		const struct fal_range next = { t->offset, t->count,
-						(enum fal_range_rule)(marks[i] - 1) };
+		}
 		struct fal_range *last = o->ranges > 0 ? &range[o->ranges - 1] : NULL;
 		if (last != NULL && last->rule == next.rule &&
+		    last->lr_scale == next.lr_scale &&
+		    last->decay_scale == next.decay_scale &&
 		    last->first + last->count == next.first)
 			last->count += next.count;
 		else
 			range[o->ranges++] = next;
-		all += t->count;
 	}
 	return all;
 }
@@ -1055,17 +1124,26 @@ fal_job_set_ranges(struct fal_job *job, const struct fal_model *m, struct fal_di
 	uint32_t frozen = 0;
 	for (uint32_t i = 0; i < m->tensors; i++)
 		frozen += m->tensor[i].frozen;
-	if (job->freeze == NULL && job->buffers == NULL && frozen == 0)
+	if (job->freeze == NULL && job->buffers == NULL && job->lr_scale == NULL &&
+	    job->decay_scale == NULL && frozen == 0)
 		return FAL_OK;
 	uint8_t *marks = fal_xcalloc(m->tensors, 1);
 	struct fal_range *range = fal_xcalloc(m->tensors, sizeof(*range));
-	int err = FAL_OK;
+	struct tensor_scales *scales = fal_xcalloc(m->tensors, sizeof(*scales));
+	for (uint32_t i = 0; i < m->tensors; i++)
+		scales[i] = (struct tensor_scales){ 1, 1 };
+	int err = set_scales(m, "lr-scale", job->lr_scale,
+			     offsetof(struct tensor_scales, lr), scales, diag);
+	if (err == FAL_OK)
+		err = set_scales(m, "decay-scale", job->decay_scale,
+				 offsetof(struct tensor_scales, decay), scales, diag);
 	for (size_t k = 0; k < sizeof(key) / sizeof(key[0]) && err == FAL_OK; k++)
 		err = mark_tensors(m, &key[k], marks, diag);
 	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
 		if (m->tensor[i].frozen)
 			marks[i] = 1 + FAL_RANGE_FROZEN;
-	if (err == FAL_OK && make_ranges(m, marks, &job->optim, range) == m->values)
+	if (err == FAL_OK &&
+	    make_ranges(m, marks, scales, &job->optim, range) == m->values)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "model.%s: '%s' leaves nothing to train",
 				   job->freeze != NULL    ? "freeze"
@@ -1075,6 +1153,7 @@ fal_job_set_ranges(struct fal_job *job, const struct fal_model *m, struct fal_di
 					     : job->buffers != NULL ? job->buffers
 								    : job->init));
 	free(marks);
+	free(scales);
 	if (err < 0) {
 		job->optim.ranges = 0;
 		free(range);

@@ -80,6 +80,9 @@ enum fal_job_momentum { FAL_JOB_MOMENTUM_WORKER, FAL_JOB_MOMENTUM_SERVER };
 /* Is the model of the best evaluation kept? */
 enum fal_job_best { FAL_JOB_BEST_NO, FAL_JOB_BEST_YES };
 
+/* The least samples of a task by default where a task's batch has statistics. */
+#define FAL_JOB_STATISTICS 32
+
 /* The most channels in data.mean and data.std. */
 #define FAL_JOB_CHANNELS 16
 
@@ -92,6 +95,7 @@ struct fal_job {
 	enum fal_job_numerics numerics;
 	enum fal_job_nonfinite nonfinite;
 	enum fal_job_eval eval;
+	uint32_t patience; /* epochs without a better model that end the job; 0: any */
 	enum fal_job_audit audit;
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
@@ -105,8 +109,9 @@ struct fal_job {
 	 * the SHA-256 of these files and of falcon-ps --from, 64 digits each. */
 	char *model, *init, *model_sha256, *init_sha256, *from_sha256;
 	enum fal_job_block block;
-	char *freeze, *buffers;   /* patterns; fal_job_set_ranges */
-	struct fal_range *ranges; /* optim.range after fal_job_set_ranges */
+	char *freeze, *buffers;       /* patterns; fal_job_set_ranges */
+	char *lr_scale, *decay_scale; /* "PATTERN=FACTOR ..."; fal_job_set_ranges */
+	struct fal_range *ranges;     /* optim.range after fal_job_set_ranges */
 
 	enum fal_job_format format;
 	/* IDX: train_images, train_labels and test_…; other formats: train and test,
@@ -127,8 +132,10 @@ struct fal_job {
 	float mean[FAL_JOB_CHANNELS], std[FAL_JOB_CHANNELS]; /* default 0 and 1 */
 
 	uint32_t batch; /* B: samples of a clock */
-	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
-	double tail;    /* fraction of a clock's samples in tasks of tail_task samples */
+	/* Samples of a task; default max(8, B/64), with buffers at least
+	 * FAL_JOB_STATISTICS, at most B. */
+	uint32_t task;
+	double tail; /* fraction of a clock's samples in tasks of tail_task samples */
 	uint32_t tail_task; /* see sched/grid.h */
 
 	struct fal_optim optim; /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
@@ -138,6 +145,10 @@ struct fal_job {
 	enum fal_job_momentum momentum_per;
 	/* schedule.lr is optimizer.lr; fal_job_set_samples() sets schedule.total. */
 	struct fal_schedule schedule;
+	/* Of schedule.kind = table: path, SHA-256, and the factors that the loader sets.
+	 */
+	char *table, *table_sha256;
+	float *factors;
 
 	struct fal_rule rule; /* sync.scheme */
 	enum fal_job_clones clones;
@@ -180,9 +191,10 @@ void fal_job_free(struct fal_job *job);
  * diagnosis names no file. */
 int fal_job_set_samples(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
-/* Sets optim.range to the tensors of the model that are frozen, or that model.freeze and
- * model.buffers name.  FAL_EINVAL (a pattern of freeze, or all patterns of buffers, match
- * no tensor; nothing is left to train); the diagnosis names no file. */
+/* Sets optim.range to the tensors of the model that are frozen, or that model.freeze,
+ * model.buffers, optimizer.lr-scale and optimizer.decay-scale name.  FAL_EINVAL (a
+ * pattern of freeze or of a scale, or all patterns of buffers, match no tensor; a scale
+ * without a factor; nothing is left to train); the diagnosis names no file. */
 int fal_job_set_ranges(struct fal_job *job, const struct fal_model *m,
 		       struct fal_diag *diag);
 /* Returns the key of the job that demands steps in the server and so excludes the rules

@@ -100,14 +100,21 @@ fal_optim_part_step(const struct fal_optim *o, float lr,
 								 : (float)(1 - part->in),
 				    .momentum = o->momentum,
 				    .eps = o->eps,
-				    .hold = 1 };
-	for (uint32_t i = 0; i < o->ranges && s.take <= 0; i++)
+				    .hold = 1,
+				    .lr_scale_max = 1,
+				    .decay_scale_max = 1 };
+	for (uint32_t i = 0; i < o->ranges; i++)
 		if (o->range[i].rule == FAL_RANGE_EMA) {
 			s.hold = (float)(1 - share * o->buffer_momentum);
 			s.take = (float)(share * o->buffer_momentum);
+		} else if (o->range[i].rule == FAL_RANGE_SCALED) {
+			s.lr_scale_max = fmaxf(s.lr_scale_max, o->range[i].lr_scale);
+			s.decay_scale_max =
+				fmaxf(s.decay_scale_max, o->range[i].decay_scale);
 		}
 	if (o->decoupled) {
-		s.keep = (float)(1 - rate * (double)o->weight_decay);
+		s.decay = rate * (double)o->weight_decay;
+		s.keep = (float)(1 - s.decay);
 		s.pull = 0;
 	}
 	if (o->kind == FAL_ADAMW)
@@ -237,7 +244,8 @@ struct fal_optim_bounds
 fal_optim_step_bounds(const struct fal_optim_step *s, const struct fal_optim_bounds *was,
 		      double mean)
 {
-	const double d = mean + fabs((double)s->pull) * was->params;
+	const double most_decay = (double)s->decay_scale_max;
+	const double d = mean + fabs((double)s->pull) * most_decay * was->params;
 	const double part = (double)s->share * d;
 	double state = d, by = d;
 	switch (s->kind) {
@@ -257,8 +265,10 @@ fal_optim_step_bounds(const struct fal_optim_step *s, const struct fal_optim_bou
 		by = state / (double)s->eps;
 		break;
 	}
-	const double weight =
-		fabs((double)s->keep) * was->params + fabs((double)s->lr) * by;
+	const double most_lr = (double)s->lr_scale_max;
+	/* A scale may be 0, and the weight is kept as a whole. */
+	const double keep = fmax(1, s->decay * most_lr * most_decay - 1);
+	const double weight = keep * was->params + fabs((double)s->lr) * most_lr * by;
 	const double running = s->take > 0 ? fmax(was->params, mean) : 0;
 	/* The factor covers the rounding of each operation. */
 	return (struct fal_optim_bounds){ fmax(weight, running) * 1.001, state * 1.001 };
@@ -313,6 +323,17 @@ update_statistics(const struct fal_optim_step *s, float *restrict w,
 		w[i] = hold * w[i] + take * x[i];
 }
 
+/* The step of the elements of a scaled range. */
+static struct fal_optim_step
+scale_step(const struct fal_optim_step *s, const struct fal_range *r)
+{
+	struct fal_optim_step own = *s;
+	own.lr = s->lr * r->lr_scale;
+	own.pull = s->pull * r->decay_scale;
+	own.keep = (float)(1 - s->decay * (double)r->lr_scale * (double)r->decay_scale);
+	return own;
+}
+
 void
 fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 		      float scale, const struct fal_optim_piece *p)
@@ -321,13 +342,15 @@ fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 	for (size_t at = 0, n; at < p->n; at += n) {
 		n = stretch_at(o, p, at, &in);
 		float *w = p->w + at, *g = p->mean_grad + at;
+		const bool scaled = in != NULL && in->rule == FAL_RANGE_SCALED;
 		if (in != NULL && in->rule == FAL_RANGE_EMA)
 			update_statistics(s, w, g, n);
-		if (in != NULL)
+		if (in != NULL && !scaled)
 			continue;
 		if (scale < 1)
 			scale_by(scale, g, n);
-		fal_optim_apply(s, w, p->state != NULL ? p->state + at : NULL, p->n, g,
+		const struct fal_optim_step by = scaled ? scale_step(s, in) : *s;
+		fal_optim_apply(&by, w, p->state != NULL ? p->state + at : NULL, p->n, g,
 				n);
 	}
 }
@@ -354,7 +377,7 @@ fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p)
 	const struct fal_range *in;
 	for (size_t at = 0, n; at < p->n; at += n) {
 		n = stretch_at(o, p, at, &in);
-		if (in != NULL)
+		if (in != NULL && in->rule != FAL_RANGE_SCALED)
 			memset(p->mean_grad + at, 0, n * sizeof(float));
 	}
 	return sum_squares(p->mean_grad, p->n);

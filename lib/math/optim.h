@@ -34,18 +34,20 @@
 enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
 enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
-/* Elements first … first+count-1 of the flat vector that are frozen, or are running
- * statistics instead of weights.  A running statistic gets a batch's value x in place of
- * the mean gradient, and
+/* Elements first … first+count-1 of the flat vector that are frozen, are running
+ * statistics instead of weights, or have a learning rate and a weight decay of their own.
+ * A running statistic gets a batch's value x in place of the mean gradient, and
  *
  *	ema       w = hold·w + take·x
  *
  * with take = s·buffer_momentum and hold = 1 - take, for every kind, rate and clipping.
- * The rule of the kind steps all other elements. */
-enum fal_range_rule { FAL_RANGE_FROZEN = 0, FAL_RANGE_EMA };
+ * The rule of the kind steps scaled elements, with lr_scale·lr for lr and
+ * decay_scale·weight_decay for weight_decay, and all elements outside of ranges. */
+enum fal_range_rule { FAL_RANGE_FROZEN = 0, FAL_RANGE_EMA, FAL_RANGE_SCALED };
 struct fal_range {
 	uint64_t first, count;
 	enum fal_range_rule rule;
+	float lr_scale, decay_scale; /* of FAL_RANGE_SCALED */
 };
 
 /* {0} is plain SGD.  A kind reads only the members in its rule. */
@@ -97,6 +99,9 @@ struct fal_optim_step {
 	float lr, keep, pull, share, rest;
 	float momentum, beta1, rest1, beta2, rest2, root, eps;
 	float hold, take; /* 1 and 0 without buffers */
+	double decay;     /* keep = 1 - decay */
+	/* The largest lr_scale and decay_scale of a range, at least 1. */
+	float lr_scale_max, decay_scale_max;
 };
 
 /* Returns the step at rate `lr` of weights whose state has had `before` steps.  Powers
@@ -132,9 +137,9 @@ struct fal_optim_piece {
 void fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 			   float scale, const struct fal_optim_piece *p);
 
-/* Sets the mean gradient to 0 within the ranges and returns the sum of its squares in
- * double: element i is added to sum i mod 8, then the eight sums in order.  The norm of a
- * gradient is the root of the blocks' sums, added in order. */
+/* Sets the mean gradient to 0 within frozen ranges and statistics, and returns the sum of
+ * its squares in double: element i is added to sum i mod 8, then the eight sums in order.
+ * The norm of a gradient is the root of the blocks' sums, added in order. */
 double fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p);
 /* Returns the factor that clips a mean gradient with these summed squares:
  * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does. */
@@ -166,9 +171,10 @@ struct fal_optim_bounds fal_optim_step_bounds(const struct fal_optim_step *s,
 
 enum fal_schedule_kind {
 	FAL_CONSTANT = 0,
-	FAL_STEP,  /* lr·gamma^⌊t / every⌋ */
-	FAL_COSINE /* min_lr + (lr - min_lr)·(1 + cos(π·t / T)) / 2; min_lr from t = T on
-		    */
+	FAL_STEP,   /* lr·gamma^⌊t / every⌋ */
+	FAL_COSINE, /* min_lr + (lr - min_lr)·(1 + cos(π·t / T)) / 2; min_lr from t = T on
+		     */
+	FAL_TABLE   /* lr·factor[t]; the last factor from t = factors on */
 };
 
 /* t counts the updates after the warm-up, T = total - warmup. */
@@ -180,6 +186,9 @@ struct fal_schedule {
 	double gamma;    /* step */
 	uint64_t total;  /* cosine: updates with the warm-up, >= warmup */
 	double min_lr;   /* cosine */
+	/* table: borrowed; 0: not loaded, and no rate is asked for */
+	const float *factor;
+	uint64_t factors;
 };
 
 /* Returns the rate of update u, from 0.  The warm-up is linear from lr/warmup to lr:

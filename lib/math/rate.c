@@ -30,6 +30,9 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 		return s->lr * pow(s->gamma, (double)(t / s->every));
 	case FAL_COSINE:
 		return cosine_rate(s, t);
+	case FAL_TABLE:
+		assert(s->factors > 0);
+		return s->lr * (double)s->factor[t < s->factors ? t : s->factors - 1];
 	}
 	assert(0 && "a kind of schedule");
 	return 0;

@@ -466,6 +466,7 @@ client_take_message(struct fal_client *c, const struct fal_msg *m)
 		fal_diag_set(&c->later, 0, "%s: %s", c->at, m->later.why);
 	} else if (m->type == FAL_MSG_DONE && has_job) {
 		client_log_end(c, "done: %s", m->done.why);
+		c->job_is_done = true;
 		fal_client_end(c, FAL_EXIT_DONE);
 	} else if (m->type == FAL_MSG_WELCOME && has_job) {
 		err = client_on_welcome(c, m);

@@ -191,6 +191,7 @@ struct fal_client {
 	bool is_welcomed;           /* fal_client_reached was called */
 	bool is_candidate; /* a REFUSE now means FAL_EXIT_NOPERM; the owner may set it */
 	bool is_leaving;   /* set by the owner: a lost connection is the end */
+	bool job_is_done;  /* DONE came */
 	struct fal_diag why; /* the reason of the end; "": the owner's */
 	int code;            /* of the end */
 	size_t addr_index;   /* of that address; without a connection, of the next */

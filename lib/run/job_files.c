@@ -496,7 +496,8 @@ fal_files_is_path(const char *key)
 	static const char *const keys[] = { "model.file",        "model.init",
 					    "data.train",        "data.test",
 					    "data.train-images", "data.train-labels",
-					    "data.test-images",  "data.test-labels" };
+					    "data.test-images",  "data.test-labels",
+					    "schedule.file" };
 	size_t i = sizeof(keys) / sizeof(keys[0]);
 	while (i > 0 && strcmp(keys[i - 1], key) != 0)
 		i--;
@@ -553,7 +554,63 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	    (err = put_data_hashes(j, path, diag)) < 0 ||
 	    (err = fal_job_make_canonical(&j->job_text)) < 0)
 		return err;
-	return fal_files_hash(j);
+	return FAL_OK;
+}
+
+/* Parses the table of the schedule: a factor of each update's rate a line. */
+static int
+parse_table(struct fal_job *job, const char *file, char *text, struct fal_diag *diag)
+{
+	const uint64_t updates = job->schedule.total;
+	uint64_t n = 0;
+	double factor;
+	job->factors = fal_xcalloc(updates, sizeof(float));
+	for (char *line; n < updates && (line = strsep(&text, "\n")) != NULL &&
+			 (text != NULL || *line);) {
+		if (fal_parse_double(line, 0, 1e6, &factor) < 0)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s:%" PRIu64 ": '%s' is not a factor in "
+					    "0..1000000",
+					    file, n + 1, FAL_QUOTE(line));
+		job->factors[n++] = (float)factor;
+	}
+	if (n < updates)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: %" PRIu64 " factor%s, the job has %" PRIu64
+				    " update%s",
+				    file, n, fal_text_plural(n), updates,
+				    fal_text_plural(updates));
+	job->schedule.factor = job->factors;
+	job->schedule.factors = n;
+	return FAL_OK;
+}
+
+/* Loads the table of the schedule, and sets its hash in the job text. */
+static int
+load_table(struct fal_files *j, const char *path, struct fal_diag *diag)
+{
+	enum { TABLE_MAX = 64 << 20 }; /* bytes */
+	if (j->job.table == NULL)
+		return FAL_OK;
+	char *file = fal_job_path(path, j->job.table);
+	struct fal_buf text = { 0 };
+	uint8_t sum[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	int err = fal_cli_read(file, TABLE_MAX, &text, diag);
+	if (err == FAL_OK) {
+		fal_sha256(text.p, text.n, sum);
+		fal_hex(sum, sizeof(sum), hex);
+		err = put_hash(j, path, "schedule.file-sha256", j->job.table_sha256, file,
+			       hex, diag);
+	}
+	if (err == FAL_OK) {
+		fal_put_u8(&text, '\0');
+		err = text.err < 0 ? text.err
+				   : parse_table(&j->job, file, (char *)text.p, diag);
+	}
+	fal_buf_free(&text);
+	free(file);
+	return err;
 }
 
 /* Parses the placement file: a line with the number of blocks for each shard. */
@@ -608,6 +665,10 @@ fal_files_load(struct fal_files *j, const char *path, const char *from,
 	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
 	if (err == FAL_OK)
 		err = load_job_files(j, path, from, diag);
+	if (err == FAL_OK)
+		err = load_table(j, path, diag);
+	if (err == FAL_OK)
+		err = fal_files_hash(j);
 	return err == FAL_OK ? load_placement(j, path, diag) : err;
 }
 
@@ -617,8 +678,10 @@ fal_files_load_text(struct fal_files *j, const char *path, const char *from,
 {
 	*j = (struct fal_files){ 0 };
 	fal_put_bytes(&j->job_text, text->p, text->n);
-	return j->job_text.err < 0 ? j->job_text.err
-				   : load_job_files(j, path, from, diag);
+	int err = j->job_text.err;
+	if (err == FAL_OK)
+		err = load_job_files(j, path, from, diag);
+	return err < 0 ? err : fal_files_hash(j);
 }
 
 void

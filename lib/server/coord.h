@@ -254,6 +254,15 @@ struct fal_coord_upstream {
 	const char *key, *key_fingerprint; /* the key of this worker */
 };
 
+/* The best evaluation: clocks that were over, 0: none; the mean loss, NAN: not known. */
+struct fal_coord_best {
+	uint64_t clock;
+	double accuracy, loss;
+};
+/* Is the first evaluation the better one? */
+bool fal_coord_best_is_better(const struct fal_coord_best *is,
+			      const struct fal_coord_best *than);
+
 struct fal_coord_conf {
 	/* For the trace; borrowed until fal_coord_free. */
 	const char *name, *hash, *model_hash, *data_hash;
@@ -280,6 +289,10 @@ struct fal_coord_conf {
 	const struct fal_line_place *place;
 	struct fal_optim optim; /* for the trace */
 	struct fal_schedule schedule;
+	/* The job stops when the best evaluation is this number of clocks old; 0: never.
+	 */
+	uint64_t patience;
+	struct fal_coord_best best; /* so far; {0}: none */
 	/* Mean loss of guessing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
@@ -536,6 +549,7 @@ struct fal_coord_status {
 	bool failed; /* the job stopped: `why` */
 	const char *why;
 	bool held, stopping, stopped; /* fal_coord_pause, fal_coord_stop */
+	bool patience_is_over;        /* conf.patience stops the job, or will */
 	size_t agains; /* policies of fal_coord_schedule_policy that wait for their clocks
 			*/
 };

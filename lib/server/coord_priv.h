@@ -363,6 +363,8 @@ struct coord_policy_control {
 		STOP_ASKED,  /* fal_coord_stop */
 		STOP_REACHED /* the rounds under way are over */
 	} stop;
+	/* By job.patience the job stops when these clocks are over; 0: it does not. */
+	uint64_t stop_clock;
 	bool clocks_end_out_of_order; /* some policy of the job does not share rounds */
 };
 
@@ -598,6 +600,11 @@ void coord_start_evaluation(struct fal_coord *c, double now);
 /* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
 int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		       const struct fal_msg *m, struct fal_diag *diag);
+/* If the best evaluation is as old as conf.patience, sets the clock at which the job
+ * stops: the clock before which the last evaluation had to be over, so that the clock
+ * does not depend on the evaluation's speed (design.md, I17). */
+void coord_check_patience(struct fal_coord *c);
+
 /* Has the shards keep the version, with which `clocks_over` clocks are over, until the
  * next call. */
 void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);

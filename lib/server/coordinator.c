@@ -113,6 +113,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 						      past->first, past->round };
 	c->sched = fal_sched_new(&sched);
 	int err = past != NULL ? coord_restore(c, past) : FAL_OK;
+	coord_check_patience(c);
 	if (err == FAL_OK) {
 		coord_retain_versions(c, fal_sched_count_versions(c->sched));
 		err = c->err;
@@ -171,6 +172,22 @@ fal_coord_free(struct fal_coord *c)
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
 
+static uint64_t
+evaluation_clocks(const struct fal_coord *c)
+{
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	return every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
+}
+
+void
+coord_check_patience(struct fal_coord *c)
+{
+	const uint64_t clock = c->figures.judged + evaluation_clocks(c);
+	if (c->conf.patience > 0 && c->conf.best.clock > 0 && clock < c->clocks &&
+	    c->figures.judged >= c->conf.best.clock + c->conf.patience)
+		c->control.stop_clock = clock;
+}
+
 /* Announces the version under evaluation to each worker that did not get this version
  * when the version was the newest one. */
 static void
@@ -198,15 +215,16 @@ clock_limit(const struct fal_coord *c)
 {
 	const struct coord_evaluation *e = &c->evaluation;
 	const struct coord_policy_control *k = &c->control;
-	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	uint64_t limit = c->clocks;
 	if (!c->has_begun)
 		return 0;
 	if (c->conf.test_samples > 0)
 		limit = (e->pin.is_under_way ? e->pin.clocks : e->pin.next_clock) +
-			(every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
+			evaluation_clocks(c);
 	if (k->n_scheduled > 0 && k->scheduled[0].clock < limit)
 		limit = k->scheduled[0].clock;
+	if (k->stop_clock > 0 && k->stop_clock < limit)
+		limit = k->stop_clock;
 	return limit;
 }
 
@@ -687,6 +705,7 @@ fal_coord_status(const struct fal_coord *c)
 	s.held = c->control.is_paused;
 	s.stopping = c->control.stop != STOP_NONE;
 	s.stopped = c->control.stop == STOP_REACHED;
+	s.patience_is_over = c->control.stop_clock > 0;
 	s.agains = c->control.n_scheduled;
 	return s;
 }
@@ -766,6 +785,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 							     : NULL,
 					  .seconds = t,
 					  .trained = result->seconds,
+					  .clocks = c->control.stop_clock,
 					  .accuracy = is_evaluated ? c->figures.accuracy
 								   : (double)NAN });
 	/* The trace has the end before any session hears of the end. */

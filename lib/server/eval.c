@@ -173,6 +173,17 @@ draw_repeats(struct fal_coord *c, double now, uint32_t key)
 		}
 }
 
+/* Without a first evaluation each one is better.  At equal accuracy the lower loss wins;
+ * an unknown loss is no evidence that the first model is better. */
+bool
+fal_coord_best_is_better(const struct fal_coord_best *is,
+			 const struct fal_coord_best *than)
+{
+	return than->clock == 0 || is->accuracy > than->accuracy ||
+	       (is->accuracy >= than->accuracy &&
+		(is->loss < than->loss || isnan(than->loss)));
+}
+
 /* Sums up the results that count, and writes the `eval` line. */
 static void
 finish_evaluation(struct fal_coord *c, double now)
@@ -219,6 +230,10 @@ finish_evaluation(struct fal_coord *c, double now)
 	};
 	coord_trace_event(c, now, FAL_EV_EVAL, &line);
 	free(key);
+	const struct fal_coord_best is = { c->figures.judged, line.accuracy, line.loss };
+	if (fal_coord_best_is_better(&is, &c->conf.best))
+		c->conf.best = is;
+	coord_check_patience(c);
 }
 
 static void

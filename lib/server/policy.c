@@ -124,6 +124,13 @@ coord_policy_advance(struct fal_coord *c, double now)
 	const bool is_quiet = fal_sched_is_quiet(c->sched) && c->rounds.n_pending == 0;
 	if (c->placement.move.state == MOVE_RUNNING)
 		return;
+	if (k->stop_clock > 0 && k->stop == STOP_NONE && is_quiet &&
+	    fal_sched_first_open_clock(c->sched) >= k->stop_clock) {
+		const struct fal_ev_hold hold = { "stopped", "job.patience" };
+		k->stop = STOP_ASKED;
+		coord_trace_event(c, now, FAL_EV_HOLD, &hold);
+		coord_hold_rounds(c, now);
+	}
 	if (k->stop == STOP_ASKED && (is_quiet || !fal_sched_has_workers(c->sched)))
 		k->stop = STOP_REACHED;
 	apply_scheduled(c, now, is_quiet);

@@ -1084,6 +1084,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 		return;
 	}
 	a->done = true;
+	if (e->clocks > 0 && e->clocks < a->job.clocks)
+		a->job.clocks = e->clocks;
 	SET_TEXT(a->facts.sha256, e->sha256);
 	SET_TEXT(a->facts.journal, e->journal);
 	a->facts.failed[0] = '\0';

@@ -366,7 +366,8 @@ struct fal_json_text {
 	M(TEXT, journal, MAY, 0)                   \
 	M(REAL, seconds, MUST, 0)                  \
 	M(SECONDS, trained, MUST, 0)               \
-	M(REAL, accuracy, OPT, 0)
+	M(REAL, accuracy, OPT, 0)                  \
+	M(WHOLE, clocks, MAY, FAL_TRACE_NUM_MAX)
 
 #define FAL_LINE_failed(M)                         \
 	M(WHOLE, version, MUST, FAL_TRACE_NUM_MAX) \

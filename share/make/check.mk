@@ -178,6 +178,8 @@ check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	FALCON_BIN="$(abspath $(B))" tests/torch/frozen.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/models.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/user.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/lora.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/tutorial
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))

@@ -430,7 +430,7 @@ not ok 1
 @test "install puts the programs there, uninstall leaves nothing" {
 	small_tree "$tmp/tree"
 	cp -r man "$tmp/tree"
-	cp -r share/jobs share/models share/systemd "$tmp/tree/share"
+	cp -r share/jobs share/models share/systemd share/falcon_train.py "$tmp/tree/share"
 	local make=(make -s -C "$tmp/tree" CPPFLAGS="-isystem outside" DESTDIR="$tmp/dest"
 		PREFIX=/usr)
 	run "${make[@]}" install
@@ -442,8 +442,14 @@ not ok 1
 	[ -f "$tmp/dest/usr/lib/systemd/system/falcon-ps@.service" ]
 	[ -f "$tmp/dest/usr/share/bash-completion/completions/falcon-work" ]
 	[ -f "$tmp/dest/usr/share/zsh/vendor-completions/_falcon-work" ]
+	# The module is where the system's Python looks, and its copy alone is enough.
+	PATH=/usr/bin:$PATH "${make[@]}" install
+	if [ -d /usr/lib/python3/dist-packages ]; then
+		(cd / && PYTHONPATH=$tmp/dest/usr/lib/python3/dist-packages /usr/bin/python3 -c \
+			'import falcon_train; falcon_train.serve, falcon_train.torch')
+	fi
 	touch "$tmp/dest/usr/bin/other"
-	run "${make[@]}" uninstall
+	PATH=/usr/bin:$PATH run "${make[@]}" uninstall
 	same "exit status" "$status" 0
 	same "files left" "$(find "$tmp/dest" -type f)" "$tmp/dest/usr/bin/other"
 	[ ! -e "$tmp/dest/usr/share/falcon" ]

@@ -250,7 +250,7 @@ short() {
 	cat >short.py <<-'END'
 		import sys
 
-		import falcon
+		import falcon_train
 
 		images = list(range(200))
 
@@ -268,8 +268,8 @@ short() {
 		    return loss, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 }
 
@@ -320,8 +320,8 @@ short() {
 @test "a trainer that fails at its first task, or refuses: falcon-ps says so, and waits for others" {
 	sed 's/task.id < 1 << 47/True/; s/range(200)/range(0)/' <(short && cat short.py) >never.py
 	short
-	printf '%s\n' 'import falcon' 'falcon._say(op="hello", protocol=1, train=4937)' \
-		'falcon._word(), falcon._word(), falcon._word()' >fewer.py
+	printf '%s\n' 'import falcon_train' 'falcon_train._say(op="hello", protocol=1, train=4937)' \
+		'falcon_train._word(), falcon_train._word(), falcon_train._word()' >fewer.py
 	serve --min-workers 2
 	KEY=other trains never "/usr/bin/python3 never.py"
 	ended "$pid" never 1
@@ -346,17 +346,17 @@ short() {
 	sed 's/task.id < 1 << 47/True/' <(short && cat short.py) |
 		sed 's/range(200)/range(0 if os.environ["FALCON_LANE"] == "1" else 256)/; 1i import os' >second.py
 	cat >quiet.py <<-'END'
-		import falcon
+		import falcon_train
 
-		falcon._word()
-		falcon._say(op="hello", protocol=1)
-		falcon._word()
+		falcon_train._word()
+		falcon_train._say(op="hello", protocol=1)
+		falcon_train._word()
 		while True:
-		    word = falcon._word()
+		    word = falcon_train._word()
 		    if word["op"] == "task" and word["id"] >= 1 << 48:
-		        falcon._say(op="done", id=word["id"], loss=1, right=0)
+		        falcon_train._say(op="done", id=word["id"], loss=1, right=0)
 		    elif word["op"] == "task":
-		        falcon._say(op="fail", id=word["id"], why="the disk is full")
+		        falcon_train._say(op="fail", id=word["id"], why="the disk is full")
 	END
 	serve --min-workers 2
 	KEY=other trains second "/usr/bin/python3 second.py" --lanes 2
@@ -579,7 +579,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		import struct
 		import sys
 
-		import falcon
+		import falcon_train
 
 		shapes = {"n.running": [2], "n.seen": [], "w": [3]}
 		if sys.argv[1] == "init":
@@ -606,12 +606,12 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		    task.grads["n.running"][0] = sum(task.indices)
 		    task.grads["n.running"][1] = -sum(task.indices)
 		    for i in range(3):
-		        task.grads["w"][i] = 0.01 * i * task.count
+		        task.grads["w"][i] = 0.01 * i * (sys.argv[1] == "mean" or task.count)
 		    return task.count, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 	cat >plain.py <<-'END'
 		import json
@@ -669,8 +669,11 @@ outside the server, which the job's model.buffers is not for"
 	falcon-work --exec 'tee heard | python3 trainer.py other' --try tiny/frozen.job
 	same "buffers" "$(jq -r 'select(.op == "job").buffers[]' heard)" n.running
 	run falcon-work --exec 'exec python3 trainer.py other' --try tiny/tiny.job
-	has "$output" "ok two half tasks are not compared with the whole: "
+	has "$output" "ok the sum of two half tasks is the whole task"
 	has "$output" "ok a task of 8 samples takes "
+	has "$output" "ok the statistics of batch norm are those of 8 samples (batch.task)"
+	run -1 falcon-work --exec 'exec python3 trainer.py mean' --try tiny/tiny.job
+	has "$output" "no: the gradient is a MEAN over the task's samples"
 }
 
 # frozen.py: "init" writes tensors a, b and c, of which b is frozen; else it is a trainer of them.
@@ -680,7 +683,7 @@ outside the server, which the job's model.buffers is not for"
 		import struct
 		import sys
 
-		import falcon
+		import falcon_train
 
 		if sys.argv[1:]:
 		    header = {"__metadata__": {"b": "frozen", "format": "pt"}} if sys.argv[1] == "b" else {}
@@ -699,8 +702,8 @@ outside the server, which the job's model.buffers is not for"
 		    return task.count, 0
 
 
-		falcon.numpy = None
-		falcon.serve(gradient)
+		falcon_train.numpy = None
+		falcon_train.serve(gradient)
 	END
 	sed -i 's/^file = .*/init = init.safetensors/; s/^kind = .*/kind = adamw\nweight-decay = 0.1/' \
 		tiny/tiny.job
@@ -907,6 +910,88 @@ outside the server, which the job's model.buffers is not for"
 	done
 }
 
+@test "--try: the ends of a trainer's data, tensors without gradient, data without a hash" {
+	cat >own.py <<-'END'
+		import sys
+
+		import falcon_train
+
+		def gradient(task):
+		    for i in task.indices:
+		        (train if task.train else test)[i]
+		    for name, grad in (task.grads or {}).items():
+		        for i in range(len(grad)):
+		            grad[i] = task.count * (sys.argv[1] != name)
+		    return task.count, 0
+
+		train, test = [*range(int(sys.argv[2]))], [*range(int(sys.argv[3]))]
+		falcon_train.numpy = None
+		falcon_train.serve(gradient, dataset=(train, test) if sys.argv[4:] else None)
+	END
+	sed -i 's/^\(seed\|epochs\) = .*/&/; s/^format = idx/format = index\nsamples = 640\ntest-samples = 64/
+		/^\(train\|test\)-[il]/d; /^mean/d; /^std/d' tiny/tiny.job
+	sed 's/^file = .*/init = init/' tiny/tiny.job >own.job
+	printf '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}' >header
+	perl -e 'undef $/; my $h = <>; print pack("Q<", length $h), $h, pack("f<3", 1, 2, 3)' header >init
+	run -0 falcon-work --exec 'exec python3 own.py b 640 64' --try own.job
+	has "$output" "ok it says no hash of its data"
+	has "$output" "ok no gradient for b: "
+	has "$output" "ok the ends of its data: samples 0 and 639, 63 of the test set"
+	run -0 falcon-work --exec 'exec python3 own.py none 640 64 hash' --try own.job
+	[[ $output != *"no gradient"* ]] || return 1
+	has "$output" "ok data $(python3 -c 'import falcon_train
+print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])' 2>&1): "
+	# Neither of the first tasks has the last sample.
+	run -1 falcon-work --exec 'exec python3 own.py none 639 64' --try own.job
+	has "$output" "IndexError"
+	run -1 falcon-work --exec 'exec python3 own.py none 640 63' --try own.job
+	has "$output" "no: this was sample 63 of the test set"
+	run -1 falcon-work --exec 'exec python3 own.py none 639 64 hash' --try own.job
+	has "$output" "no: the trainer has 639 training samples, the job 640"
+}
+
+@test "dataset=: whoever has another item is refused, and both hashes are named" {
+	cat >own.py <<-'END'
+		import random
+		import sys
+
+		import falcon_train
+
+		class Items:
+		    def __len__(self):
+		        return 640
+
+		    def __getitem__(self, i):
+		        # What a transform draws does not count.
+		        return b"%d" % i, {"a": [i, 0.5]}, "x" * (i == 639) * int(sys.argv[1])
+
+		def gradient(task):
+		    for grad in (task.grads or {}).values():
+		        for i in range(len(grad)):
+		            grad[i] = 0
+		    return task.count, 0
+
+		falcon_train.numpy = None
+		falcon_train.serve(gradient, dataset=Items())
+	END
+	sed -i 's/^format = idx/format = index\nsamples = 640\ntest-samples = 64/
+		/^\(train\|test\)-[il]/d; /^mean/d; /^std/d; s/^file = .*/init = init/' tiny/tiny.job
+	printf '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' >header
+	perl -e 'undef $/; my $h = <>; print pack("Q<", length $h), $h, pack("f<2", 1, 2)' header >init
+	cp init tiny
+	falcon-key add -K "$keys/keyring" pc3
+	serve --min-workers 3
+	trains pc1 "python3 own.py 0"
+	KEY=other trains pc2 "python3 own.py 0"
+	soon "two workers" grep -q "pc2 joined" ps.err
+	run -77 timeout 60 falcon-work -k "$keys/pc3.key" --exec "exec python3 own.py 1" "$ready"
+	has "$output" "its trainer has the data "
+	has "$output" ", that of others has "
+	has "$(<ps.err)" "pc3: refused: its trainer has the data "
+	KEY=pc3 trains pc3 "python3 own.py 0"
+	judge dataset
+}
+
 @test "a loss that is not known: the job is done all the same" {
 	serve --set job.epochs=3
 	badly null
@@ -942,17 +1027,17 @@ ended_pid() {
 	! kill -0 "$1" 2>/dev/null
 }
 
-@test "falcon.py: a word's members come in any order, and may be new" {
+@test "falcon_train.py: a word's members come in any order, and may be new" {
 	local word='{"do":"task","indices":[3,1,2],"of":{"later":[7]},"count":3}'
 	/usr/bin/python3 -c '
-import falcon
-word = falcon._word()
+import falcon_train
+word = falcon_train._word()
 assert list(word["indices"]) == [3, 1, 2] and word["count"] == 3, word
 assert word["of"] == {"later": [7]}, word
 ' <<<"$word"
 }
 
-@test "falcon.py is one file of 192 lines with nothing but Python's own; examples are short" {
+@test "falcon_train.py is one file of 260 lines with nothing but Python's own; examples are short" {
 	local file most
 	while read -r file most; do
 		[ "$(wc -l <"$root/$file")" -le "$most" ] || {
@@ -960,11 +1045,11 @@ assert word["of"] == {"later": [7]}, word
 			return 1
 		}
 	done <<-'END'
-		share/falcon.py 192
+		share/falcon_train.py 260
 		examples/exec/fashion.py 30
 		examples/exec/softmax.c 60
 	END
-	/usr/bin/python3 - "$root/share/falcon.py" <<-'END'
+	/usr/bin/python3 - "$root/share/falcon_train.py" <<-'END'
 		import ast
 		import sys
 
@@ -981,12 +1066,12 @@ assert word["of"] == {"later": [7]}, word
 @test "what a trainer says last is heard before falcon-work ends" {
 	local i ends=('refuse","why":"no such model here"' 'done","id":"1"')
 	cat >never.py <<-'END'
-		import falcon
+		import falcon_train
 
 		def gradient(task):
 		    raise ValueError("bad \udc80")
 
-		falcon.serve(gradient)
+		falcon_train.serve(gradient)
 	END
 	serve --min-workers 2
 	run -1 falcon-work -k "$keys/work.key" --cache none \
@@ -1002,16 +1087,16 @@ assert word["of"] == {"later": [7]}, word
 	done
 }
 
-@test "falcon.py: of an exception's text, however long, as much as tells what it is" {
+@test "falcon_train.py: of an exception's text, however long, as much as tells what it is" {
 	cat >long.py <<-'END'
 		import sys
 
-		import falcon
+		import falcon_train
 
 		def gradient(task):
 		    raise ValueError("a\0" + sys.argv[1] * int(sys.argv[2]))
 
-		falcon.serve(gradient)
+		falcon_train.serve(gradient)
 	END
 	for text in x é; do
 		for n in 3 900 $((30000 + RANDOM * 4)); do

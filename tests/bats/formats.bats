@@ -442,13 +442,13 @@ for_trainers() {
 	sed -i -e 's/^file = .*/init = init/' -e '/^mean/d' -e '/^std/d' flower.job
 	cat >look.py <<-'END'
 		import sys
-		import falcon
+		import falcon_train
 		kind, files = sys.argv[1], {True: sys.argv[2], False: sys.argv[3]}
 		text = {k: open(v, "rb").read() for k, v in files.items()}
 		if sys.argv[4] == "plain":
-		    falcon.numpy = None
+		    falcon_train.numpy = None
 		def gradient(task):
-		    flat = [list(v.reshape(-1) if falcon.numpy else v) for v in (task.x, task.y)]
+		    flat = [list(v.reshape(-1) if falcon_train.numpy else v) for v in (task.x, task.y)]
 		    each = len(flat[0]) // task.count
 		    for k, i in enumerate(task.indices if task.id < 1 << 47 else ()):
 		        x = flat[0][k * each:(k + 1) * each]
@@ -461,9 +461,9 @@ for_trainers() {
 		            assert x == [int.from_bytes(row[j:j + 2], "little", signed=True)
 		                         for j in (0, 2, 4)]
 		    if task.train:
-		        task.grads["w"][:] = 0 if falcon.numpy else memoryview(b"\0" * 12).cast("f")
+		        task.grads["w"][:] = 0 if falcon_train.numpy else memoryview(b"\0" * 12).cast("f")
 		    return 1.0, 0
-		falcon.serve(gradient, samples=True)
+		falcon_train.serve(gradient, samples=True)
 	END
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
 }
@@ -530,8 +530,8 @@ by_index() {
 	for_trainers
 	cat >own.py <<-'END'
 		import sys
-		import falcon
-		falcon.numpy = None
+		import falcon_train
+		falcon_train.numpy = None
 		def gradient(task):
 		    assert max(task.indices) < (120 if task.train else 33)
 		    if task.train:
@@ -539,7 +539,7 @@ by_index() {
 		            task.grads["w"][k] = sum((7 * i + k) % 11 - 5 for i in task.indices) / 8
 		    return 1.0 * task.count, 1
 		train, test, digit = sys.argv[1:]
-		falcon.serve(gradient, has={"train": int(train), "test": int(test),
+		falcon_train.serve(gradient, has={"train": int(train), "test": int(test),
 		                            "data": 64 * digit})
 	END
 	own='exec /usr/bin/python3 own.py'
@@ -691,9 +691,9 @@ labelled() {
 	cat >trainer.py <<-'END'
 		import sys
 
-		import falcon
+		import falcon_train
 
-		falcon.numpy = None
+		falcon_train.numpy = None
 
 		def gradient(task):
 		    off = [abs(y - (1.5 * x - 100 if sys.argv[1] == "value" else 3 * x))
@@ -703,7 +703,7 @@ labelled() {
 		        task.grads["w"][1] = task.count
 		    return sum(off), off.count(0)
 
-		falcon.serve(gradient, samples=True)
+		falcon_train.serve(gradient, samples=True)
 	END
 	python3 labelled.py "$1"
 }
@@ -762,14 +762,14 @@ of_format() {
 		'label = Computer Science'
 	for_trainers
 	cat >sum.py <<-'END'
-		import falcon
+		import falcon_train
 
 		def gradient(task):
 		    for i in range(3 if task.train else 0):
 		        task.grads["w"][i] = 0
 		    return sum(map(float, task.y)), task.count
 
-		falcon.serve(gradient, samples=True)
+		falcon_train.serve(gradient, samples=True)
 	END
 	serve --set job.epochs=1 --set batch.size=21
 	work sum --exec 'exec /usr/bin/python3 sum.py'

@@ -350,7 +350,7 @@ typed() {
 		echo 'sys.argv = ["train.py", "well"]'
 		cat "$root/tests/hostile/trainer.py"
 	} >train.py
-	cp "$root/share/falcon.py" .
+	cp "$root/share/falcon_train.py" .
 	export TRAINER_LOG=$PWD/trainer.log
 	PATH=$PWD/bin:$PATH
 	here falcon-work.1

@@ -1,7 +1,10 @@
 # Optimisers of real jobs: the same model whoever computes, and what is frozen stays.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
+load tiny
 
 setup_file() {
 	for_file
@@ -91,4 +94,94 @@ weights() {
 		"falcon-ps: --set: model.freeze: '*' leaves nothing to train"
 	run falcon-ps --check "${job[@]}" --set optimizer.clip=-1
 	has "$output" "optimizer.clip: '-1' is not in 0..1e+30"
+}
+
+@test "scales of tensors: half of the rate is half a rate, none is none; the law" {
+	job=(--set data.samples=3000 --set data.test-samples=200 --set job.epochs=1
+		--set schedule.warmup=3 --set schedule.min-lr=0 --set optimizer.momentum=0
+		--set optimizer.lr=0.002 --set optimizer.kind=adamw
+		--set optimizer.weight-decay=0.05 --set optimizer.clip=0.5
+		"$root/share/jobs/fashion.job")
+	# A factor of all tensors is one of the rate and, as it is decoupled, of the decay.
+	serve --set optimizer.lr=0.001
+	work one --lanes 1
+	judge half
+	again
+	serve --set optimizer.lr=0.002 --set 'optimizer.lr-scale=*=0.5'
+	work one --lanes 1
+	judge half
+	again
+	# Weights without a rate stay, in a block with others, with several workers.
+	serve --set 'optimizer.lr-scale=11.bias=0 3.*=0.25' --set 'optimizer.decay-scale=*.bias=0 0.*=3'
+	work a --lanes 1
+	slow b 0.5
+	judge scaled
+	same "biases" "$(weights $((61696 * 4)) 40)" "$(head -c 40 /dev/zero | sha256sum)"
+	falcon-stat --audit --recompute 100% --directory "$root/share/jobs" "$state"
+	again
+	serve --set 'optimizer.lr-scale=11.bias=0 3.*=0.25' --set 'optimizer.decay-scale=*.bias=0 0.*=3'
+	work a --lanes 1
+	judge scaled
+	run -2 falcon-ps --check "${job[@]}" --set 'optimizer.lr-scale=12.*=1'
+	has "$output" "optimizer.lr-scale: '12.*' names no tensor"
+	run -2 falcon-ps --check "${job[@]}" --set 'optimizer.lr-scale=0.*'
+	has "$output" "optimizer.lr-scale: '0.*' is not PATTERN=FACTOR"
+}
+
+@test "a schedule by a table: as the same schedule by a rule, and with the table alone" {
+	job=(--set schedule.min-lr=0 "${job[@]}")
+	local steps=(--set schedule.warmup=0 --set schedule.kind=step --set schedule.every=4
+		--set schedule.gamma=0.5)
+	local table=(--set schedule.warmup=0 --set schedule.kind=table --set "schedule.file=$PWD/rates")
+	printf '%s\n' 1 1 1 1 .5 .5 .5 .5 0.25 .25 .25 25e-2 >rates
+	serve "${steps[@]}"
+	work one
+	judge table
+	again
+	serve "${table[@]}"
+	work one
+	judge table
+	has "$(cat "$state"/*.job "$state/job" 2>/dev/null)" "file-sha256 = $(sha256sum <rates | cut -d" " -f1)"
+	again
+	head -n 11 rates >few
+	run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set "schedule.file=$PWD/few"
+	has "$output" "/few: 11 factors, the job has 12 updates"
+	sed 3s/1/one/ rates >odd
+	run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set "schedule.file=$PWD/odd"
+	has "$output" "/odd:3: 'one' is not a factor in 0..1000000"
+	run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set "schedule.file-sha256=$(printf '%064d' 1)"
+	has "$output" "its SHA-256 is "
+}
+
+@test "patience ends a job by its evaluations: the same clock and model, a resume as well" {
+	tiny tiny
+	job=(--set job.epochs=1000 --set job.patience=3 --set state.best=yes
+		--set optimizer.lr=1e-12 tiny/tiny.job)
+	serve
+	work one --lanes 1
+	judge patience
+	same "clocks, the best one's" "$(member clocks) $(member best_clock)" "19 4"
+	has "$(<ps.err)" "no better model in 3 epochs: done"
+	run -0 falcon-ps -jx -K "$keys/keyring" -l unix:none -s "$state" "${job[@]}"
+	has "$output" '"clocks":19'
+	again
+	serve --min-workers 2 --set state.clocks=2
+	work a --lanes 1 --emulate rate=2000,cores=1
+	slow b 0.3 2000
+	soon "clock 12" grep -q '"ev":"eval","version":12' "$state/trace.jsonl"
+	killed
+	rm ps.ready
+	serve --set state.clocks=2
+	work c --lanes 1
+	judge patience
+	again
+	# Whoever gets better goes on to the end.
+	job=(--set job.epochs=8 --set job.patience=1 --set state.best=yes --set optimizer.lr=0.001
+		tiny/tiny.job)
+	serve
+	work one
+	wait "$ps"
+	same "clocks" "$(member clocks)" 32
+	run -2 falcon-ps --check --set state.best=no "${job[@]}" --set state.best=no
+	has "$output" "job.patience: needs state.best = yes and job.eval = epoch"
 }

@@ -42,7 +42,7 @@ count() {
 		skip "no virtual environments: $(tail -n 1 venv.err)"
 	# All that it needs is there.
 	unset PYTHONPATH
-	cp "$root/share/falcon.py" "$(env/bin/python3 -c \
+	cp "$root/share/falcon_train.py" "$(env/bin/python3 -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	{
 		echo 'import os, sys'
@@ -63,7 +63,7 @@ count() {
 	has "$(cat path.err)" "prefix: $(realpath env)"
 	run falcon-work --exec "exec /usr/bin/python3 train.py well" --try tiny/tiny.job
 	same "status" "$status" 1
-	has "$output" "No module named 'falcon'"
+	has "$output" "No module named 'falcon_train'"
 }
 
 @test "verify: trainers of equal bits are compared, and who gets one wrong is told of" {
@@ -167,4 +167,63 @@ unlike() {
 	serve
 	trains deaf "/usr/bin/python3 deaf.py"
 	soon "what it did" grep -q "trainer 0: it closed its standard input; it starts again" deaf.err
+}
+
+@test "two unlike trainers at 1 : 20 in one job: of what both can, 95 per cent is useful" {
+	# Sleep takes no core: a sample takes so many ms, and the gradient does not depend on it.
+	cat >sleeps.py <<-'END'
+		import sys
+		import time
+
+		import falcon_train
+
+		free = time.monotonic()
+
+		def gradient(task):
+		    global free
+		    free = max(free, time.monotonic() - 0.02) + task.count * float(sys.argv[1])
+		    time.sleep(max(0, free - time.monotonic()))
+		    for grad in (task.grads or {}).values():
+		        for i in range(len(grad)):
+		            grad[i] = 0
+		    return task.count, 0
+
+		falcon_train.numpy = None
+		falcon_train.serve(gradient, has={"pure": False})
+	END
+	printf '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >header
+	perl -e 'undef $/; my $h = <>; print pack("Q<", length $h), $h, pack("f<3", 1, 2, 3)' header >init
+	cat >unlike.job <<-'END'
+		[job]
+		name = unlike
+		seed = 1
+		epochs = 1
+		eval = never
+		[model]
+		init = init
+		[data]
+		format = index
+		samples = 8000
+		[batch]
+		size = 1000
+		task = 8
+		tail = 0.25
+		tail-task = 1
+		[optimizer]
+		kind = sgd
+		lr = 0.01
+		[sync]
+		scheme = epsp
+	END
+	job=(unlike.job)
+	serve --min-workers 2
+	trains fast "/usr/bin/python3 sleeps.py 0.0025"
+	trains slow "/usr/bin/python3 sleeps.py 0.05"
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat "$state/trace.jsonl"
+	# 400 and 20 samples a second; in the first clock speeds are learnt.
+	jq -es '[.[] | select(.ev == "update")] | (last.t - .[1].t) as $s |
+		(length - 2) * 1000 / $s / 420 | stderr | . >= 0.95 and . < 1.05' "$state/trace.jsonl"
+	jq -es 'any(.[]; .ev == "clock" and .worker == "slow" and .done > 0)' "$state/trace.jsonl"
 }

@@ -1,5 +1,7 @@
 # A worker's life: whom it believes, when it gives up, and that nothing holds it up.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
@@ -276,4 +278,63 @@ overlap() {
 	same "falcon-proj" "$(falcon-proj "$state/trace.jsonl" | grep " fell ")" "$text"
 	same "its JSON" "$(falcon-proj -j "$state/trace.jsonl" |
 		jq -r '.workers[] | select(.worker == "shaky").falls')" 3
+}
+
+@test "a worker has the name of its key, or the one that it is given" {
+	falcon-key add -K "$keys/keyring" lab7
+	serve --min-workers 2
+	start keyed falcon-work -k "$keys/lab7.key" --cache none "$ready"
+	start named falcon-work -k "$keys/lab7.key" --cache none -n other "$ready"
+	wait "$ps"
+	same "names" "$(jq -r 'select(.ev == "join").worker' "$state/trace.jsonl" | sort | xargs)" \
+		"lab7 other"
+}
+
+@test "--stay: the worker is there for the next job, and a signal or a drain ends it" {
+	at_unix --set job.epochs=1
+	start stays falcon-work -k "$keys/work.key" --cache none --stay "unix:sock"
+	local worker=$pid
+	ended "$ps" ps
+	state=$BATS_TEST_TMPDIR/second
+	at_unix --set job.epochs=2
+	ended "$ps" ps
+	same "jobs done" "$(grep -c "done: " stays.err)" 2
+	kill -0 "$worker"
+	kill -TERM "$worker"
+	ended "$worker" stays
+	state=$BATS_TEST_TMPDIR/third
+	at_unix --set job.epochs=100000
+	start drained falcon-work -k "$keys/work.key" --cache none --stay "unix:sock"
+	worker=$pid
+	soon "a worker" grep -q '"ev":"join"' "$state/trace.jsonl"
+	falcon-sync -k "$keys/control.key" "$ready" drain work
+	ended "$worker" drained
+}
+
+@test "--bench: samples a second without a coordinator, by the net and by a trainer" {
+	run -0 falcon-work --bench --lanes 2 tiny/tiny.job
+	[[ $output =~ ([0-9]+)" samples/s: 2 lanes, "[0-9.e-]+" ms a task of 8 samples; " ]]
+	[ "${BASH_REMATCH[1]}" -gt 100 ]
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -o softmax "$root/examples/exec/softmax.c" -lm
+	# A trainer that sleeps 0.1 s a task computes ten tasks a second.
+	cat >slow.py <<-'END'
+		import time
+
+		import falcon_train
+
+		def gradient(task):
+		    time.sleep(0.1)
+		    return task.count, 0
+
+		falcon_train.serve(gradient)
+	END
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	run -0 falcon-work --bench --exec "exec ./softmax" tiny/tiny.job
+	has "$output" " samples/s: 1 lane, "
+	run -0 falcon-work --bench --exec "exec /usr/bin/python3 slow.py" tiny/tiny.job
+	[[ $output =~ ([0-9]+)" samples/s: 1 lane" ]]
+	[ "${BASH_REMATCH[1]}" -le 81 ]
+	[ "${BASH_REMATCH[1]}" -ge 40 ]
+	run -2 falcon-work --bench none.job
+	run -1 falcon-work --bench --exec false tiny/tiny.job
 }

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-import falcon
+import falcon_train
 
 way, seed = sys.argv[1], int((sys.argv[2:] or ["1"])[0])
 log = os.environ["TRAINER_LOG"]
@@ -52,7 +52,7 @@ def noted(task):
 
 
 def raw(text):
-    os.write(falcon._out, text)
+    os.write(falcon_train._out, text)
 
 
 def scribble(grads):
@@ -175,5 +175,5 @@ def gradient(task):
     return loss, right
 
 
-falcon.numpy = None
-falcon.serve(gradient, samples=True, has={"pure": False} if way == "impure-says" else {})
+falcon_train.numpy = None
+falcon_train.serve(gradient, samples=True, has={"pure": False} if way == "impure-says" else {})

@@ -274,6 +274,7 @@ draw_optim(struct toy *t)
 	assert(t->range != NULL);
 	uint64_t at = 0;
 	o->buffer_momentum = chance(r, 0.5) ? 0.1 : (double)fal_rng_unit(r);
+	struct fal_rng scales = fal_rng_init(t->seed, FAL_RNG_TEST, 43);
 	for (uint32_t i = 0; i < MOST; i++) {
 		at += fal_rng_below(r, 1 + (uint32_t)t->n);
 		if (at >= t->n)
@@ -281,7 +282,13 @@ draw_optim(struct toy *t)
 		const uint64_t count = 1 + fal_rng_below(r, (uint32_t)(t->n - at));
 		const enum fal_range_rule rule =
 			chance(r, 0.5) ? FAL_RANGE_EMA : FAL_RANGE_FROZEN;
-		t->range[o->ranges++] = (struct fal_range){ at, count, rule };
+		struct fal_range *to = &t->range[o->ranges++];
+		*to = (struct fal_range){ .first = at, .count = count, .rule = rule };
+		if (chance(&scales, 0.4)) {
+			to->rule = FAL_RANGE_SCALED;
+			to->lr_scale = chance(&scales, 0.2) ? 0 : fal_rng_unit(&scales);
+			to->decay_scale = chance(&scales, 0.5) ? 0 : 1;
+		}
 		at += count + fal_rng_below(r, 2);
 	}
 	o->range = t->range;

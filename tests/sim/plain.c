@@ -224,6 +224,7 @@ plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
 /* What the numbers of a step are. */
 struct rates {
 	float lr, root, keep, pull, share, rest, b1, c1, b2, c2;
+	double decay;
 };
 
 /* By squaring, as optim.h has it: the order of products tells in the last bit. */
@@ -262,7 +263,8 @@ rates_of(struct plain *p, const struct fal_optim *o, const struct plain_by *by)
 			   .share = (float)by->share,
 			   .rest = (float)(1 - by->in) };
 	if (o->decoupled) {
-		r.keep = (float)(1 - rate * (double)o->weight_decay);
+		r.decay = rate * (double)o->weight_decay;
+		r.keep = (float)(1 - r.decay);
 		r.pull = 0;
 	}
 	if (!whole) {
@@ -335,6 +337,26 @@ range_of(const struct fal_optim *o, size_t i)
 	return NULL;
 }
 
+/* Is it a weight, and not frozen? */
+static bool
+is_stepped(const struct fal_range *in)
+{
+	return in == NULL || in->rule == FAL_RANGE_SCALED;
+}
+
+/* The rates of what is in this range, or in none. */
+static struct rates
+rates_in(const struct rates *r, const struct fal_range *in)
+{
+	struct rates its = *r;
+	if (in == NULL)
+		return its;
+	its.lr = r->lr * in->lr_scale;
+	its.pull = r->pull * in->decay_scale;
+	its.keep = (float)(1 - r->decay * (double)in->lr_scale * (double)in->decay_scale);
+	return its;
+}
+
 /* The mean gradient of one weight, or the mean of what came for it. */
 static float
 mean_of(__int128 v, double unit, double divisor)
@@ -360,7 +382,7 @@ scale_of(const struct plain_sum *s, const struct fal_optim *o, double divisor)
 		double part[8] = { 0 }, block = 0;
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(s->n, b); i++) {
 			const double g = (double)mean_of(s->v[i], unit, divisor);
-			part[i % 8] += range_of(o, i) == NULL ? g * g : 0;
+			part[i % 8] += is_stepped(range_of(o, i)) ? g * g : 0;
 		}
 		for (size_t k = 0; k < 8; k++)
 			block += part[k];
@@ -392,8 +414,9 @@ plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++) {
 			const struct fal_range *in = range_of(o, i);
 			const float mean = mean_of(s->v[i], unit, by->divisor);
-			if (in == NULL)
-				step_one(o, &r, mean * scale, &p->w[i], &p->m[i],
+			const struct rates its = rates_in(&r, in);
+			if (is_stepped(in))
+				step_one(o, &its, mean * scale, &p->w[i], &p->m[i],
 					 &p->v[i]);
 			else if (in->rule == FAL_RANGE_EMA)
 				p->w[i] =

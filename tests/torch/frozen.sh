@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/torch/frozen.sh: parameters without gradient.  What has requires_grad=False when falcon.save
+# tests/torch/frozen.sh: parameters without gradient.  What has requires_grad=False when falcon_train.save
 # writes it stays as it is, to the bit, as in PyTorch; weight-decay for what has no gradient
 # otherwise, unused or frozen later, is refused by name.
 # FALCON_BIN names the folder of the programs.
@@ -18,7 +18,7 @@ cat >train.py <<'END'
 import fnmatch
 import sys
 
-import falcon
+import falcon_train
 import torch
 import torch.nn.functional as F
 
@@ -35,9 +35,9 @@ def loss(task):
 
 
 if sys.argv[2:]:
-    falcon.save(model, sys.argv[2])
+    falcon_train.save(model, sys.argv[2])
 else:
-    falcon.torch(model, loss)
+    falcon_train.torch(model, loss)
 END
 cat >kept.py <<'END'
 import json

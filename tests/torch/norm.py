@@ -78,6 +78,6 @@ if sys.argv[1] == "init":
 elif sys.argv[1] == "plain":
     plain(*sys.argv[2:])
 else:
-    import falcon
+    import falcon_train
     log = open(sys.argv[2], "a")
-    falcon.torch(model, loss)
+    falcon_train.torch(model, loss)

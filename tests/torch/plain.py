@@ -123,12 +123,12 @@ def record(folder, model, loss):
 def main():
     how, folder, *rest = sys.argv[1:]
     if how == "record":
-        import falcon
-        begin = falcon.torch
-        falcon.torch = lambda model, loss, **o: begin(model, record(folder, model, loss), **o)
+        import falcon_train
+        begin = falcon_train.torch
+        falcon_train.torch = lambda model, loss, **o: begin(model, record(folder, model, loss), **o)
     else:
         state = rest.pop(0)
-        sys.modules["falcon"] = types.SimpleNamespace(
+        sys.modules["falcon_train"] = types.SimpleNamespace(
             torch=lambda model, loss, **o: print(json.dumps(train(folder, state, model, loss))))
     sys.argv = rest
     sys.path.insert(0, os.path.dirname(os.path.abspath(rest[0])))

@@ -20,7 +20,7 @@ awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 } code { print >("block." n)
 cat >first/train.py - block.2 <<'EOF'
 import sys
 
-import falcon
+import falcon_train
 import torch
 import torch.nn.functional as F
 from torch.utils.data import TensorDataset, default_collate
@@ -31,7 +31,7 @@ train = TensorDataset(numbers, (numbers.sum(1) > 0).long())
 model = torch.nn.Linear(8, 2)
 EOF
 sed 's/^samples = .*/samples = 2000/' block.3 >first/train.job
-cp "$root/share/falcon.py" first
+cp "$root/share/falcon_train.py" first
 
 # typed BLOCK LINE: the command there; the coordinator's port is one that is free.
 typed() {
@@ -54,7 +54,7 @@ ps() {
 	at first "$(typed 4 5) $*"
 }
 serve ps ps --min-workers 2
-cp first/lab/other.key first/train.py first/falcon.py other
+cp first/lab/other.key first/train.py first/falcon_train.py other
 member first at first "$(typed 4 7) --name first"
 member other at other "$(typed 5 1) --name other"
 done_by ps first other

@@ -253,6 +253,13 @@ test_refusals(void **state)
 		  "not" },
 		{ 22, "kind = step", FAL_EINVAL,
 		  "t.job: schedule.every: must be above 0 for schedule.kind = step" },
+		{ 22, "kind = table", FAL_EINVAL,
+		  "t.job: schedule.file: missing (schedule.kind = table needs it)" },
+		{ 22, "kind = cosine\nfile = rates", FAL_EINVAL,
+		  "t.job:23: schedule.file: is only for schedule.kind = table" },
+		{ 22, "kind = table\nfile = rates", FAL_EINVAL,
+		  "t.job:24: schedule.warmup: is not for schedule.kind = table, whose "
+		  "factors may rise" },
 		{ 22, "kind = constant\nmin-lr = 0.1", FAL_EINVAL,
 		  "t.job:23: schedule.min-lr: is only for schedule.kind = cosine" },
 		{ 23, "min-lr = 0.06", FAL_EINVAL,
@@ -643,8 +650,8 @@ test_ranges(void **state)
 {
 	(void)state;
 	static const char text[] = "input 4\ndense 3\nrelu\ndense 3\nrelu\ndense 2\n";
-#define F FAL_RANGE_FROZEN
-#define E FAL_RANGE_EMA
+#define F FAL_RANGE_FROZEN, 0, 0
+#define E FAL_RANGE_EMA, 0, 0
 	static const struct {
 		const char *freeze, *buffers;
 		const char *diag;
@@ -698,6 +705,79 @@ test_ranges(void **state)
 	fal_model_free(m);
 }
 
+static void
+test_scales(void **state)
+{
+	(void)state;
+	static const char text[] = "input 4\ndense 3\nrelu\ndense 3\nrelu\ndense 2\n";
+#define S FAL_RANGE_SCALED
+	static const struct {
+		const char *lr, *decay, *freeze;
+		const char *diag;
+		struct fal_range want[3];
+	} cases[] = {
+		{ NULL,
+		  "*.bias=0",
+		  NULL,
+		  "",
+		  { { 12, 3, S, 1, 0 }, { 24, 3, S, 1, 0 }, { 33, 2, S, 1, 0 } } },
+		{ "*=0.5  2.*=1",
+		  "0.*=2",
+		  NULL,
+		  "",
+		  { { 0, 15, S, 0.5f, 2 }, { 27, 8, S, 0.5f, 1 } } },
+		/* Neighbours with other scales are ranges of their own. */
+		{ "0.weight=3\t0.bias=4",
+		  NULL,
+		  "0.bias",
+		  "",
+		  { { 0, 12, S, 3, 1 }, { 12, 3, F } } },
+		{ "*=1", "*=1.0", NULL, "", { { 0 } } },
+		{ "0.*",
+		  NULL,
+		  NULL,
+		  "optimizer.lr-scale: '0.*' is not PATTERN=FACTOR, with a factor in "
+		  "0..1000",
+		  { { 0 } } },
+		{ NULL,
+		  "0.*=-1",
+		  NULL,
+		  "optimizer.decay-scale: '0.*=-1' is not PATTERN=FACTOR, with a factor "
+		  "in 0..1000",
+		  { { 0 } } },
+		{ "1.*=2",
+		  NULL,
+		  NULL,
+		  "optimizer.lr-scale: '1.*' names no tensor",
+		  { { 0 } } },
+	};
+	struct fal_model *m;
+	assert_int_equal(fal_model_parse("m", text, strlen(text), &m, NULL), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_job j = { 0 };
+		struct fal_diag d = { "" };
+		j.freeze = cases[i].freeze != NULL ? strdup(cases[i].freeze) : NULL;
+		j.lr_scale = cases[i].lr != NULL ? strdup(cases[i].lr) : NULL;
+		j.decay_scale = cases[i].decay != NULL ? strdup(cases[i].decay) : NULL;
+		assert_int_equal(fal_job_set_ranges(&j, m, &d),
+				 cases[i].diag[0] != '\0' ? FAL_EINVAL : 0);
+		assert_string_equal(d.text, cases[i].diag);
+		for (uint32_t k = 0; k < 3; k++) {
+			const struct fal_range none = { 0 };
+			const struct fal_range *r =
+				k < j.optim.ranges ? &j.optim.range[k] : &none;
+			const struct fal_range *want = &cases[i].want[k];
+			assert_int_equal(r->first, want->first);
+			assert_int_equal(r->count, want->count);
+			assert_int_equal(r->rule, want->rule);
+			assert_true(r->lr_scale == want->lr_scale &&
+				    r->decay_scale == want->decay_scale);
+		}
+		fal_job_free(&j);
+	}
+	fal_model_free(m);
+}
+
 int
 main(void)
 {
@@ -709,7 +789,7 @@ main(void)
 		cmocka_unit_test(test_canonical), cmocka_unit_test(test_derived),
 		cmocka_unit_test(test_path),      cmocka_unit_test(test_default_task),
 		cmocka_unit_test(test_tail),      cmocka_unit_test(test_partition),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_ranges),    cmocka_unit_test(test_scales),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }

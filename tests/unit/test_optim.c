@@ -489,6 +489,19 @@ cosine(void **state)
 		near(fal_schedule_lr(&s, 10 + want[k].t), want[k].lr, 1e-13, "cosine", k);
 }
 
+static void
+table(void **state)
+{
+	(void)state;
+	static const float factor[] = { 0, 1, 0.25f };
+	const struct fal_schedule s = {
+		.kind = FAL_TABLE, .lr = 0.1, .factor = factor, .factors = 3
+	};
+	static const double want[] = { 0, 0.1, 0.025, 0.025 };
+	for (size_t u = 0; u < sizeof(want) / sizeof(want[0]); u++)
+		near(fal_schedule_lr(&s, u), want[u], 1e-15, "table", u);
+}
+
 /* Pieces of a vector with ranges, wherever either ends: what is frozen stays, what is a
  * running statistic moves by its own rule, whatever is clipped, and the rest is as if it
  * stood alone. */
@@ -499,7 +512,7 @@ ranges(void **state)
 	struct fal_rng r = fal_rng_init(4, FAL_RNG_TEST, 0);
 	for (unsigned round = 0; round < 500; round++) {
 		static float w[2][N], held[2][2 * N], g[N], squared[N];
-		int rule[N];
+		int rule[N], is_in[N];
 		struct fal_range range[5];
 		struct fal_optim o = draw(&r, round % FAL_OPTIMS);
 		o.range = range;
@@ -510,10 +523,18 @@ ranges(void **state)
 		memset(rule, -1, sizeof(rule));
 		for (uint64_t at = fal_rng_below(&r, N); at < N && o.ranges < 5;) {
 			const uint64_t count = 1 + fal_rng_below(&r, (uint32_t)(N - at));
-			const enum fal_range_rule is = fal_rng_below(&r, 2);
-			range[o.ranges++] = (struct fal_range){ at, count, is };
-			for (uint64_t i = at; i < at + count; i++)
+			/* Powers of two, so that scales and roundings commute. */
+			static const float scales[] = { 0, 0.25f, 1, 2 };
+			const enum fal_range_rule is = fal_rng_below(&r, 3);
+			range[o.ranges] =
+				(struct fal_range){ at, count, is,
+						    scales[fal_rng_below(&r, 4)],
+						    scales[fal_rng_below(&r, 4)] };
+			for (uint64_t i = at; i < at + count; i++) {
 				rule[i] = (int)is;
+				is_in[i] = (int)o.ranges;
+			}
+			o.ranges++;
 			at += count + fal_rng_below(&r, N);
 		}
 		random_floats(&r, w[0], N);
@@ -538,10 +559,18 @@ ranges(void **state)
 				const float old = hold * w[1][i], new = take *g[i];
 				if (rule[i] == FAL_RANGE_EMA)
 					w[1][i] = old + new;
-				if (rule[i] >= 0)
+				if (rule[i] >= 0 && rule[i] != FAL_RANGE_SCALED)
 					continue;
+				struct fal_optim own = o;
+				float lr = 0.1f;
+				if (rule[i] == FAL_RANGE_SCALED) {
+					own.weight_decay *= range[is_in[i]].decay_scale;
+					lr *= range[is_in[i]].lr_scale;
+				}
+				const struct fal_optim_step its =
+					fal_optim_step(&own, lr, round);
 				part[(i - at) % 8] += (double)g[i] * (double)g[i];
-				fal_optim_apply_naive(&by, &w[1][i], s, 1, &scaled, 1);
+				fal_optim_apply_naive(&its, &w[1][i], s, 1, &scaled, 1);
 				held[1][2 * at + i - at] = s[0];
 				held[1][2 * at + n + i - at] = s[1];
 			}
@@ -589,6 +618,7 @@ main(void)
 		cmocka_unit_test(warm_up),
 		cmocka_unit_test(step),
 		cmocka_unit_test(cosine),
+		cmocka_unit_test(table),
 		cmocka_unit_test(as_pytorch),
 		cmocka_unit_test(same_everywhere),
 		cmocka_unit_test(state_dies),

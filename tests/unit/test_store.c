@@ -425,10 +425,12 @@ updates_are_naive(const struct fal_optim *optim)
 static void
 update_is_the_naive_one(void **state)
 {
-	static const struct fal_range range[] = { { 3, 5, FAL_RANGE_EMA },
-						  { 8, 1, FAL_RANGE_FROZEN },
-						  { FAL_BLOCK - 2, 4, FAL_RANGE_EMA },
-						  { N - 1, 1, FAL_RANGE_EMA } };
+	static const struct fal_range range[] = {
+		{ .first = 3, .count = 5, .rule = FAL_RANGE_EMA },
+		{ .first = 8, .count = 1, .rule = FAL_RANGE_FROZEN },
+		{ .first = FAL_BLOCK - 2, .count = 4, .rule = FAL_RANGE_EMA },
+		{ .first = N - 1, .count = 1, .rule = FAL_RANGE_EMA }
+	};
 	(void)state;
 	for (unsigned k = 0; k < 2 * FAL_OPTIMS; k++)
 		updates_are_naive(&(struct fal_optim){

@@ -73,5 +73,5 @@ def train(model, loss):
 
 LR = float(os.environ["LR"])
 torch.manual_seed(1)
-sys.modules["falcon"] = types.SimpleNamespace(torch=train)
+sys.modules["falcon_train"] = types.SimpleNamespace(torch=train)
 runpy.run_path(sys.argv[4], run_name="__main__")

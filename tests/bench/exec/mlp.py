@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-import falcon
+import falcon_train
 import torch
 from torch.nn import Linear, ReLU, Sequential, functional
 
@@ -93,15 +93,15 @@ class Turns:
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
-out = open(falcon._out, "w", closefd=False, buffering=1)
+out = open(falcon_train._out, "w", closefd=False, buffering=1)
 width, how, rest = int(sys.argv[1]), sys.argv[2:3], sys.argv[3:]
 x, y = torch.randn(8192, 784), torch.randint(10, (8192,))
 order = torch.randperm(60000)  # as falcon-ps draws one
 model = made(width)
 if not how:
     turns = Turns(width, int(os.environ["TASKS"])) if "SPENT" in os.environ else None
-    falcon.torch(model, turns.loss if turns else loss)
+    falcon_train.torch(model, turns.loss if turns else loss)
 elif how == ["init"]:
-    falcon.save(model, rest[0])
+    falcon_train.save(model, rest[0])
 else:
     print(sum(p.numel() for p in model.parameters()), file=out)

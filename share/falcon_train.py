@@ -4,28 +4,30 @@ From its import on, what is printed goes to stderr.  One file, to be copied anyw
     falcon-work --exec 'python3 train.py' HOST:PORT
 
 NumPy, any library, or none:
-    import falcon
+    import falcon_train
     def gradient(task):             # fill task.grads, return the SUM of losses
         x, y = data[task.indices]   # and how many samples are right
         ...
         task.grads["weight"][:] = ...
         return loss, right
-    falcon.serve(gradient)
+    falcon_train.serve(gradient)
 
 PyTorch, for a model whose parameters have the names of the job's:
     def loss(task):                 # the SUM of losses
         out = model(x[task.indices])
         return F.cross_entropy(out, y[task.indices], reduction="sum"), \\
             (out.argmax(1) == y[task.indices]).sum()
-    falcon.torch(model, loss)
+    falcon_train.torch(model, loss)
 """
 
 import collections
 import ctypes
+import hashlib
 import json
 import math
 import mmap
 import os
+import random
 import sys
 import traceback
 
@@ -100,7 +102,36 @@ def _answer(task, gradient):
         _say(op="fail", id=task.id, why=f"{type(e).__name__}: {e}"[:1000].replace("\0", "?"))
 
 
-def serve(gradient, samples=False, about="Python", has={},
+def _item(x):
+    """Bytes that are the same wherever this item of a data set is the same."""
+    if isinstance(x, dict):
+        x = [*x.items()]
+    if isinstance(x, (list, tuple)):
+        return b"(%b)" % b",".join(map(_item, x))
+    x = x.detach().cpu().numpy() if hasattr(x, "detach") else x
+    if hasattr(x, "tobytes"):  # of NumPy, or an image of PIL
+        kind = getattr(x, "dtype", None) or x.mode
+        return b"%a%b" % ((str(kind), getattr(x, "shape", None) or x.size), x.tobytes())
+    if isinstance(x, (bool, int, float, str, bytes, type(None))):
+        return b"%a" % (x,)
+    raise TypeError("dataset: an item of type %s: give falcon_train has= with a hash of your own"
+                    % type(x).__name__)
+
+
+def _census(sets, seed, also):
+    """What hello says of data: the lengths, and a hash of them and of 64 items of each."""
+    sets = sets if isinstance(sets, tuple) else [sets]
+    data = hashlib.sha256(also.encode())
+    for items in sets:
+        n = len(items)
+        data.update(b"%d;" % n)
+        for i in sorted({0, n - 1, *random.Random(n).sample(range(n), min(n, 62))}):
+            random.seed(i), numpy and numpy.random.seed(i), seed(i)  # a transform may draw
+            data.update(b"%d:%b;" % (i, _item(items[i])))
+    return {**dict(zip(("train", "test"), map(len, sets))), "data": data.hexdigest()}
+
+
+def serve(gradient, samples=False, about="Python", has={}, dataset=None, _seed=lambda seed: None,
           _wrap=lambda flat, shape: numpy.asarray(flat).reshape(shape) if numpy else flat,
           _begin=lambda area, job: None):
     """Computes tasks until falcon-work ends.
@@ -108,10 +139,14 @@ def serve(gradient, samples=False, about="Python", has={},
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
                     task's samples; returns the sum of losses, and how many are right
     samples         task.x and task.y are to be Falcon's data
-    has             of data of your own: {"train": samples, "test": samples, "data": 64
-                    digits of a hash of them}; whoever has other data is sent away
+    dataset         data of your own, indexed as the job's samples, or (training, test):
+                    whoever has another length, or other items, is sent away
+    has             the same by hand: {"train": samples, "test": samples, "data": 64 digits
+                    of a hash}; with dataset, "data" is of what else all must have
     """
     areas = {}
+    if dataset is not None:
+        has = {**has, **_census(dataset, _seed, has.get("data", ""))}
     while True:
         word = _word()
         if word["op"] == "hello":
@@ -127,7 +162,8 @@ def serve(gradient, samples=False, about="Python", has={},
 def torch(model, loss, **options):
     """serve() for a torch.nn.Module on any device: loss(task) returns the SUM of losses, a
     tensor, and how many samples are right.  The job's model.buffers are BatchNorm's.  What
-    it writes to parameters ends with the task, but for what goes through .data."""
+    it writes to parameters ends with the task, but for what goes through .data.  The options
+    are serve()'s, such as dataset=."""
     import torch as t
 
     def wrap(flat, shape):
@@ -145,7 +181,10 @@ def torch(model, loss, **options):
         bare[:] = [name for name in named if job["decay"] and name not in {*stats, *area.frozen}]
         its = {(k, tuple(v["shape"])) for k, v in area.header.items()}
         mine = {(k, tuple(p.shape)) for k, p in named.items()}
-        if its != mine or stats != set(job["buffers"]):
+        if stats - set(job["buffers"]):
+            _say(op="refuse", why="the model has batch statistics: the job's [model] lacks the "
+                 "line 'buffers = *.running_mean *.running_var'")
+        elif its != mine or stats != set(job["buffers"]):
             _say(op="refuse", why=("the job's tensors or buffers are not the model's: only here, "
                  "there, or reshaped: %s %s" % (its ^ mine, stats ^ {*job["buffers"]}))[:1000])
 
@@ -165,7 +204,7 @@ def torch(model, loss, **options):
             lack, bare[:] = [name for name in bare if named[name].grad is None], []
             if lack:  # in the first task; PyTorch would leave them alone
                 _say(op="refuse", why=("weight-decay pulls at parameters without gradient: freeze "
-                     "them in the job, or before falcon.save: " + " ".join(lack))[:1000])
+                     "them in the job, or before falcon_train.save: " + " ".join(lack))[:1000])
             for name, p in named.items():
                 grad = p * task.count if name in stats else p.grad
                 task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
@@ -176,17 +215,44 @@ def torch(model, loss, **options):
     device = next(model.parameters()).device  # t.manual_seed costs 0.2 ms without a GPU:
     seed = (t.default_generator if device.type == "cpu" else t).manual_seed
     about = "torch %s %s" % (t.__version__, device)
-    serve(gradient, **{"about": about, **options}, _wrap=wrap, _begin=begin)
+    serve(gradient, **{"about": about, **options}, _wrap=wrap, _begin=begin, _seed=t.manual_seed)
+
+
+def _running(model):
+    return {k: b for k, b in model.named_buffers() if "running_" in k}
 
 
 def save(model, path):
     """Writes what a torch.nn.Module begins with as a safetensors file, for model.init."""
     frozen = {k: "frozen" for k, p in model.named_parameters() if not p.requires_grad}
     header, data = {"__metadata__": frozen} if frozen else {}, b""
-    running = [(k, b) for k, b in model.named_buffers() if "running_" in k]
-    for name, t in (*model.named_parameters(), *running):
+    for name, t in (*model.named_parameters(), *_running(model).items()):
         at, data = len(data), data + bytes(t.detach().float().cpu().contiguous().numpy())
         header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, len(data)]}
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def load(model, path):
+    """Reads a safetensors file, such as a job's model.safetensors, into a torch.nn.Module,
+    whose parameters and running statistics must be those of the file."""
+    import torch as t
+    kinds = {"F64": t.float64, "F32": t.float32, "F16": t.float16, "BF16": t.bfloat16,
+             "I64": t.int64}
+    with open(path, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = bytearray(f.read())
+    header.pop("__metadata__", None)
+    mine = {**dict(model.named_parameters()), **_running(model)}
+    its = {(k, tuple(v["shape"])) for k, v in header.items() if v["dtype"] != "I64"}
+    odd = its ^ {(k, tuple(p.shape)) for k, p in mine.items()}
+    if odd:
+        raise ValueError("%s: only there, in the model, or reshaped: %s" % (path, sorted(odd)))
+    mine.update(model.named_buffers())
+    with t.no_grad():
+        for name, v in header.items():
+            at, end = v["data_offsets"]
+            if name in mine and end > at:
+                mine[name].copy_(t.frombuffer(data[at:end], dtype=kinds[v["dtype"]])
+                                 .reshape(v["shape"]))
