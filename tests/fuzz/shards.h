@@ -9,6 +9,7 @@
 #include "server/shard_set.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SHARDS_SEEN = 16, SHARDS_BLOCKS = 4 };
