@@ -11,8 +11,8 @@
 /* The name of an input file in messages. */
 const char *fal_cli_file_name(const char *path);
 
-/* The file of the trace `name`: if `name` is a run's folder, trace.jsonl in it.  Free with
- * free(). */
+/* The file of the trace `name`: if `name` is a run's folder, trace.jsonl in it.  Free
+ * with free(). */
 char *fal_cli_trace_path(const char *name);
 
 /* Appends the whole of `path` to `out`, at most `limit` bytes, without a byte order mark
