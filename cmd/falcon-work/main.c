@@ -18,7 +18,9 @@
 
 enum {
 	SILENT_STARTS_MAX = 8, /* starts of a trainer in a row, without a hello */
-	STAY_SECONDS = 5       /* after a job, before the next one is looked for */
+	/* Pauses after a job, before the next one is looked for. */
+	STAY_SECONDS = 5,
+	STAY_SECONDS_MAX = 60
 };
 
 /* Options as given; NULL: not given. */
@@ -131,6 +133,26 @@ read_emulate(const char *spec, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
+/* Works for the coordinator until its job is done; with opt->stays for each job that
+ * comes there.  A coordinator may stay, too, and tell of the same job again: pauses
+ * double. */
+static int
+run_jobs(const struct work_opt *opt)
+{
+	bool job_is_done = false;
+	for (unsigned pause = STAY_SECONDS;; sleep(pause)) {
+		const uint64_t begin = uv_hrtime();
+		const int code = session_run(opt, &job_is_done);
+		if (!opt->stays || !job_is_done)
+			return code;
+		signal(SIGTERM, on_early_signal);
+		signal(SIGINT, on_early_signal);
+		pause = uv_hrtime() - begin > pause * UINT64_C(1000000000) ? STAY_SECONDS
+			: 2 * pause < STAY_SECONDS_MAX                     ? 2 * pause
+						       : STAY_SECONDS_MAX;
+	}
+}
+
 static int
 run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 {
@@ -155,17 +177,8 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 	signal(SIGTERM, on_early_signal);
 	signal(SIGINT, on_early_signal);
 	code = open_trainers(t, opt);
-	bool job_is_done = code == FAL_EXIT_DONE;
-	while (job_is_done) {
-		job_is_done = false;
-		code = session_run(opt, &job_is_done);
-		job_is_done &= opt->stays;
-		if (job_is_done) { /* the same coordinator may be about to end */
-			signal(SIGTERM, on_early_signal);
-			signal(SIGINT, on_early_signal);
-			sleep(STAY_SECONDS);
-		}
-	}
+	if (code == FAL_EXIT_DONE)
+		code = run_jobs(opt);
 	/* Trainers get time to end, and no signal cuts this time short. */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);

@@ -126,7 +126,7 @@ static const struct key keys[] = {
 	KEY("optimizer", "decay-scale", TEXT, decay_scale, 1, FAL_INI_LINE),
 	KEY("optimizer", "clip", DOUBLE, optim.clip, 0, 1e30),
 	KEY("optimizer", "ema", DOUBLE, optim.ema, 0, 0.999999),
-	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0, 
+	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
 	    .choices = "constant step cosine table"),
 	KEY("schedule", "file", TEXT, table, 1, FAL_INI_LINE),
 	KEY("schedule", "file-sha256", HASH, table_sha256, 64, 64),

@@ -600,6 +600,10 @@ void coord_start_evaluation(struct fal_coord *c, double now);
 /* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
 int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		       const struct fal_msg *m, struct fal_diag *diag);
+/* Returns the number of clocks after its version before which an evaluation must be
+ * over. */
+uint64_t coord_evaluation_clocks(const struct fal_coord *c);
+
 /* If the best evaluation is as old as conf.patience, sets the clock at which the job
  * stops: the clock before which the last evaluation had to be over, so that the clock
  * does not depend on the evaluation's speed (design.md, I17). */

@@ -169,25 +169,6 @@ fal_coord_free(struct fal_coord *c)
 
 /* ---- what follows from an event --------------------------------------------------- */
 
-/* An evaluation must be over so many clocks after its version (design.md, I17). */
-enum { EVAL_CLOCKS = 5 };
-
-static uint64_t
-evaluation_clocks(const struct fal_coord *c)
-{
-	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
-	return every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
-}
-
-void
-coord_check_patience(struct fal_coord *c)
-{
-	const uint64_t clock = c->figures.judged + evaluation_clocks(c);
-	if (c->conf.patience > 0 && c->conf.best.clock > 0 && clock < c->clocks &&
-	    c->figures.judged >= c->conf.best.clock + c->conf.patience)
-		c->control.stop_clock = clock;
-}
-
 /* Announces the version under evaluation to each worker that did not get this version
  * when the version was the newest one. */
 static void
@@ -207,9 +188,9 @@ announce_pinned_version(struct fal_coord *c)
 }
 
 /* The first clock that may not begin.  No clock may begin before enough workers are here.
- * After that there are three limits: an evaluation must be over EVAL_CLOCKS after its
- * version; it must also be over before the version of the next evaluation; and a
- * scheduled policy must be in force before its clock begins. */
+ * After that there are four limits: an evaluation must be over coord_evaluation_clocks
+ * after its version, and before the version of the next evaluation; a scheduled policy
+ * must be in force before its clock begins; and job.patience may end the job. */
 static uint64_t
 clock_limit(const struct fal_coord *c)
 {
@@ -220,7 +201,7 @@ clock_limit(const struct fal_coord *c)
 		return 0;
 	if (c->conf.test_samples > 0)
 		limit = (e->pin.is_under_way ? e->pin.clocks : e->pin.next_clock) +
-			evaluation_clocks(c);
+			coord_evaluation_clocks(c);
 	if (k->n_scheduled > 0 && k->scheduled[0].clock < limit)
 		limit = k->scheduled[0].clock;
 	if (k->stop_clock > 0 && k->stop_clock < limit)

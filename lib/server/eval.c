@@ -173,6 +173,25 @@ draw_repeats(struct fal_coord *c, double now, uint32_t key)
 		}
 }
 
+/* An evaluation must be over so many clocks after its version (design.md, I17). */
+enum { EVAL_CLOCKS = 5 };
+
+uint64_t
+coord_evaluation_clocks(const struct fal_coord *c)
+{
+	const uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	return every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
+}
+
+void
+coord_check_patience(struct fal_coord *c)
+{
+	const uint64_t clock = c->figures.judged + coord_evaluation_clocks(c);
+	if (c->conf.patience > 0 && c->conf.best.clock > 0 && clock < c->clocks &&
+	    c->figures.judged >= c->conf.best.clock + c->conf.patience)
+		c->control.stop_clock = clock;
+}
+
 /* Without a first evaluation each one is better.  At equal accuracy the lower loss wins;
  * an unknown loss is no evidence that the first model is better. */
 bool
