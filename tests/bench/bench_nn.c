@@ -94,22 +94,31 @@ gemm_peak(double seconds)
 	float *a = fal_calloc_aligned(N * N, sizeof(*a));
 	float *b = fal_calloc_aligned(N * N, sizeof(*b));
 	float *c = fal_calloc_aligned(N * N, sizeof(*c));
+	float *scratch = fal_calloc_aligned(FAL_GEMM_SCRATCH, sizeof(*c));
 	double best = 0;
-	if (a == NULL || b == NULL || c == NULL)
+	if (a == NULL || b == NULL || c == NULL || scratch == NULL)
 		exit(1);
 	for (int i = 0; i < N * N; i++)
 		a[i] = b[i] = (float)(i % 7);
-	fal_kern_init();
 	for (const double until = now() + seconds; now() < until;) {
 		const double begun = now();
-		fal_gemm(&(struct fal_gemm){ N, N, N, a, b, c, N, N, N, false, false,
-					     false });
+		fal_gemm(&(struct fal_gemm){ .m = N,
+					     .n = N,
+					     .k = N,
+					     .a = a,
+					     .b = b,
+					     .c = c,
+					     .lda = N,
+					     .ldb = N,
+					     .ldc = N,
+					     .scratch = scratch });
 		const double got = 2.0 * N * N * N / (now() - begun);
 		best = got > best ? got : best;
 	}
 	free(a);
 	free(b);
 	free(c);
+	free(scratch);
 	return best;
 }
 #endif

@@ -1,0 +1,205 @@
+/* The tile of a matrix product, for one instruction set: the including file defines
+ *
+ *	V, W          a vector of W floats
+ *	MR, NV        rows and vectors of the highest and widest tile
+ *	SUMS          accumulators that fit into the registers beside their operands
+ *	LOAD, STORE   of W floats anywhere
+ *	SET1, FMA     a scalar in each lane; x·y + z, rounded once
+ *	QUADS(row)    the four floats at row[0], row[4] … row[W - 4], one after another
+ *	LOW, HIGH     interleave the lower and upper pairs of each four of two vectors
+ *	PAIR0, PAIR1  join the lower and upper pairs of each four of two vectors
+ *	ISA, NAME
+ *
+ * All loops over a tile are unrolled: with the sums in memory it has less than half the
+ * speed.  A vector type has no portable fused multiply-add, hence the macros.
+ */
+#include "math/gemm_priv.h"
+
+#define UNROLLED _Pragma("GCC unroll 32")
+#define INLINE static inline __attribute__((always_inline))
+
+typedef int32_t bits __attribute__((vector_size(W * sizeof(int32_t))));
+
+/* Small values as +0; NaN stays. */
+INLINE V
+without_small(V v)
+{
+	const bits b = (bits)v;
+	return (V)(b & ((b & 0x7fffffff) >= GEMM_LEAST));
+}
+
+/* The tile for constant `groups`, `each` and `vectors`; `walks`: at_a is there. */
+INLINE void
+tile(const struct gemm_tile *t, const int groups, const int each, const int vectors,
+     const bool walks)
+{
+	V sum[32];
+	const int rows = groups * each;
+	const ptrdiff_t lda = t->lda, ldc = t->ldc;
+	const float *a = t->a, *b = t->b;
+	const int32_t *at_a = t->at_a, *at_b = t->at_b;
+	if (t->add) {
+		UNROLLED for (int i = 0; i < rows; i++)
+			UNROLLED for (int v = 0; v < vectors; v++) sum[i * vectors + v] =
+				LOAD(t->c + i * ldc + v * W);
+	} else {
+		UNROLLED for (int i = 0; i < rows * vectors; i++) sum[i] = SET1(0.0f);
+	}
+	const int k = t->k;
+	for (int p = 0; p < k; p++) {
+		V y[NV];
+		const float *from = b + at_b[p];
+		const float *x = a + (walks ? at_a[p] : p);
+		UNROLLED for (int v = 0; v < vectors; v++) y[v] = LOAD(from + v * W);
+		UNROLLED for (int i = 0; i < rows; i++)
+		{
+			const V xi = SET1(x[i / each * lda + i % each]);
+			UNROLLED for (int v = 0; v < vectors; v++) sum[i * vectors + v] =
+				FMA(xi, y[v], sum[i * vectors + v]);
+		}
+	}
+	UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++)
+		STORE(t->c + i * ldc + v * W, sum[i * vectors + v]);
+}
+
+/* Does as `rows` says, by tiles of constant height. */
+#define HEIGHTS(v)                                    \
+	switch (rows) {                               \
+	case 8:                                       \
+		tile(t, MR < 8 ? 1 : 8, 1, v, false); \
+		return;                               \
+	case 7:                                       \
+		tile(t, MR < 7 ? 1 : 7, 1, v, false); \
+		return;                               \
+	case 6:                                       \
+		tile(t, 6, 1, v, false);              \
+		return;                               \
+	case 5:                                       \
+		tile(t, 5, 1, v, false);              \
+		return;                               \
+	case 4:                                       \
+		tile(t, 4, 1, v, false);              \
+		return;                               \
+	case 3:                                       \
+		tile(t, 3, 1, v, false);              \
+		return;                               \
+	case 2:                                       \
+		tile(t, 2, 1, v, false);              \
+		return;                               \
+	default:                                      \
+		tile(t, 1, 1, v, false);              \
+		return;                               \
+	}
+
+static void
+product(const struct gemm_tile *t, int rows, int vectors)
+{
+	if (vectors == 1)
+		HEIGHTS(1)
+	if (vectors == 2)
+		HEIGHTS(2)
+	HEIGHTS(NV)
+}
+
+#define GROUPS(e, v)                                                \
+	if (groups == 5 && 5 * (e) * (v) <= SUMS) {                 \
+		tile(t, 5 * (e) * (v) <= SUMS ? 5 : 1, e, v, true); \
+		return;                                             \
+	}                                                           \
+	if (groups == 3 && 3 * (e) * (v) <= SUMS) {                 \
+		tile(t, 3 * (e) * (v) <= SUMS ? 3 : 1, e, v, true); \
+		return;                                             \
+	}                                                           \
+	if (groups == 2 && 2 * (e) * (v) <= SUMS) {                 \
+		tile(t, 2 * (e) * (v) <= SUMS ? 2 : 1, e, v, true); \
+		return;                                             \
+	}                                                           \
+	tile(t, 1, e, v, true);                                     \
+	return;
+
+#define WIDTHS(v)            \
+	switch (each) {      \
+	case 5:              \
+		GROUPS(5, v) \
+	case 4:              \
+		GROUPS(4, v) \
+	case 3:              \
+		GROUPS(3, v) \
+	case 2:              \
+		GROUPS(2, v) \
+	default:             \
+		GROUPS(1, v) \
+	}
+
+static void
+taps(const struct gemm_tile *t, int groups, int each, int vectors)
+{
+	if (vectors == 1)
+		WIDTHS(1)
+	WIDTHS(2)
+}
+
+static void
+pack(const float *b, ptrdiff_t ldb, int k, int n, float *panel)
+{
+	const int whole = n / W;
+	for (int p = 0; p < k; p++, b += ldb) {
+		for (int v = 0; v < whole; v++, panel += W)
+			STORE(panel, without_small(LOAD(b + v * W)));
+		if (n % W == 0)
+			continue;
+		float rest[W] = { 0 };
+		for (int j = 0; j < n % W; j++)
+			rest[j] = b[whole * W + j];
+		STORE(panel, without_small(LOAD(rest)));
+		panel += W;
+	}
+}
+
+/* One vector of columns, whose W pointers are `row`; `ld` floats between the panel's
+ * rows. */
+INLINE void
+turn(const float *const row[W], int k, float *to, int ld)
+{
+	int p = 0;
+	for (; p + 4 <= k; p += 4, to += 4 * ld) {
+		const V r0 = QUADS(row, p), r1 = QUADS(row + 1, p),
+			r2 = QUADS(row + 2, p), r3 = QUADS(row + 3, p);
+		const V low0 = LOW(r0, r1), low1 = LOW(r2, r3), high0 = HIGH(r0, r1),
+			high1 = HIGH(r2, r3);
+		STORE(to, without_small(PAIR0(low0, low1)));
+		STORE(to + ld, without_small(PAIR1(low0, low1)));
+		STORE(to + 2 * ld, without_small(PAIR0(high0, high1)));
+		STORE(to + 3 * ld, without_small(PAIR1(high0, high1)));
+	}
+	for (; p < k; p++, to += ld) {
+		for (int j = 0; j < W; j++)
+			to[j] = row[j][p];
+		STORE(to, without_small(LOAD(to)));
+	}
+}
+
+static void
+pack_turned(const float *b, ptrdiff_t ldb, int k, int n, float *panel)
+{
+	const float *row[W];
+	const int ld = (n + W - 1) / W * W;
+	for (int v = 0; v < ld; v += W) {
+		/* Lanes behind column n - 1 repeat that column. */
+		for (int j = 0; j < W; j++)
+			row[j] = b + (v + j < n ? v + j : n - 1) * ldb;
+		turn(row, k, panel + v, ld);
+	}
+}
+
+const struct gemm_isa ISA = {
+	.name = NAME,
+	.width = W,
+	.rows = MR,
+	.vectors = NV,
+	.sums = SUMS,
+	.product = product,
+	.taps = taps,
+	.pack = pack,
+	.pack_turned = pack_turned,
+};
