@@ -370,10 +370,11 @@ compute_weights_gradient(const struct conv_plan *p, const struct fal_conv *t)
 	int32_t *at_y = (int32_t *)(t->scratch + p->at_y);
 	struct conv_plan q = *p;
 	q.outs = (p->out + isa->width - 1) / isa->width * isa->width;
-	for (int i = 0; i < plane; i++) {
-		at_x[i] = i / p->x * p->f.wide + i % p->x;
-		at_y[i] = i * q.outs;
-	}
+	for (int y = 0, i = 0; y < p->y; y++)
+		for (int x = 0; x < p->x; x++, i++) {
+			at_x[i] = y * p->f.wide + x;
+			at_y[i] = i * q.outs;
+		}
 	memset(image, 0,
 	       ((size_t)p->in * (size_t)p->f.channel + BEHIND) * sizeof(*image));
 	for (uint32_t s = 0; s < t->n; s++) {
@@ -393,20 +394,22 @@ turn_weights(const struct conv_plan *p, const float *from, int py, int px, float
 	     int32_t *at)
 {
 	const int ky0 = (py + p->pad) % p->s, kx0 = (px + p->pad) % p->s;
+	const struct frame *f = &p->fd;
+	/* The place that the first tap sees; each further tap sees the place before. */
+	const int first =
+		((py + p->pad) / p->s + f->pad) * f->wide + (px + p->pad) / p->s + f->pad;
 	int taps = 0;
 	for (int c = 0; c < p->in; c++) {
 		taps = 0;
-		for (int o = 0; o < p->out; o++)
-			for (int ky = ky0; ky < p->k; ky += p->s)
-				for (int kx = kx0; kx < p->k; kx += p->s) {
-					const int y = (py + p->pad - ky) / p->s,
-						  x = (px + p->pad - kx) / p->s;
-					at[taps++] = o * p->fd.channel +
-						     (y + p->fd.pad) * p->fd.wide + x +
-						     p->fd.pad;
-					*w++ = from[o * p->taps + (c * p->k + ky) * p->k +
-						    kx];
+		for (int o = 0; o < p->out; o++) {
+			const float *plane = from + o * p->taps + c * p->k * p->k;
+			int row = o * f->channel + first;
+			for (int ky = ky0; ky < p->k; ky += p->s, row -= f->wide)
+				for (int kx = kx0, i = 0; kx < p->k; kx += p->s, i++) {
+					at[taps++] = row - i;
+					*w++ = plane[ky * p->k + kx];
 				}
+		}
 	}
 	return taps;
 }

@@ -139,6 +139,13 @@ compute_edge(const struct gemm_isa *isa, const struct gemm_tile *t, int rows, in
 	copy_tile(edge, ld, t->c, t->ldc, rows, cols);
 }
 
+FAL_VECTOR static void
+fill_steps(int32_t *at, int n, int step)
+{
+	for (int i = 0; i < n; i++)
+		at[i] = i * step;
+}
+
 /* All tiles of a packed block. */
 static void
 compute_block(const struct gemm_isa *isa, const struct fal_gemm *g, int p0, int k, int j0,
@@ -147,10 +154,8 @@ compute_block(const struct gemm_isa *isa, const struct fal_gemm *g, int p0, int 
 	int32_t at_whole[DEPTH], at_last[DEPTH];
 	const int wide = isa->vectors * isa->width, last = n % wide;
 	const int last_vectors = (last + isa->width - 1) / isa->width;
-	for (int p = 0; p < k; p++) {
-		at_whole[p] = p * wide;
-		at_last[p] = p * last_vectors * isa->width;
-	}
+	fill_steps(at_whole, k, wide);
+	fill_steps(at_last, k, last_vectors * isa->width);
 	struct gemm_tile t = {
 		.k = k, .lda = g->lda, .ldc = g->ldc, .add = g->add || p0 > 0
 	};

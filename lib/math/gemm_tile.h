@@ -156,22 +156,34 @@ pack(const float *b, ptrdiff_t ldb, int k, int n, float *panel)
 	}
 }
 
-/* One vector of columns, whose W pointers are `row`; `ld` floats between the panel's
- * rows. */
+/* The rows p … p + 4·blocks - 1 of one vector of columns, whose W pointers are `row`;
+ * `ld` floats between the panel's rows.  All loads of a pointer come together. */
 INLINE void
-turn(const float *const row[W], int k, float *to, int ld)
+turn_blocks(const float *const row[W], int p, float *to, int ld, const int blocks)
 {
-	int p = 0;
-	for (; p + 4 <= k; p += 4, to += 4 * ld) {
-		const V r0 = QUADS(row, p), r1 = QUADS(row + 1, p),
-			r2 = QUADS(row + 2, p), r3 = QUADS(row + 3, p);
-		const V low0 = LOW(r0, r1), low1 = LOW(r2, r3), high0 = HIGH(r0, r1),
-			high1 = HIGH(r2, r3);
+	V r[4][4];
+	UNROLLED for (int q = 0; q < 4; q++)
+		UNROLLED for (int i = 0; i < blocks; i++)
+			r[i][q] = QUADS(row + q, p + 4 * i);
+	UNROLLED for (int i = 0; i < blocks; i++, to += 4 * ld) {
+		const V low0 = LOW(r[i][0], r[i][1]), low1 = LOW(r[i][2], r[i][3]);
+		const V high0 = HIGH(r[i][0], r[i][1]), high1 = HIGH(r[i][2], r[i][3]);
 		STORE(to, without_small(PAIR0(low0, low1)));
 		STORE(to + ld, without_small(PAIR1(low0, low1)));
 		STORE(to + 2 * ld, without_small(PAIR0(high0, high1)));
 		STORE(to + 3 * ld, without_small(PAIR1(high0, high1)));
 	}
+}
+
+INLINE void
+turn(const float *const row[W], int k, float *to, int ld)
+{
+	enum { BLOCKS = SUMS < 16 ? 2 : 4 };
+	int p = 0;
+	for (; p + 4 * BLOCKS <= k; p += 4 * BLOCKS, to += 4 * BLOCKS * ld)
+		turn_blocks(row, p, to, ld, BLOCKS);
+	for (; p + 4 <= k; p += 4, to += 4 * ld)
+		turn_blocks(row, p, to, ld, 1);
 	for (; p < k; p++, to += ld) {
 		for (int j = 0; j < W; j++)
 			to[j] = row[j][p];

@@ -30,7 +30,8 @@ struct fal_gemm {
  *
  * Each element of C is one chain of fused multiply-adds in ascending order of k, which
  * begins at C's old value with `add`, else at +0; small values of B count as +0.  So all
- * CPUs give the same bits.  After fal_kern_use_blas OpenBLAS computes the product. */
+ * CPUs give the same bits.  After fal_kern_use_blas(true) OpenBLAS computes the product.
+ */
 void fal_gemm(const struct fal_gemm *g);
 
 /* Sets values below 2^-40 to +0.  Where no factor is smaller, no product and no partial
@@ -51,11 +52,9 @@ bool fal_gemm_supported(char missing[static FAL_GEMM_MISSING]);
 bool fal_gemm_hold(const char *name);
 
 /* Lets OpenBLAS compute all further products, each in the calling thread, with the
- * kernels for this CPU.  May set OPENBLAS_CORETYPE in the environment.  Idempotent; to be
- * called while no product runs. */
-void fal_kern_use_blas(void);
-/* Is this in effect? */
-bool fal_kern_uses_blas(void);
+ * kernels for this CPU; or, with false, Falcon's tiles, as from the start.  May set
+ * OPENBLAS_CORETYPE in the environment.  To be called while no product runs. */
+void fal_kern_use_blas(bool yes);
 
 /* Writes the machine and the kernels: "x86_64 AVX-512", "x86_64 OpenBLAS SkylakeX". */
 void fal_kern_name(char *out, size_t cap);

@@ -52,24 +52,19 @@ correct_core_type(void)
 static bool uses_blas;
 
 static void
-kern_init_once(void)
+init_blas(void)
 {
 	correct_core_type();
 	openblas_set_num_threads(1);
-	uses_blas = true;
 }
 
 void
-fal_kern_use_blas(void)
+fal_kern_use_blas(bool yes)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, kern_init_once);
-}
-
-bool
-fal_kern_uses_blas(void)
-{
-	return uses_blas;
+	if (yes)
+		pthread_once(&once, init_blas);
+	uses_blas = yes;
 }
 
 void
