@@ -169,6 +169,10 @@ FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 	$(wildcard cmd/falcon-work/*.c) tests/liars/$(l).c,\
 	$(LIAR_WRAPS:%=-Wl$(comma)--wrap=%) $(BLAS_LIBS))))
+# falcon-work on another CPU.
+FAULT_BIN += $(B)/tests/falcon-work-avx2
+$(eval $(call program,$(B)/tests/falcon-work-avx2,$(wildcard cmd/falcon-work/*.c) \
+	tests/held.c,$(BLAS_LIBS)))
 # A client that asks for too much.
 FAULT_BIN += $(B)/tests/asks
 $(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))

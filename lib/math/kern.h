@@ -63,8 +63,9 @@ void fal_kern_name(char *out, size_t cap);
  * 0: OpenBLAS is not in use. */
 uint64_t fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k);
 
-/* Address space of OpenBLAS and of the thread's stack during a product. */
-#define FAL_KERN_SPACE (UINT64_C(136) << 20)
+/* Returns the address space of a thread's stack and, if in use, of OpenBLAS during a
+ * product. */
+uint64_t fal_kern_space(void);
 
 /* Lets OpenBLAS, if in use, take its buffers for `products` products at a time.  With too
  * little address space OpenBLAS retries for ever. */

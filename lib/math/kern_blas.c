@@ -90,6 +90,12 @@ fal_kern_name(char *out, size_t cap)
 }
 
 uint64_t
+fal_kern_space(void)
+{
+	return (UINT64_C(8) + (uses_blas ? 128 : 0)) << 20;
+}
+
+uint64_t
 fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k)
 {
 	/* Packed panels of the operands: P·Q floats of one and Q times the longest side

@@ -172,7 +172,7 @@ fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
 				    "the CPU lacks %s: the layers need x86-64 with AVX2 "
 				    "and FMA, or 64-bit ARM",
 				    missing);
-	fal_kern_use_blas(s->job.numerics != FAL_JOB_NUMERICS_PORTABLE);
+	fal_kern_use_blas(s->job.numerics == FAL_JOB_NUMERICS_FAST);
 	err = fal_net_new(s->model, s->job.task, out);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
