@@ -116,13 +116,14 @@ plan_conv(const struct fal_layer *l)
 uint64_t
 fal_conv_scratch(const struct fal_layer *l)
 {
+	/* All offsets are ints: of a padded channel, of rounded channels, of weights. */
 	const uint64_t kk = (uint64_t)l->kernel * l->kernel;
+	const uint64_t most = l->in.c > l->out.c ? l->in.c : l->out.c;
 	const uint64_t high = l->in.h + 2 * (uint64_t)l->kernel + 2 * l->stride,
 		       wide = l->in.w + 2 * (uint64_t)l->kernel + 2 * l->stride;
-	const uint64_t channels = l->in.c > l->out.c ? l->in.c : l->out.c;
-	/* All offsets are ints. */
-	if (channels * high * wide * l->stride * l->stride > INT32_MAX / 2 ||
-	    channels * kk > INT32_MAX / 2)
+	if (high * wide > INT32_MAX || (most + FAL_LANES) * high * wide > INT32_MAX ||
+	    (most + FAL_LANES) * l->in.c > INT32_MAX ||
+	    (most + FAL_LANES) * l->in.c * kk > INT32_MAX || most * kk > INT32_MAX)
 		return 0;
 	return plan_conv(l).floats;
 }

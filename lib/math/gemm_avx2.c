@@ -1,7 +1,11 @@
 /* The tile for AVX2 with FMA. */
 #ifdef __x86_64__
-#pragma GCC target("avx2,fma")
 #include <immintrin.h>
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
 
 #define V __m256
 #define W 8
@@ -22,4 +26,7 @@
 #define ISA gemm_avx2
 #define NAME "avx2"
 #include "math/gemm_tile.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #endif

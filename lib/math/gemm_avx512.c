@@ -1,7 +1,13 @@
 /* The tile for AVX-512. */
 #ifdef __x86_64__
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
 #include <immintrin.h>
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target(                                    \
+				     "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), \
+			     apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#endif
 
 #define V __m512
 #define W 16
@@ -26,4 +32,7 @@
 #define ISA gemm_avx512
 #define NAME "avx512f"
 #include "math/gemm_tile.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #endif

@@ -162,10 +162,10 @@ INLINE void
 turn_blocks(const float *const row[W], int p, float *to, int ld, const int blocks)
 {
 	V r[4][4];
-	UNROLLED for (int q = 0; q < 4; q++)
-		UNROLLED for (int i = 0; i < blocks; i++)
-			r[i][q] = QUADS(row + q, p + 4 * i);
-	UNROLLED for (int i = 0; i < blocks; i++, to += 4 * ld) {
+	UNROLLED for (int q = 0; q < 4; q++) UNROLLED for (int i = 0; i < blocks; i++)
+		r[i][q] = QUADS(row + q, p + 4 * i);
+	UNROLLED for (int i = 0; i < blocks; i++, to += 4 * ld)
+	{
 		const V low0 = LOW(r[i][0], r[i][1]), low1 = LOW(r[i][2], r[i][3]);
 		const V high0 = HIGH(r[i][0], r[i][1]), high1 = HIGH(r[i][2], r[i][3]);
 		STORE(to, without_small(PAIR0(low0, low1)));
