@@ -19,6 +19,7 @@
 #include "math/gemm_priv.h"
 #include "math/kern.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Reads may end so many floats behind a frame. */
@@ -145,25 +146,23 @@ finish_lanes(float *restrict to, const float *restrict from, int n, float bias,
 }
 
 static inline __attribute__((always_inline)) void
-copy_lanes(float *restrict to, const float *restrict from, int n, const int lanes)
+finish_row(float *restrict to, const float *restrict from, int n, float bias, float floor)
 {
-	for (int x = 0; x < n; x += lanes) {
-		x = x > n - lanes ? n - lanes : x;
-		memcpy(to + x, from + x, (size_t)lanes * sizeof(*to));
-	}
+	if (n >= FAL_LANES)
+		finish_lanes(to, from, n, bias, floor, FAL_LANES);
+	else if (n >= 8)
+		finish_lanes(to, from, n, bias, floor, 8);
+	else if (n >= 4)
+		finish_lanes(to, from, n, bias, floor, 4);
+	else
+		finish_lanes(to, from, n, bias, floor, 1);
 }
 
+/* A copy, as no image and no product has a -0. */
 static inline __attribute__((always_inline)) void
 copy_row(float *restrict to, const float *restrict from, int n)
 {
-	if (n >= FAL_LANES)
-		copy_lanes(to, from, n, FAL_LANES);
-	else if (n >= 8)
-		copy_lanes(to, from, n, 8);
-	else if (n >= 4)
-		copy_lanes(to, from, n, 4);
-	else
-		copy_lanes(to, from, n, 1);
+	finish_row(to, from, n, 0.0f, -INFINITY);
 }
 
 /* Copies the image of sample s, [channels][n][h][w], into the frame, whose zeros are
@@ -202,16 +201,8 @@ finish_outputs(const struct conv_plan *p, const struct fal_conv *t, uint32_t s,
 		float *to = t->y + ((size_t)o * t->n + s) * plane;
 		const float *from = product;
 		const float bias = t->bias[o];
-		for (int y = 0; y < p->y; y++, to += p->x, from += p->f.wide) {
-			if (p->x >= FAL_LANES)
-				finish_lanes(to, from, p->x, bias, t->floor, FAL_LANES);
-			else if (p->x >= 8)
-				finish_lanes(to, from, p->x, bias, t->floor, 8);
-			else if (p->x >= 4)
-				finish_lanes(to, from, p->x, bias, t->floor, 4);
-			else
-				finish_lanes(to, from, p->x, bias, t->floor, 1);
-		}
+		for (int y = 0; y < p->y; y++, to += p->x, from += p->f.wide)
+			finish_row(to, from, p->x, bias, t->floor);
 	}
 }
 

@@ -62,81 +62,49 @@ tile(const struct gemm_tile *t, const int groups, const int each, const int vect
 		STORE(t->c + i * ldc + v * W, sum[i * vectors + v]);
 }
 
-/* Does as `rows` says, by tiles of constant height. */
-#define HEIGHTS(v)                                    \
-	switch (rows) {                               \
-	case 8:                                       \
-		tile(t, MR < 8 ? 1 : 8, 1, v, false); \
-		return;                               \
-	case 7:                                       \
-		tile(t, MR < 7 ? 1 : 7, 1, v, false); \
-		return;                               \
-	case 6:                                       \
-		tile(t, 6, 1, v, false);              \
-		return;                               \
-	case 5:                                       \
-		tile(t, 5, 1, v, false);              \
-		return;                               \
-	case 4:                                       \
-		tile(t, 4, 1, v, false);              \
-		return;                               \
-	case 3:                                       \
-		tile(t, 3, 1, v, false);              \
-		return;                               \
-	case 2:                                       \
-		tile(t, 2, 1, v, false);              \
-		return;                               \
-	default:                                      \
-		tile(t, 1, 1, v, false);              \
-		return;                               \
+/* Tiles of constant sizes; higher and wider ones than MR and NV are not asked for. */
+#define HEIGHT(m, v)                                                         \
+	if (rows == (m)) {                                                   \
+		tile(t, (m) <= MR ? (m) : 1, 1, (v) <= NV ? (v) : 1, false); \
+		return;                                                      \
 	}
+#define HEIGHTS(v)                                                                    \
+	HEIGHT(8, v)                                                                  \
+	HEIGHT(7, v) HEIGHT(6, v) HEIGHT(5, v) HEIGHT(4, v) HEIGHT(3, v) HEIGHT(2, v) \
+		HEIGHT(1, v)
 
 static void
 product(const struct gemm_tile *t, int rows, int vectors)
 {
-	if (vectors == 1)
+	if (vectors == 1) {
 		HEIGHTS(1)
-	if (vectors == 2)
+	} else if (vectors == 2) {
 		HEIGHTS(2)
-	HEIGHTS(NV)
+	} else {
+		HEIGHTS(3)
+	}
 }
 
-#define GROUPS(e, v)                                                \
-	if (groups == 5 && 5 * (e) * (v) <= SUMS) {                 \
-		tile(t, 5 * (e) * (v) <= SUMS ? 5 : 1, e, v, true); \
-		return;                                             \
-	}                                                           \
-	if (groups == 3 && 3 * (e) * (v) <= SUMS) {                 \
-		tile(t, 3 * (e) * (v) <= SUMS ? 3 : 1, e, v, true); \
-		return;                                             \
-	}                                                           \
-	if (groups == 2 && 2 * (e) * (v) <= SUMS) {                 \
-		tile(t, 2 * (e) * (v) <= SUMS ? 2 : 1, e, v, true); \
-		return;                                             \
-	}                                                           \
-	tile(t, 1, e, v, true);                                     \
-	return;
-
-#define WIDTHS(v)            \
-	switch (each) {      \
-	case 5:              \
-		GROUPS(5, v) \
-	case 4:              \
-		GROUPS(4, v) \
-	case 3:              \
-		GROUPS(3, v) \
-	case 2:              \
-		GROUPS(2, v) \
-	default:             \
-		GROUPS(1, v) \
+/* Combinations with more than SUMS accumulators are not asked for. */
+#define GROUPED(g, e, v)                                                \
+	if (groups == (g)) {                                            \
+		tile(t, (g) * (e) * (v) <= SUMS ? (g) : 1, e, v, true); \
+		return;                                                 \
 	}
+#define EACH(e, v)                                                                  \
+	if (each == (e)) {                                                          \
+		GROUPED(5, e, v) GROUPED(3, e, v) GROUPED(2, e, v) GROUPED(1, e, v) \
+	}
+#define TAPS(v) EACH(5, v) EACH(4, v) EACH(3, v) EACH(2, v) EACH(1, v)
 
 static void
 taps(const struct gemm_tile *t, int groups, int each, int vectors)
 {
-	if (vectors == 1)
-		WIDTHS(1)
-	WIDTHS(2)
+	if (vectors == 1) {
+		TAPS(1)
+	} else {
+		TAPS(2)
+	}
 }
 
 static void

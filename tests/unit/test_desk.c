@@ -408,6 +408,13 @@ subnormals_tell(void **state)
 	assert_int_equal(fal_task_runner_fingerprint(d, 1, a), 0);
 	assert_int_equal(fal_task_runner_fingerprint(d, 1, b), 0);
 	assert_memory_equal(a, b, sizeof(a));
+#ifdef __SSE2__
+	/* A thread that flushes is set right. */
+	_mm_setcsr(_mm_getcsr() | 0x8040);
+	assert_int_equal(fal_task_runner_fingerprint(d, 1, b), 0);
+	_mm_setcsr(_mm_getcsr() & ~0x8040u);
+	assert_memory_equal(a, b, sizeof(a));
+#endif
 	is_flushing = true;
 	assert_int_equal(fal_task_runner_fingerprint(d, 1, b), 0);
 	is_flushing = false;
