@@ -131,7 +131,7 @@ test_aead_WITH    := -Wl,--wrap=EVP_CipherFinal_ex
 # Time passes as the test has it, and cores are as idle.
 test_lane_WITH  := -Wl,--wrap=uv_hrtime
 test_cli_WITH   := -Wl,--wrap=sched_getaffinity
-test_desk_WITH  := -Wl,--wrap=fal_kern_flush
+test_desk_WITH  := -Wl,--wrap=fal_kern_begin
 test_spare_WITH := -Wl,--wrap=fal_cli_idle_ns,--wrap=fal_cli_cpu_ns
 # Decompressing takes as long as the test has it.
 test_net_record_WITH := -Wl,--wrap=fal_unzip_ns
@@ -169,6 +169,10 @@ FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 	$(wildcard cmd/falcon-work/*.c) tests/liars/$(l).c,\
 	$(LIAR_WRAPS:%=-Wl$(comma)--wrap=%) $(BLAS_LIBS))))
+# falcon-work on another CPU.
+FAULT_BIN += $(B)/tests/falcon-work-avx2
+$(eval $(call program,$(B)/tests/falcon-work-avx2,$(wildcard cmd/falcon-work/*.c) \
+	tests/held.c,$(BLAS_LIBS)))
 # A client that asks for too much.
 FAULT_BIN += $(B)/tests/asks
 $(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))

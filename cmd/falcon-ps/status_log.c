@@ -231,17 +231,15 @@ ps_status_on_unlike_kernels(void *arg, const char *const name[2],
 			    const char *const kernels[2])
 {
 	struct ps_server *s = arg;
-	const bool strict = s->job->job.numerics == FAL_JOB_NUMERICS_REQUIRE;
 	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
 	if (!may_log(&s->status))
 		return;
 	ps_log(s->run,
-	       "%s (%s) rounds otherwise than %s (%s): %s; job.numerics = portable, with "
-	       "the same OpenBLAS, lets all with AVX2 round alike",
+	       "%s (%s) rounds otherwise than %s (%s): the model depends on who has "
+	       "which "
+	       "task; the layers of job.numerics = portable round alike everywhere",
 	       name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
-	       fal_text_plain(other, sizeof(other), kernels[1]),
-	       strict ? "it stands by, without work"
-		      : "the model depends on who has which task");
+	       fal_text_plain(other, sizeof(other), kernels[1]));
 }
 
 /* ---- the cost of task sizes --- */

@@ -121,8 +121,6 @@ const char *
 stat_worker_cause(const struct fal_summary_worker *w)
 {
 	const bool off = w->left || w->suspicion.holds || w->silent;
-	if (w->numerics.standby)
-		return "numerics";
 	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
 }
 
@@ -205,9 +203,8 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		if (!w->numerics.differs)
 			continue;
-		fal_put_fmt(out, " %s%s%s", PLAIN(w->name),
-			    w->numerics.nondeterministic ? " (impure)" : "",
-			    w->numerics.standby ? " (standby: numerics)" : "");
+		fal_put_fmt(out, " %s%s", PLAIN(w->name),
+			    w->numerics.nondeterministic ? " (impure)" : "");
 		if (w->numerics.skewed)
 			fal_put_fmt(out, " (Falcon %s)", PLAIN(w->build));
 	}

@@ -49,7 +49,7 @@ native_memory(struct backend *b, uint64_t room)
 		.kernels = m->lanes * fal_net_kernel_bytes(m->net),
 		.lanes = m->lanes * fal_task_runner_bytes(m->net),
 		.probe = large > small ? large : small,
-		.address_space = m->lanes * FAL_KERN_SPACE,
+		.address_space = m->lanes * fal_kern_space(),
 	};
 }
 

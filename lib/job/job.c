@@ -65,7 +65,7 @@ static const struct key keys[] = {
 	KEY("job", "name", NAME, name, 1, 64, REQUIRED),
 	KEY("job", "seed", U64, seed, 0, 0x1p64, REQUIRED),
 	KEY("job", "epochs", U32, epochs, 1, 1e6, REQUIRED),
-	KEY("job", "numerics", CHOICE, numerics, 0, 0, .choices = "fast portable require"),
+	KEY("job", "numerics", CHOICE, numerics, 0, 0, .choices = "portable fast"),
 	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0, .choices = "stop skip"),
 	KEY("job", "eval", CHOICE, eval, 0, 0, .choices = "epoch end never"),
 	KEY("job", "patience", U32, patience, 1, 1e6),

@@ -23,13 +23,9 @@
 /* The begins of blocks: anywhere in the flat vector, or at each tensor. */
 enum fal_job_block { FAL_JOB_BLOCK_VECTOR, FAL_JOB_BLOCK_TENSOR };
 
-/* The kernels: each machine's best; one set for all machines; each machine's best, if all
- * machines compute equal bits. */
-enum fal_job_numerics {
-	FAL_JOB_NUMERICS_FAST,
-	FAL_JOB_NUMERICS_PORTABLE,
-	FAL_JOB_NUMERICS_REQUIRE
-};
+/* The products of the layers: Falcon's own, with the same bits on all machines; OpenBLAS's
+ * for each machine. */
+enum fal_job_numerics { FAL_JOB_NUMERICS_PORTABLE, FAL_JOB_NUMERICS_FAST };
 
 /* Do unlike results of two keys end the job? */
 enum fal_job_verify_stop { FAL_JOB_VERIFY_STOP_NO, FAL_JOB_VERIFY_STOP_YES };

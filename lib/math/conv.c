@@ -1,235 +1,443 @@
-/* Convolution: im2col, its reverse col2im, and three matrix products.
+/* Convolution without a column matrix: products straight from the image.
  *
- * With stride 1, rows move 16 floats at a time.  im2col writes past the end of a
- * row in ascending order, and the next row overwrites the excess.  A bit mask sets lanes
- * outside the image to zero, as 0·NaN is NaN.
+ * A sample's image is copied into a frame of zeros, with `wide` floats a row, and all
+ * columns of a product are places of the frame: for tap (c, ky, kx) the values that the
+ * outputs see lie one after another, from the tap's offset on.  At the end of each row
+ * the product has a few columns too many, which are left out.  With a stride s the frame
+ * is split into s·s phases, each with every s-th row and column of the image, and within
+ * a phase the values lie one after another again.
+ *
+ * The padding's zeros are factors like all others.  Orders of sums:
+ *
+ *	y[o][y][x]        taps (c, ky, kx), then the bias
+ *	dw[o][c][ky][kx]  samples, then rows, then columns
+ *	dx[c][y][x]       taps (o, ky, kx)
  */
 #include "math/layers.h"
 
 #include "base/vector.h"
+#include "math/gemm_priv.h"
 #include "math/kern.h"
 
+#include <math.h>
 #include <string.h>
 
-/* R, the rows of the column matrix. */
-static int
-column_rows(const struct fal_layer *l)
-{
-	return (int)(l->in.c * l->kernel * l->kernel);
-}
+/* Reads may end so many floats behind a frame. */
+enum { BEHIND = 64 };
+
+/* A frame of an image: [channels][s·s phases][high][wide]. */
+struct frame {
+	int stride, pad;
+	int high, wide; /* of a phase */
+	int phase;      /* floats of a phase */
+	int channel;    /* floats of a channel */
+};
+
+/* Sizes and scratch of one layer. */
+struct conv_plan {
+	int k, pad, s;
+	int in, out;     /* channels */
+	int h, w;        /* rows and columns of x */
+	int y, x;        /* of y */
+	int taps;        /* in·k·k */
+	int outs;        /* `out`, rounded up to whole vectors */
+	struct frame f;  /* of x */
+	struct frame fd; /* of dy */
+	int ld;          /* floats of a channel of the product y, rounded up */
+	int ldx;         /* likewise of a phase of dx */
+	/* Offsets in the scratch. */
+	size_t image, product, weights, dyt, dwt, at, at_x, at_y;
+	size_t floats;
+};
 
 static int
-out_plane(const struct fal_layer *l)
+round_up(int n)
 {
-	return (int)(l->out.h * l->out.w);
+	return (n + FAL_LANES - 1) / FAL_LANES * FAL_LANES;
 }
 
-/* from[i] if 0 ≤ at + i < n, else 0.  Each lane is computed alone: an array of 16
- * filled by stores of 16 bytes would stall a later load of 32 bytes. */
-static inline __attribute__((always_inline)) float
-lane_or_zero(const float *from, int at, int n, int i)
+static int
+larger(int a, int b)
 {
-	uint32_t v;
-	float f;
-	memcpy(&v, from + i, sizeof(v));
-	v = (uint32_t)(at + i) < (uint32_t)n ? v : 0;
-	memcpy(&f, &v, sizeof(f));
-	return f;
+	return a > b ? a : b;
 }
 
+static size_t
+reserve(struct conv_plan *p, int64_t n)
+{
+	const size_t at = p->floats;
+	p->floats += ((size_t)n + FAL_LANES - 1) / FAL_LANES * FAL_LANES;
+	return at;
+}
+
+static struct frame
+plan_frame(int stride, int pad, int high, int wide)
+{
+	const int phase = high * wide;
+	return (struct frame){ stride, pad, high, wide, phase, phase * stride * stride };
+}
+
+static struct conv_plan
+plan_conv(const struct fal_layer *l)
+{
+	struct conv_plan p = { .k = (int)l->kernel,
+			       .pad = (int)l->pad,
+			       .s = (int)l->stride,
+			       .in = (int)l->in.c,
+			       .out = (int)l->out.c,
+			       .h = (int)l->in.h,
+			       .w = (int)l->in.w,
+			       .y = (int)l->out.h,
+			       .x = (int)l->out.w };
+	const int kk = p.k * p.k, reach = (p.k - 1) / p.s;
+	p.taps = p.in * kk;
+	p.outs = round_up(p.out);
+	p.f = plan_frame(p.s, p.pad, p.y + reach, p.x + reach);
+	p.ld = round_up((p.y - 1) * p.f.wide + p.x);
+	/* For dx: dy with `before` zeros around it. */
+	const int before = (p.k - 1 - p.pad) / p.s, after = (p.s - 1 + p.pad) / p.s;
+	const int high = (p.h + p.s - 1) / p.s, wide = (p.w + p.s - 1) / p.s;
+	p.fd = plan_frame(1, before, before + larger(high + after, p.y),
+			  before + larger(wide + after, p.x));
+	p.ldx = round_up((high - 1) * p.fd.wide + wide);
+	const int64_t image = (int64_t)p.in * p.f.channel,
+		      gradient = (int64_t)p.out * p.fd.channel;
+	p.image = reserve(&p, (image > gradient ? image : gradient) + BEHIND);
+	const int64_t y = (int64_t)p.out * p.ld, dx = (int64_t)p.in * p.ldx;
+	p.product = reserve(&p, y > dx ? y : dx);
+	p.weights = reserve(&p, (int64_t)p.out * p.taps);
+	p.dyt = reserve(&p, (int64_t)p.y * p.x * p.outs);
+	p.dwt = reserve(&p, (int64_t)p.taps * p.outs);
+	p.at = reserve(&p, (int64_t)larger(p.in, p.out) * kk);
+	p.at_x = reserve(&p, (int64_t)p.y * p.x);
+	p.at_y = reserve(&p, (int64_t)p.y * p.x);
+	return p;
+}
+
+uint64_t
+fal_conv_scratch(const struct fal_layer *l)
+{
+	/* All offsets are ints: of a padded channel, of rounded channels, of weights. */
+	const uint64_t kk = (uint64_t)l->kernel * l->kernel;
+	const uint64_t most = l->in.c > l->out.c ? l->in.c : l->out.c;
+	const uint64_t high = l->in.h + 2 * (uint64_t)l->kernel + 2 * l->stride,
+		       wide = l->in.w + 2 * (uint64_t)l->kernel + 2 * l->stride;
+	if (high * wide > INT32_MAX || (most + FAL_LANES) * high * wide > INT32_MAX ||
+	    (most + FAL_LANES) * l->in.c > INT32_MAX ||
+	    (most + FAL_LANES) * l->in.c * kk > INT32_MAX || most * kk > INT32_MAX)
+		return 0;
+	return plan_conv(l).floats;
+}
+
+/* ---- rows, 16 floats at a time ---------------------------------------------------- */
+
+/* to = max(from + bias, floor) for n ≥ lanes floats; the last lanes overlap. */
 static inline __attribute__((always_inline)) void
-copy_lanes(const float *restrict from, int at, int n, float *restrict to)
+finish_lanes(float *restrict to, const float *restrict from, int n, float bias,
+	     float floor, const int lanes)
 {
-	for (int i = 0; i < FAL_LANES; i++)
-		to[i] = lane_or_zero(from, at, n, i);
-}
-
-static inline __attribute__((always_inline)) void
-add_lanes(const float *restrict from, int at, int n, float *restrict sum)
-{
-	for (int i = 0; i < FAL_LANES; i++)
-		sum[i] += lane_or_zero(from, at, n, i);
-}
-
-/* A row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
-static inline __attribute__((always_inline)) void
-copy_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float *to)
-{
-	int w = (int)l->in.w, h = (int)l->in.h, ow = (int)l->out.w;
-	for (int oy = 0; oy < (int)l->out.h; oy++, to += ow) {
-		int y = oy + at_y;
-		bool inside = y >= 0 && y < h;
-		const float *row = inside ? x + y * w : x;
-		for (int ox = 0; ox < ow; ox += FAL_LANES) {
-			int at = ox + at_x;
-			copy_lanes(row + at, at, inside ? w : 0, to + ox);
+	for (int x = 0; x < n; x += lanes) {
+		x = x > n - lanes ? n - lanes : x;
+		for (int i = 0; i < lanes; i++) {
+			const float v = from[x + i] + bias;
+			to[x + i] = v < floor ? floor : v;
 		}
 	}
 }
 
-/* As copy_window, for any stride. */
-static void
-gather_window(const struct fal_layer *l, const float *x, int at_y, int at_x, float *to)
+static inline __attribute__((always_inline)) void
+finish_row(float *restrict to, const float *restrict from, int n, float bias, float floor)
 {
-	int w = (int)l->in.w, h = (int)l->in.h, stride = (int)l->stride;
-	for (int oy = 0; oy < (int)l->out.h; oy++)
-		for (int ox = 0; ox < (int)l->out.w; ox++) {
-			int iy = oy * stride + at_y, ix = ox * stride + at_x;
-			bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-			*to++ = inside ? x[iy * w + ix] : 0.0f;
-		}
+	if (n >= FAL_LANES)
+		finish_lanes(to, from, n, bias, floor, FAL_LANES);
+	else if (n >= 8)
+		finish_lanes(to, from, n, bias, floor, 8);
+	else if (n >= 4)
+		finish_lanes(to, from, n, bias, floor, 4);
+	else
+		finish_lanes(to, from, n, bias, floor, 1);
 }
 
-/* col [R][ns·Y·X] from the samples s0 … s0 + ns - 1 */
+/* A copy, as no image and no product has a -0. */
+static inline __attribute__((always_inline)) void
+copy_row(float *restrict to, const float *restrict from, int n)
+{
+	finish_row(to, from, n, 0.0f, -INFINITY);
+}
+
+/* Copies the image of sample s, [channels][n][h][w], into the frame, whose zeros are
+ * there. */
 FAL_VECTOR static void
-im2col(const struct fal_layer *l, const struct fal_conv *t, uint32_t s0, uint32_t ns)
+fill_frame(const struct frame *f, const float *image, int channels, uint32_t n,
+	   uint32_t s, int h, int w, float *to)
 {
-	size_t plane = (size_t)l->in.h * l->in.w;
-	int k = (int)l->kernel, pad = (int)l->pad;
-	float *to = t->col;
-	for (int r = 0; r < column_rows(l); r++) {
-		const float *x = t->x + ((size_t)(r / (k * k)) * t->n + s0) * plane;
-		int at_y = r / k % k - pad, at_x = r % k - pad;
-		for (uint32_t s = 0; s < ns; s++, x += plane, to += out_plane(l)) {
-			if (l->stride == 1)
-				copy_window(l, x, at_y, at_x, to);
-			else
-				gather_window(l, x, at_y, at_x, to);
+	const int st = f->stride;
+	for (int c = 0; c < channels; c++, to += f->channel) {
+		const float *from = image + ((size_t)c * n + s) * (size_t)(h * w);
+		for (int y = 0; y < h; y++, from += w) {
+			const int fy = y + f->pad, row = fy / st;
+			float *at = to + fy % st * st * f->phase + row * f->wide;
+			if (row >= f->high)
+				break;
+			if (st == 1) {
+				const int fit = f->wide - f->pad;
+				copy_row(at + f->pad, from, w < fit ? w : fit);
+				continue;
+			}
+			for (int x = 0; x < w && (x + f->pad) / st < f->wide; x++)
+				at[(x + f->pad) % st * f->phase + (x + f->pad) / st] =
+					from[x];
 		}
 	}
 }
 
-/* 16 values of dx at (y, x0), stride 1: the sum over the K·K windows that cover them.
- * `col` points to the sample in the channel's first row; rows are `cols` floats
- * apart. */
-static inline __attribute__((always_inline)) void
-sum_windows(const struct fal_layer *l, const float *col, int cols, int y, int x0,
-	    float sum[FAL_LANES])
-{
-	int k = (int)l->kernel, pad = (int)l->pad, oh = (int)l->out.h, ow = (int)l->out.w;
-	for (int ky = 0; ky < k; ky++) {
-		int oy = y + pad - ky;
-		if (oy < 0 || oy >= oh)
-			continue;
-		for (int kx = 0; kx < k; kx++) {
-			int ox = x0 + pad - kx;
-			const float *from = col + (ptrdiff_t)(ky * k + kx) * cols;
-			add_lanes(from + oy * ow + ox, ox, ow, sum);
-		}
-	}
-}
-
-/* dx of one plane, stride 1. */
-static inline __attribute__((always_inline)) void
-sum_plane(const struct fal_layer *l, const float *col, int cols, float *dx)
-{
-	int w = (int)l->in.w;
-	for (int y = 0; y < (int)l->in.h; y++, dx += w)
-		for (int x0 = 0; x0 < w; x0 += FAL_LANES) {
-			float sum[FAL_LANES] = { 0 };
-			sum_windows(l, col, cols, y, x0, sum);
-			int n = w - x0 < FAL_LANES ? w - x0 : FAL_LANES;
-			memcpy(dx + x0, sum, (size_t)n * sizeof(float));
-		}
-}
-
-/* As sum_plane, for any stride. */
-static void
-scatter_plane(const struct fal_layer *l, const float *col, int cols, float *dx)
-{
-	int k = (int)l->kernel, pad = (int)l->pad, stride = (int)l->stride;
-	int w = (int)l->in.w, h = (int)l->in.h, ow = (int)l->out.w;
-	memset(dx, 0, (size_t)h * (size_t)w * sizeof(*dx));
-	for (int r = 0; r < k * k; r++, col += cols)
-		for (int i = 0; i < out_plane(l); i++) {
-			int y = i / ow * stride + r / k - pad;
-			int x = i % ow * stride + r % k - pad;
-			if (y >= 0 && y < h && x >= 0 && x < w)
-				dx[y * w + x] += col[i];
-		}
-}
-
-/* dx of the samples s0 … s0 + ns - 1 from col: the reverse of im2col */
+/* y of sample s from its product: the columns that are outputs, with bias and floor. */
 FAL_VECTOR static void
-col2im(const struct fal_layer *l, const struct fal_conv *t, uint32_t s0, uint32_t ns)
+finish_outputs(const struct conv_plan *p, const struct fal_conv *t, uint32_t s,
+	       const float *product)
 {
-	size_t plane = (size_t)l->in.h * l->in.w;
-	int cols = (int)ns * out_plane(l), kk = (int)(l->kernel * l->kernel);
-	for (uint32_t c = 0; c < l->in.c; c++)
-		for (uint32_t s = 0; s < ns; s++) {
-			const float *col = t->col + (ptrdiff_t)c * kk * cols +
-					   (ptrdiff_t)s * out_plane(l);
-			float *dx = t->dx + ((size_t)c * t->n + s0 + s) * plane;
-			if (l->stride == 1)
-				sum_plane(l, col, cols, dx);
-			else
-				scatter_plane(l, col, cols, dx);
+	const size_t plane = (size_t)(p->y * p->x);
+	for (int o = 0; o < p->out; o++, product += p->ld) {
+		float *to = t->y + ((size_t)o * t->n + s) * plane;
+		const float *from = product;
+		const float bias = t->bias[o];
+		for (int y = 0; y < p->y; y++, to += p->x, from += p->f.wide)
+			finish_row(to, from, p->x, bias, t->floor);
+	}
+}
+
+/* The part (py, px) of dx of sample s from its product. */
+FAL_VECTOR static void
+finish_inputs(const struct conv_plan *p, const struct fal_conv *t, uint32_t s, int py,
+	      int px, const float *product)
+{
+	const size_t plane = (size_t)(p->h * p->w);
+	for (int c = 0; c < p->in; c++, product += p->ldx) {
+		float *to = t->dx + ((size_t)c * t->n + s) * plane;
+		const float *from = product;
+		for (int y = py; y < p->h; y += p->s, from += p->fd.wide) {
+			if (p->s == 1) {
+				copy_row(to + y * p->w, from, p->w);
+				continue;
+			}
+			for (int x = px, i = 0; x < p->w; x += p->s)
+				to[y * p->w + x] = from[i++];
+		}
+	}
+}
+
+/* ---- products --------------------------------------------------------------------- */
+
+/* All rows and columns of a product [rows][cols], cols whole vectors. */
+static void
+compute_product(struct gemm_tile t, int rows, int cols)
+{
+	const struct gemm_isa *isa = gemm_isa();
+	const float *a = t.a, *b = t.b;
+	float *c = t.c;
+	for (int j = 0; j < cols; j += isa->vectors * isa->width)
+		for (int i = 0; i < rows; i += isa->rows) {
+			const int left = (cols - j) / isa->width;
+			t.a = a + i * t.lda;
+			t.b = b + j;
+			t.c = c + i * t.ldc + j;
+			isa->product(&t, rows - i < isa->rows ? rows - i : isa->rows,
+				     left < isa->vectors ? left : isa->vectors);
 		}
 }
 
-/* Samples of the chunk that begins at sample s0. */
-static uint32_t
-chunk_samples(const struct fal_conv *t, uint32_t s0)
+/* Offset of tap (ky, kx) in a channel's frame. */
+static int
+tap_offset(const struct frame *f, int ky, int kx)
 {
-	return t->n - s0 < t->chunk ? t->n - s0 : t->chunk;
+	const int s = f->stride;
+	return (ky % s * s + kx % s) * f->phase + ky / s * f->wide + kx / s;
 }
 
 void
 fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t)
 {
-	int r = column_rows(l), plane = out_plane(l);
-	for (uint32_t s0 = 0; s0 < t->n; s0 += t->chunk) {
-		uint32_t ns = chunk_samples(t, s0);
-		int cols = (int)ns * plane;
-		im2col(l, t, s0, ns);
-		/* y [O][cols] = w [O][R] · col [R][cols] */
-		fal_gemm(&(struct fal_gemm){ .m = (int)l->out.c,
-					     .n = cols,
-					     .k = r,
-					     .a = t->w,
-					     .lda = r,
-					     .b = t->col,
-					     .ldb = cols,
-					     .c = t->y + (size_t)s0 * (size_t)plane,
-					     .ldc = (int)t->n * plane });
+	const struct conv_plan p = plan_conv(l);
+	float *image = t->scratch + p.image, *product = t->scratch + p.product;
+	float *w = t->scratch + p.weights;
+	int32_t *at = (int32_t *)(t->scratch + p.at);
+	for (int c = 0, r = 0; c < p.in; c++)
+		for (int i = 0; i < p.k * p.k; i++, r++)
+			at[r] = c * p.f.channel + tap_offset(&p.f, i / p.k, i % p.k);
+	memcpy(w, t->w, (size_t)p.out * (size_t)p.taps * sizeof(*w));
+	fal_clear_small(w, (size_t)p.out * (size_t)p.taps);
+	memset(image, 0, ((size_t)p.in * (size_t)p.f.channel + BEHIND) * sizeof(*image));
+	for (uint32_t s = 0; s < t->n; s++) {
+		fill_frame(&p.f, t->x, p.in, t->n, s, p.h, p.w, image);
+		compute_product((struct gemm_tile){ .k = p.taps,
+						    .a = w,
+						    .lda = p.taps,
+						    .b = image,
+						    .at_b = at,
+						    .c = product,
+						    .ldc = p.ld },
+				p.out, p.ld);
+		finish_outputs(&p, t, s, product);
+	}
+}
+
+/* The rows ky … ky + kh - 1 of kw taps each of the transposed dw: adds one sample. */
+static void
+compute_taps(const struct conv_plan *p, struct gemm_tile t, int kh, int kw)
+{
+	const struct gemm_isa *isa = gemm_isa();
+	const int vectors = (p->out + isa->width - 1) / isa->width;
+	const float *a = t.a, *b = t.b;
+	float *c = t.c;
+	for (int v = 0; v < vectors; v += 2) {
+		const int vs = vectors - v < 2 ? 1 : 2;
+		for (int y = 0, g; y < kh; y += g) {
+			/* Several rows only if they are whole: then their sums lie one
+			 * after another. */
+			g = kw > 5                                    ? 1
+			    : kh - y >= 5 && 5 * kw * vs <= isa->sums ? 5
+			    : kh - y >= 3 && 3 * kw * vs <= isa->sums ? 3
+			    : kh - y >= 2 && 2 * kw * vs <= isa->sums ? 2
+								      : 1;
+			for (int x = 0; x < kw; x += 5) {
+				t.a = a + y * t.lda + x;
+				t.b = b + v * isa->width;
+				t.c = c + (y * kw + x) * t.ldc + v * isa->width;
+				isa->taps(&t, g, kw - x < 5 ? kw - x : 5, vs);
+			}
+		}
+	}
+}
+
+/* Adds sample s to the transposed dw, [taps][outs], whose taps are in the order of their
+ * phases. */
+static void
+add_weights_gradient(const struct conv_plan *p, const struct fal_conv *t, uint32_t s)
+{
+	const float *image = t->scratch + p->image;
+	struct gemm_tile u = { .k = p->y * p->x,
+			       .lda = p->f.wide,
+			       .at_a = (int32_t *)(t->scratch + p->at_x),
+			       .b = t->scratch + p->dyt,
+			       .at_b = (int32_t *)(t->scratch + p->at_y),
+			       .c = t->scratch + p->dwt,
+			       .ldc = p->outs,
+			       .add = s > 0 };
+	for (int c = 0; c < p->in; c++)
+		for (int py = 0; py < p->s && py < p->k; py++)
+			for (int px = 0; px < p->s && px < p->k; px++) {
+				const int kh = (p->k - py + p->s - 1) / p->s,
+					  kw = (p->k - px + p->s - 1) / p->s;
+				u.a = image + c * p->f.channel +
+				      tap_offset(&p->f, py, px);
+				compute_taps(p, u, kh, kw);
+				u.c += (ptrdiff_t)(kh * kw) * p->outs;
+			}
+}
+
+/* dw [out][in][k][k] from its transposed sums. */
+static void
+turn_weights_gradient(const struct conv_plan *p, const float *dwt, float *dw)
+{
+	for (int c = 0; c < p->in; c++)
+		for (int py = 0; py < p->s && py < p->k; py++)
+			for (int px = 0; px < p->s && px < p->k; px++)
+				for (int y = py; y < p->k; y += p->s)
+					for (int x = px; x < p->k; x += p->s) {
+						float *to =
+							dw + (c * p->k + y) * p->k + x;
+						for (int o = 0; o < p->out; o++)
+							to[o * p->taps] = dwt[o];
+						dwt += p->outs;
+					}
+}
+
+static void
+compute_weights_gradient(const struct conv_plan *p, const struct fal_conv *t)
+{
+	const struct gemm_isa *isa = gemm_isa();
+	const int plane = p->y * p->x;
+	float *image = t->scratch + p->image;
+	int32_t *at_x = (int32_t *)(t->scratch + p->at_x);
+	int32_t *at_y = (int32_t *)(t->scratch + p->at_y);
+	struct conv_plan q = *p;
+	q.outs = (p->out + isa->width - 1) / isa->width * isa->width;
+	for (int y = 0, i = 0; y < p->y; y++)
+		for (int x = 0; x < p->x; x++, i++) {
+			at_x[i] = y * p->f.wide + x;
+			at_y[i] = i * q.outs;
+		}
+	memset(image, 0,
+	       ((size_t)p->in * (size_t)p->f.channel + BEHIND) * sizeof(*image));
+	for (uint32_t s = 0; s < t->n; s++) {
+		fill_frame(&p->f, t->x, p->in, t->n, s, p->h, p->w, image);
+		isa->pack_turned(t->dy + (size_t)s * (size_t)plane,
+				 (ptrdiff_t)t->n * plane, plane, p->out,
+				 t->scratch + p->dyt);
+		add_weights_gradient(&q, t, s);
+	}
+	turn_weights_gradient(&q, t->scratch + p->dwt, t->dw);
+}
+
+/* The taps of dx's part (py, px): their weights [in][taps], and their offsets in dy's
+ * frame.  Returns how many an input channel has. */
+static int
+turn_weights(const struct conv_plan *p, const float *from, int py, int px, float *w,
+	     int32_t *at)
+{
+	const int ky0 = (py + p->pad) % p->s, kx0 = (px + p->pad) % p->s;
+	const struct frame *f = &p->fd;
+	/* The place that the first tap sees; each further tap sees the place before. */
+	const int first =
+		((py + p->pad) / p->s + f->pad) * f->wide + (px + p->pad) / p->s + f->pad;
+	int taps = 0;
+	for (int c = 0; c < p->in; c++) {
+		taps = 0;
+		for (int o = 0; o < p->out; o++) {
+			const float *plane = from + o * p->taps + c * p->k * p->k;
+			int row = o * f->channel + first;
+			for (int ky = ky0; ky < p->k; ky += p->s, row -= f->wide)
+				for (int kx = kx0, i = 0; kx < p->k; kx += p->s, i++) {
+					at[taps++] = row - i;
+					*w++ = plane[ky * p->k + kx];
+				}
+		}
+	}
+	return taps;
+}
+
+static void
+compute_inputs_gradient(const struct conv_plan *p, const struct fal_conv *t)
+{
+	float *image = t->scratch + p->image, *product = t->scratch + p->product;
+	float *w = t->scratch + p->weights;
+	int32_t *at = (int32_t *)(t->scratch + p->at);
+	memset(image, 0,
+	       ((size_t)p->out * (size_t)p->fd.channel + BEHIND) * sizeof(*image));
+	for (int part = 0; part < p->s * p->s; part++) {
+		const int py = part / p->s, px = part % p->s;
+		const int taps = turn_weights(p, t->w, py, px, w, at);
+		fal_clear_small(w, (size_t)(p->in * taps));
+		for (uint32_t s = 0; s < t->n; s++) {
+			fill_frame(&p->fd, t->dy, p->out, t->n, s, p->y, p->x, image);
+			compute_product((struct gemm_tile){ .k = taps,
+							    .a = w,
+							    .lda = taps,
+							    .b = image,
+							    .at_b = at,
+							    .c = product,
+							    .ldc = p->ldx },
+					p->in, p->ldx);
+			finish_inputs(p, t, s, py, px, product);
+		}
 	}
 }
 
 void
 fal_conv_back(const struct fal_layer *l, const struct fal_conv *t)
 {
-	int o = (int)l->out.c, r = column_rows(l), plane = out_plane(l);
-	for (uint32_t s0 = 0; s0 < t->n; s0 += t->chunk) {
-		uint32_t ns = chunk_samples(t, s0);
-		int cols = (int)ns * plane, ld = (int)t->n * plane;
-		const float *dy = t->dy + (size_t)s0 * (size_t)plane;
-		if (!t->keeps_col)
-			im2col(l, t, s0, ns);
-		/* dw [O][R] += dy [O][cols] · colᵀ [cols][R] */
-		fal_gemm(&(struct fal_gemm){ .m = o,
-					     .n = r,
-					     .k = cols,
-					     .a = dy,
-					     .lda = ld,
-					     .b = t->col,
-					     .ldb = cols,
-					     .tb = true,
-					     .c = t->dw,
-					     .ldc = r,
-					     .add = s0 > 0 });
-		if (t->dx == NULL)
-			continue;
-		/* col [R][cols] = wᵀ [R][O] · dy [O][cols] */
-		fal_gemm(&(struct fal_gemm){ .m = r,
-					     .n = cols,
-					     .k = o,
-					     .a = t->w,
-					     .lda = r,
-					     .ta = true,
-					     .b = dy,
-					     .ldb = ld,
-					     .c = t->col,
-					     .ldc = cols });
-		col2im(l, t, s0, ns);
-	}
+	const struct conv_plan p = plan_conv(l);
+	compute_weights_gradient(&p, t);
+	if (t->dx != NULL)
+		compute_inputs_gradient(&p, t);
 }

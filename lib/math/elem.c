@@ -9,18 +9,6 @@
 #include <string.h>
 
 FAL_VECTOR void
-fal_bias_rows(float *y, size_t rows, size_t cols, const float *bias, float floor)
-{
-	for (size_t r = 0; r < rows; r++, y += cols) {
-		float b = bias[r];
-		for (size_t c = 0; c < cols; c++) {
-			float v = y[c] + b;
-			y[c] = v < floor ? floor : v;
-		}
-	}
-}
-
-FAL_VECTOR void
 fal_bias_cols(float *y, size_t rows, size_t cols, const float *bias, float floor)
 {
 	for (size_t r = 0; r < rows; r++, y += cols)
@@ -57,6 +45,14 @@ fal_sum_cols(const float *y, size_t rows, size_t cols, float *out)
 		for (size_t c = 0; c < cols; c++)
 			out[c] += y[c];
 	}
+}
+
+void
+fal_transpose(const float *y, size_t rows, size_t cols, float *to)
+{
+	for (size_t c = 0; c < cols; c++)
+		for (size_t r = 0; r < rows; r++)
+			*to++ = y[r * cols + c];
 }
 
 FAL_VECTOR void

@@ -1,6 +1,8 @@
 /* OpenBLAS, single-threaded and only for gemm: its level-1 sums depend on alignment. */
 #include "math/kern.h"
 
+#include "math/gemm_priv.h"
+
 #include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -47,40 +49,22 @@ correct_core_type(void)
 #endif
 }
 
+static bool uses_blas;
+
 static void
-kern_init_once(void)
+init_blas(void)
 {
 	correct_core_type();
 	openblas_set_num_threads(1);
 }
 
 void
-fal_kern_init(void)
+fal_kern_use_blas(bool yes)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, kern_init_once);
-}
-
-int
-fal_kern_portable(const char **lacks)
-{
-	fal_kern_init();
-#ifdef __x86_64__
-	*lacks = !__builtin_cpu_supports("avx2")  ? "AVX2"
-		 : !__builtin_cpu_supports("fma") ? "FMA"
-						  : "these kernels";
-	if (strcmp(*lacks, "these kernels") != 0 ||
-	    setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
-		return FAL_EINVAL;
-	if (gotoblas_dynamic_init != NULL) {
-		gotoblas_dynamic_quit();
-		gotoblas_dynamic_init();
-	}
-	return strcmp(openblas_get_corename(), "Haswell") == 0 ? FAL_OK : FAL_EINVAL;
-#else
-	*lacks = "AVX2";
-	return FAL_EINVAL;
-#endif
+	if (yes)
+		pthread_once(&once, init_blas);
+	uses_blas = yes;
 }
 
 void
@@ -89,10 +73,9 @@ fal_kern_reserve(uint32_t products)
 	enum { BUFFERS_MAX = 64 }; /* OpenBLAS's own limit */
 	void *buffer[BUFFERS_MAX];
 	const uint32_t n = products < BUFFERS_MAX ? products : BUFFERS_MAX;
-	fal_kern_init();
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; uses_blas && i < n; i++)
 		buffer[i] = blas_memory_alloc(0);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; uses_blas && i < n; i++)
 		blas_memory_free(buffer[i]);
 }
 
@@ -100,9 +83,16 @@ void
 fal_kern_name(char *out, size_t cap)
 {
 	struct utsname system;
-	fal_kern_init();
-	snprintf(out, cap, "%s %s", uname(&system) == 0 ? system.machine : "?",
-		 openblas_get_corename());
+	const char *isa = fal_gemm_isa();
+	snprintf(out, cap, "%s %s%s%s", uname(&system) == 0 ? system.machine : "?",
+		 isa != NULL ? isa : "none", uses_blas ? " OpenBLAS " : "",
+		 uses_blas ? openblas_get_corename() : "");
+}
+
+uint64_t
+fal_kern_space(void)
+{
+	return (UINT64_C(8) + (uses_blas ? 128 : 0)) << 20;
 }
 
 uint64_t
@@ -114,42 +104,65 @@ fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k)
 	const uint64_t longest = m > n ? (m > k ? m : k) : n > k ? n : k;
 	const uint64_t p = longest < P ? longest : P, q = longest < Q ? longest : Q;
 	const uint64_t bytes = (p + longest) * q * sizeof(float);
+	if (!uses_blas)
+		return 0;
 	return bytes < (32 << 20) ? bytes : 32 << 20;
 }
 
 void
 fal_gemm(const struct fal_gemm *g)
 {
-	cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
-		    g->tb ? CblasTrans : CblasNoTrans, g->m, g->n, g->k, 1.0f, g->a,
-		    g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
+	if (!uses_blas) {
+		gemm_compute(g);
+		return;
+	}
+	cblas_sgemm(CblasRowMajor, CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, g->m,
+		    g->n, g->k, 1.0f, g->a, g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f,
+		    g->c, g->ldc);
 }
 
-#if defined(__SSE2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 
-unsigned
-fal_kern_flush(void)
+uint64_t
+fal_kern_begin(void)
 {
-	unsigned before = _mm_getcsr();
-	_mm_setcsr(before | _MM_FLUSH_ZERO_ON | 0x40 /* denormals are zero */);
+	const unsigned before = _mm_getcsr();
+	const unsigned ieee = 0x1f80, flushing = 0x8040;
+	_mm_setcsr(uses_blas ? ieee | flushing : ieee);
 	return before;
 }
 
 void
-fal_kern_unflush(unsigned before)
+fal_kern_end(uint64_t before)
 {
-	_mm_setcsr(before);
+	_mm_setcsr((unsigned)before);
+}
+#elif defined(__aarch64__)
+uint64_t
+fal_kern_begin(void)
+{
+	const uint64_t flushing = 1 << 24;
+	uint64_t before;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(before));
+	__asm__ volatile("msr fpcr, %0" : : "r"(uses_blas ? flushing : 0));
+	return before;
+}
+
+void
+fal_kern_end(uint64_t before)
+{
+	__asm__ volatile("msr fpcr, %0" : : "r"(before));
 }
 #else
-unsigned
-fal_kern_flush(void)
+uint64_t
+fal_kern_begin(void)
 {
 	return 0;
 }
 
 void
-fal_kern_unflush(unsigned before)
+fal_kern_end(uint64_t before)
 {
 	(void)before;
 }

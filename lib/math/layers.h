@@ -7,47 +7,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Convolution as im2col and gemm, for a chunk of a task's samples at a time.
+/* Convolution.
  *
- * Activations are [C][N][H][W], so that one gemm covers all samples and gives the same
- * layout.  Dimensions: C, H, W input channels, rows, columns; O, Y, X output channels,
- * rows, columns; K kernel; N samples of the task; R = C·K·K rows of the column matrix.
+ * Activations are [C][N][H][W].  Dimensions: C, H, W input channels, rows, columns; O, Y,
+ * X output channels, rows, columns; K kernel; N samples of the task.
  */
 
-/* The arrays of one task, all borrowed.  Reads of x and col may begin
- * FAL_CONV_SLACK(layer) floats before the contents; reads and writes may end as many
- * floats behind the contents. */
+/* The arrays of one task, all borrowed.  x and dy hold no small values
+ * (fal_clear_small). */
 struct fal_conv {
-	uint32_t n;      /* samples of the task */
-	uint32_t chunk;  /* samples that fit into `col` */
-	bool keeps_col;  /* chunk ≥ n, and col does not change from forward to back */
-	const float *w;  /* [O][R] */
-	const float *x;  /* [C][N][H][W] */
-	float *y;        /* [O][N][Y][X]: written by forward */
-	const float *dy; /* [O][N][Y][X] */
-	float *dw;       /* [O][R]: overwritten by backward */
-	float *dx;       /* [C][N][H][W]: overwritten by backward; NULL: not needed */
-	float *col;      /* [R][chunk·Y·X]: scratch */
+	uint32_t n;        /* samples of the task */
+	const float *w;    /* [O][C][K][K] */
+	const float *bias; /* [O] */
+	float floor;       /* of y: 0 is relu, -INFINITY is no relu */
+	const float *x;    /* [C][N][H][W] */
+	float *y;          /* [O][N][Y][X]: written by forward */
+	const float *dy;   /* [O][N][Y][X] */
+	float *dw;         /* [O][C][K][K]: overwritten by backward */
+	float *dx;         /* [C][N][H][W]: overwritten by backward; NULL: not needed */
+	float *scratch;    /* fal_conv_scratch floats */
 };
 
-#define FAL_CONV_SLACK(l) ((size_t)(l)->kernel + 16)
+/* Returns the floats of the scratch, for any number of samples; 0: too large. */
+uint64_t fal_conv_scratch(const struct fal_layer *l);
 
-/* y = w * x, without bias. */
+/* y = max(w * x + bias, floor). */
 void fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t);
 
-/* Computes dw, and dx unless NULL, from dy.  With keeps_col, col must be as forward left
- * it.  Overwrites col. */
+/* Computes dw, and dx unless NULL, from dy. */
 void fal_conv_back(const struct fal_layer *l, const struct fal_conv *t);
 
 /* Elementwise kernels, and sums of rows and columns.  All results are bit-equal on every
  * machine; NaN propagates.  Matrices are row-major, rows × cols, without gaps.
  */
 
-/* y[r][c] = max(y[r][c] + bias[r], floor): floor 0 is relu, floor -INFINITY is no relu.
+/* y[r][c] = max(y[r][c] + bias[c], floor): floor 0 is relu, floor -INFINITY is no relu.
  */
-void fal_bias_rows(float *y, size_t rows, size_t cols, const float *bias, float floor);
-
-/* y[r][c] = max(y[r][c] + bias[c], floor) */
 void fal_bias_cols(float *y, size_t rows, size_t cols, const float *bias, float floor);
 
 /* out[r] = Σ_c y[r][c]: 16 interleaved sums, then the upper half added to the lower. */
@@ -55,6 +50,9 @@ void fal_sum_rows(const float *y, size_t rows, size_t cols, float *out);
 
 /* out[c] = Σ_r y[r][c], in the order of the rows. */
 void fal_sum_cols(const float *y, size_t rows, size_t cols, float *out);
+
+/* to [cols][rows] = y [rows][cols] transposed. */
+void fal_transpose(const float *y, size_t rows, size_t cols, float *to);
 
 /* y = max(y, 0) */
 void fal_relu(float *y, size_t n);

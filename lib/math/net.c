@@ -22,22 +22,12 @@
 #include <string.h>
 
 #define HEAD 64 /* bytes for struct fal_arena before the floats */
-/* Target size of a column matrix: a quarter of an L2 cache of 1 MB, which also holds
- * gemm's packed copy and the product.  LeNet-5 takes half as long again with four times
- * the size (AVX-512).  A matrix with too few columns for gemm grows up to COL_FLOATS_MAX.
- */
-#define COL_FLOATS ((uint64_t)1 << 16)
-#define COL_FLOATS_MAX ((uint64_t)1 << 18)
-#define COLUMNS 256
 #define FLOATS_MAX ((uint64_t)1 << 40)
 
 /* Offsets of a layer's arrays in the arena. */
 struct layer_plan {
-	size_t out;     /* floats: the output */
-	size_t at;      /* bytes: places of maxpool's maxima */
-	uint32_t chunk; /* conv: samples at a time */
-	bool keeps_col; /* the layer has a column matrix of its own, kept for backward */
-	size_t col;     /* floats: that matrix */
+	size_t out;          /* floats: the output */
+	size_t at;           /* bytes: places of maxpool's maxima */
 	uint64_t params_end; /* end of the parameters of this and all earlier layers */
 };
 
@@ -46,10 +36,9 @@ struct fal_net {
 	struct layer_plan *plan; /* of each layer */
 	uint32_t batch;
 	uint32_t first;  /* the first layer with parameters: backward ends there */
-	size_t slack;    /* free floats on both sides of each array */
 	size_t in;       /* floats: the input, [C][N][H][W] */
 	size_t grad[2];  /* floats: gradients of activations, used in turn */
-	size_t col;      /* floats: shared column matrix of layers without keeps_col */
+	size_t scratch;  /* floats: of one layer's products */
 	uint64_t floats; /* of an arena */
 	uint64_t bytes;  /* behind the floats */
 };
@@ -74,8 +63,8 @@ struct pass {
 static size_t
 reserve_floats(struct fal_net *net, uint64_t n)
 {
-	uint64_t begin = (net->floats + net->slack + 15) & ~(uint64_t)15;
-	net->floats = begin + n + net->slack;
+	uint64_t begin = (net->floats + 15) & ~(uint64_t)15;
+	net->floats = begin + n + FAL_POOL_SLACK;
 	return (size_t)begin;
 }
 
@@ -85,36 +74,18 @@ has_params(const struct fal_layer *l)
 	return l->kind == FAL_LAYER_CONV || l->kind == FAL_LAYER_DENSE;
 }
 
-/* Floats of the column matrix for one sample; 0: the layer has none. */
+/* Floats of the scratch that layer `l` needs; 0: the layer is too large. */
 static uint64_t
-column_floats(const struct fal_layer *l)
+layer_scratch(const struct fal_net *net, const struct fal_layer *l)
 {
-	if (l->kind != FAL_LAYER_CONV)
-		return 0;
-	return (uint64_t)l->in.c * l->kernel * l->kernel * l->out.h * l->out.w;
-}
-
-/* Reserves a column matrix for a convolution whose whole batch fits into the target size;
- * else widens `*shared`, the floats of the matrix that the other convolutions share. */
-static void
-plan_columns(struct fal_net *net, const struct fal_layer *l, struct layer_plan *p,
-	     uint64_t *shared)
-{
-	const uint64_t col = column_floats(l), plane = (uint64_t)l->out.h * l->out.w;
-	const uint64_t min = (COLUMNS + plane - 1) / plane, max = COL_FLOATS_MAX / col;
-	uint64_t fit = COL_FLOATS / col;
-	if (fit < min)
-		fit = min < max ? min : max;
-	p->chunk = fit > net->batch ? net->batch : fit > 0 ? (uint32_t)fit : 1;
-	p->keeps_col = p->chunk == net->batch;
-	if (p->keeps_col)
-		p->col = reserve_floats(net, col * p->chunk);
-	else
-		*shared = col * p->chunk > *shared ? col * p->chunk : *shared;
+	if (l->kind == FAL_LAYER_CONV)
+		return fal_conv_scratch(l);
+	/* A packed block, and dy transposed. */
+	return FAL_GEMM_SCRATCH + (uint64_t)l->out.c * net->batch;
 }
 
 static void
-plan_layer(struct fal_net *net, uint32_t i, uint64_t *shared)
+plan_layer(struct fal_net *net, uint32_t i)
 {
 	const struct fal_layer *l = &net->m->layer[i];
 	struct layer_plan *p = &net->plan[i];
@@ -127,8 +98,6 @@ plan_layer(struct fal_net *net, uint32_t i, uint64_t *shared)
 		p->at = (size_t)net->bytes;
 		net->bytes += out + FAL_POOL_SLACK;
 	}
-	if (l->kind == FAL_LAYER_CONV)
-		plan_columns(net, l, p, shared);
 }
 
 /* Floats of the largest activation of the batch; 0: an array would be too large. */
@@ -140,8 +109,6 @@ largest_activation(const struct fal_net *net)
 	for (uint32_t i = 0; i < m->layers; i++) {
 		uint64_t out = fal_shape_floats(m->layer[i].out);
 		most = out > most ? out : most;
-		if (column_floats(&m->layer[i]) > FLOATS_MAX)
-			return 0;
 	}
 	return most * net->batch <= INT_MAX ? most * net->batch : 0;
 }
@@ -168,21 +135,24 @@ static int
 plan_arena(struct fal_net *net)
 {
 	const struct fal_model *m = net->m;
-	uint64_t largest = largest_activation(net), shared = 0;
+	uint64_t largest = largest_activation(net), scratch = 0;
 	if (largest == 0)
 		return FAL_ELIMIT;
-	net->slack = FAL_POOL_SLACK;
-	for (uint32_t i = 0; i < m->layers; i++)
-		if (m->layer[i].kind == FAL_LAYER_CONV &&
-		    FAL_CONV_SLACK(&m->layer[i]) > net->slack)
-			net->slack = FAL_CONV_SLACK(&m->layer[i]);
+	for (uint32_t i = 0; i < m->layers; i++) {
+		if (!has_params(&m->layer[i]))
+			continue;
+		const uint64_t n = layer_scratch(net, &m->layer[i]);
+		if (n == 0)
+			return FAL_ELIMIT;
+		scratch = n > scratch ? n : scratch;
+	}
 	net->in = reserve_floats(net, (uint64_t)m->inputs * net->batch);
 	for (uint32_t i = 0; i < m->layers; i++)
-		plan_layer(net, i, &shared);
+		plan_layer(net, i);
 	plan_param_ends(net);
 	net->grad[0] = reserve_floats(net, largest);
 	net->grad[1] = reserve_floats(net, largest);
-	net->col = reserve_floats(net, shared);
+	net->scratch = reserve_floats(net, scratch);
 	return net->floats <= FLOATS_MAX ? FAL_OK : FAL_ELIMIT;
 }
 
@@ -201,7 +171,6 @@ fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out)
 		fal_net_free(net);
 		return FAL_ELIMIT;
 	}
-	fal_kern_init();
 	*out = net;
 	return FAL_OK;
 }
@@ -240,14 +209,9 @@ fal_net_kernel_bytes(const struct fal_net *net)
 	uint64_t most = 0;
 	for (uint32_t i = 0; i < m->layers; i++) {
 		const struct fal_layer *l = &m->layer[i];
-		uint64_t rows = net->batch, in = l->in.c;
-		if (!has_params(l))
+		if (l->kind != FAL_LAYER_DENSE)
 			continue;
-		if (l->kind == FAL_LAYER_CONV) {
-			rows = net->plan[i].chunk * (uint64_t)l->out.h * l->out.w;
-			in *= (uint64_t)l->kernel * l->kernel;
-		}
-		const uint64_t bytes = fal_kern_bytes(rows, l->out.c, in);
+		const uint64_t bytes = fal_kern_bytes(net->batch, l->out.c, l->in.c);
 		most = bytes > most ? bytes : most;
 	}
 	return most;
@@ -325,14 +289,10 @@ is_relu_fused(const struct fal_model *m, uint32_t i)
 static struct fal_conv
 conv_arrays(const struct pass *k, uint32_t i)
 {
-	const struct layer_plan *p = &k->net->plan[i];
 	return (struct fal_conv){ .n = k->n,
-				  .chunk = p->chunk,
-				  .keeps_col = p->keeps_col,
 				  .w = tensor_params(k, k->net->m->layer[i].weight),
 				  .x = input_of(k, i),
-				  .col = k->a->f +
-					 (p->keeps_col ? p->col : k->net->col) };
+				  .scratch = k->a->f + k->net->scratch };
 }
 
 /* Rows of a dense layer's weights in one product, forward and backward: forward begins
@@ -366,6 +326,7 @@ dense_forward(struct pass *k, uint32_t i, float *y, float floor)
 		.ldb = (int)in,
 		.tb = true,
 		.ldc = (int)out,
+		.scratch = k->a->f + k->net->scratch,
 	};
 	for (uint32_t from = 0, end; from < out; from = end) {
 		end = out - from > ROWS ? from + ROWS : out;
@@ -391,15 +352,17 @@ forward_layer(struct pass *k, uint32_t i)
 	float *y = k->a->f + k->net->plan[i].out;
 	size_t n = k->n, out = (size_t)fal_shape_floats(l->out);
 	float floor = is_relu_fused(m, i + 1) ? 0.0f : -INFINITY;
+	if (has_params(l))
+		fal_clear_small(input_of(k, i), n * (size_t)fal_shape_floats(l->in));
 	switch (l->kind) {
 	case FAL_LAYER_CONV: {
 		if (!await_params(k, k->net->plan[i].params_end))
 			return false;
 		struct fal_conv t = conv_arrays(k, i);
 		t.y = y;
+		t.bias = tensor_params(k, l->bias);
+		t.floor = floor;
 		fal_conv_forward(l, &t);
-		fal_bias_rows(y, l->out.c, n * plane_floats(l->out),
-			      tensor_params(k, l->bias), floor);
 		break;
 	}
 	case FAL_LAYER_DENSE:
@@ -432,15 +395,8 @@ dense_back(const struct pass *k, uint32_t i, const float *dy, float *grad, float
 	const struct fal_layer *l = &m->layer[i];
 	const uint32_t in = l->in.c, out = l->out.c;
 	const uint64_t w = m->tensor[l->weight].offset;
-	struct fal_gemm dw = {
-		.n = (int)in,
-		.k = (int)k->n,
-		.lda = (int)out,
-		.ta = true,
-		.b = input_of(k, i),
-		.ldb = (int)in,
-		.ldc = (int)in,
-	};
+	float *scratch = k->a->f + k->net->scratch;
+	float *turned = scratch + FAL_GEMM_SCRATCH; /* dyᵀ [O][N] */
 	if (dx != NULL)
 		fal_gemm(&(struct fal_gemm){ .m = (int)k->n,
 					     .n = (int)in,
@@ -450,15 +406,20 @@ dense_back(const struct pass *k, uint32_t i, const float *dy, float *grad, float
 					     .b = tensor_params(k, l->weight),
 					     .ldb = (int)in,
 					     .c = dx,
-					     .ldc = (int)in });
+					     .ldc = (int)in,
+					     .scratch = scratch });
 	fal_sum_cols(dy, k->n, out, grad + m->tensor[l->bias].offset);
-	for (uint32_t end = out, from; end > 0; end = from) {
-		from = (end - 1) / ROWS * ROWS;
-		dw.m = (int)(end - from);
-		dw.a = dy + from;
-		dw.c = grad + w + (uint64_t)from * in;
-		fal_gemm(&dw);
-	}
+	fal_transpose(dy, k->n, out, turned);
+	fal_gemm(&(struct fal_gemm){ .m = (int)out,
+				     .n = (int)in,
+				     .k = (int)k->n,
+				     .a = turned,
+				     .lda = (int)k->n,
+				     .b = input_of(k, i),
+				     .ldb = (int)in,
+				     .c = grad + w,
+				     .ldc = (int)in,
+				     .scratch = scratch });
 }
 
 /* Turns d[0], the gradient of layer i's output, into the gradient of its input; d[1] is
@@ -471,6 +432,8 @@ back_layer(const struct pass *k, uint32_t i, float *d[2], float *grad)
 	const float *y = k->a->f + k->net->plan[i].out;
 	size_t n = k->n, out = (size_t)fal_shape_floats(l->out);
 	float *dx = i > k->net->first ? d[1] : NULL;
+	if (has_params(l))
+		fal_clear_small(d[0], n * out);
 	switch (l->kind) {
 	case FAL_LAYER_CONV: {
 		struct fal_conv t = conv_arrays(k, i);
@@ -526,10 +489,10 @@ const float *
 fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *params,
 		const struct fal_task *t)
 {
-	unsigned before = fal_kern_flush();
+	uint64_t before = fal_kern_begin();
 	const float *z =
 		forward_all(&(struct pass){ net, a, params, t->n, NULL, 0 }, t->x);
-	fal_kern_unflush(before);
+	fal_kern_end(before);
 	return z;
 }
 
@@ -555,33 +518,43 @@ fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a, const float
 {
 	struct pass k = { net, a, params, t->n, wait, 0 };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
-	unsigned before = fal_kern_flush();
+	uint64_t before = fal_kern_begin();
 	const float *z = forward_all(&k, t->x);
 	if (z != NULL)
 		fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
 	for (uint32_t i = net->m->layers; z != NULL && i-- > net->first; count_step(a))
 		back_layer(&k, i, d, grad);
-	fal_kern_unflush(before);
+	fal_kern_end(before);
 	return z != NULL;
 }
 
-/* ---- the numerics fingerprint: hashes the gradient of a random task and products with
- * subnormal numbers ---- */
+/* ---- the numerics fingerprint: hashes the gradient of a random task and calculations
+ * with subnormal numbers ---- */
 
-/* Half of the least normal number is subnormal, and so is a factor of the other products:
- * a machine that does not flush subnormals to zero gets other bits. */
 enum { SUBNORMAL = 4 };
 
+/* The first two results are subnormal or have a subnormal factor: a thread that flushes
+ * such numbers to zero gets other bits.  The last two are products of small values, which
+ * are left out. */
 static void
-multiply_subnormal(float out[static SUBNORMAL])
+calculate_subnormal(float *scratch, float out[static SUBNORMAL])
 {
-	static const float small[2] = { FLT_MIN, FLT_MIN / 4 },
-			   factor[2] = { .5f, 1 << 20 };
-	const struct fal_gemm g = { 2, 2, 1, small, factor, out,
-				    1, 2, 2, false, false,  false };
-	const unsigned before = fal_kern_flush();
-	fal_gemm(&g);
-	fal_kern_unflush(before);
+	static const volatile float small[2] = { FLT_MIN, FLT_MIN / 4 };
+	const uint64_t before = fal_kern_begin();
+	out[0] = small[0] * 0x1.000002p-1f;
+	out[1] = small[1] * 0x1p20f;
+	const float one = 1, b[2] = { small[0], small[1] };
+	fal_gemm(&(struct fal_gemm){ .m = 1,
+				     .n = 2,
+				     .k = 1,
+				     .a = &one,
+				     .lda = 1,
+				     .b = b,
+				     .ldb = 2,
+				     .c = out + 2,
+				     .ldc = 2,
+				     .scratch = scratch });
+	fal_kern_end(before);
 }
 
 int
@@ -607,7 +580,7 @@ fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t see
 	for (uint32_t i = 0; i < n; i++)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_net_grad(net, a, params, &(struct fal_task){ x, label, n }, grad, &res);
-	multiply_subnormal(grad + m->params);
+	calculate_subnormal(a->f + net->scratch, grad + m->params);
 	fal_hash(grad, (m->params + SUBNORMAL) * sizeof(*grad), hash);
 	memcpy(out, hash, FAL_FINGERPRINT_BYTES);
 	err = FAL_OK;

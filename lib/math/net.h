@@ -77,7 +77,7 @@ bool fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a,
 
 #define FAL_FINGERPRINT_BYTES 16
 
-/* Hashes the gradient of a random task of the net's largest size and products with
+/* Hashes the gradient of a random task of the net's largest size and calculations with
  * subnormal numbers.  Parameters come from fal_model_init(seed), inputs in [0, 1) and
  * labels from the stream (seed, FAL_RNG_TEST, 0).  The fingerprint distinguishes machines
  * but does not expose liars.  FAL_ENOMEM. */

@@ -72,7 +72,7 @@ fal_replay_memory(const struct fal_replay *a, uint64_t *space)
 	/* The byte functions count each of the two shard_sets and two images as if it
 	 * held a copy of a version. */
 	const uint64_t not_held = (4 - a->conf.held) * params * sizeof(float);
-	*space = lanes * FAL_KERN_SPACE;
+	*space = lanes * fal_kern_space();
 	return fal_setup_bytes(&a->setup) +
 	       lanes * (fal_net_kernel_bytes(a->net) + fal_task_runner_bytes(a->net) +
 			sums) +

@@ -11,8 +11,8 @@ struct fal_task_runner; /* opaque */
 
 /* Makes the net of the job's model for the job's largest task, and makes this process use
  * the kernels that job.numerics demands.  The net borrows the model of `s`.  FAL_EINVAL
- * (a model without layers, data that do not fit the model, a CPU without the portable
- * kernels), FAL_ENOMEM; with `diag`. */
+ * (a model without layers, data that do not fit the model, a CPU without an
+ * instruction set for the layers), FAL_ENOMEM; with `diag`. */
 int fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
 			struct fal_diag *diag);
 

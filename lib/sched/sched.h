@@ -240,7 +240,7 @@ struct fal_worker_info {
 	double finish; /* projected finish of the tasks that the worker holds */
 	double rtt;    /* seconds of a round trip to the worker; 0: unknown */
 	bool suspected;
-	bool able; /* may get work: is no suspect, not excluded and not on standby */
+	bool able; /* may get work: is no suspect and not excluded */
 };
 
 /* Makes a scheduler; no round begins before fal_sched_set_clock_limit. */
@@ -298,8 +298,7 @@ struct fal_join {
 	uint32_t key;
 	/* workers with equal numerics compute equal bits; 0: like no other worker */
 	uint32_t numerics;
-	bool stands_by; /* as in fal_sched_set_standby */
-	bool group;     /* a group server, which claims the results of its members */
+	bool group; /* a group server, which claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
 	/* measurements in an earlier session; was.lanes 0: none */
@@ -317,11 +316,6 @@ int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
  * FAL_LANES_MAX. */
 int fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
 			double task_s);
-
-/* stands_by: the worker gets no work, and its tasks go to other workers.  Else the worker
- * gets work again.
- */
-void fal_sched_set_standby(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
 /* Removes a worker (unknown ids are ignored): fences its open contributions, grants its
  * tasks to other workers, and abandons rounds of its own. */

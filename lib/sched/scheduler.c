@@ -260,7 +260,6 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.fixed = j->fixed,
 		.rtt = j->rtt,
 		.last_rtt = j->rtt,
-		.is_on_standby = j->stands_by,
 		.is_group = j->group,
 		.empty_since = now,
 		.progress_at = now,
@@ -335,19 +334,6 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	free(w->pace);
 	w->pace = NULL;
 	fal_intervals_free(&w->seqs);
-	sched_settle(s, now);
-}
-
-void
-fal_sched_set_standby(struct fal_sched *s, double now, uint32_t id, bool stands_by)
-{
-	struct fal_worker *w = fal_worker_find(s, id);
-	if (w == NULL || w->is_on_standby == stands_by)
-		return;
-	w->is_on_standby = stands_by;
-	if (stands_by)
-		fal_worker_strip(s, w, true, now);
-	fal_worker_recount(s, w, now);
 	sched_settle(s, now);
 }
 

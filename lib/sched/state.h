@@ -85,8 +85,7 @@ struct fal_worker {
 	/* workers with equal numerics compute equal bits; 0: like no other worker */
 	uint32_t numerics;
 	bool has_left;
-	bool is_excluded;   /* by policy */
-	bool is_on_standby; /* gets no work, because its numerics do not lead */
+	bool is_excluded; /* by policy */
 	/* retry.c: this worker has had no finite result of a task, and other workers must
 	 * retry the task.  is_barred: the worker begins no round.  is_waiting: the worker
 	 * is barred and has no open round, so other workers do not wait for this one. */
@@ -431,8 +430,7 @@ fal_worker_is_suspect(const struct fal_worker *w)
 static inline bool
 fal_worker_able(const struct fal_worker *w)
 {
-	return !w->has_left && !fal_worker_is_suspect(w) && !w->is_excluded &&
-	       !w->is_on_standby;
+	return !w->has_left && !fal_worker_is_suspect(w) && !w->is_excluded;
 }
 
 static inline bool

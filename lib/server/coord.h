@@ -212,7 +212,7 @@ struct fal_coord_ops {
 	void (*late)(void *arg, uint32_t peer, const char *name,
 		     const struct fal_coord_suspect *late);
 	/* + Worker [0] from now on rounds otherwise than worker [1], whose numerics lead;
-	 * `kernels` as in READY.  With FAL_NUMERICS_REQUIRE worker [0] stands by. */
+	 * `kernels` as in READY. */
 	void (*odd)(void *arg, const char *const name[2], const char *const kernels[2]);
 	/* + Verification has found unlike results. */
 	void (*unlike)(void *arg, const struct fal_coord_mismatch *is);
@@ -246,7 +246,7 @@ struct fal_coord_ops {
 
 /* ---- a coordinator ---------------------------------------------------------------- */
 
-enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUIRE };
+enum fal_numerics { FAL_NUMERICS_PORTABLE, FAL_NUMERICS_FAST };
 
 /* The coordinator above; this coordinator is one worker of its job. */
 struct fal_coord_upstream {
@@ -506,8 +506,7 @@ int fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t versio
 int fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version,
 			    uint32_t task);
 
-/* All workers that are ready and do not stand by for their numerics, described as one
- * worker of the same speed. */
+/* All workers that are ready, described as one worker of the same speed. */
 struct fal_coord_aggregate {
 	uint32_t workers, lanes; /* lanes: 1 to FAL_LANES_MAX */
 	uint64_t task_ns;        /* of a lane; 0: unknown */

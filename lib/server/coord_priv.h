@@ -580,8 +580,6 @@ void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
 			 const char *why);
 /* Does the worker compute the same bits each time? */
 bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* False: the worker stands by for its numerics, among the workers that are ready now. */
-bool coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p);
 /* The hash of the leading data of trainers, in digits; "": no trainer has sent one. */
 void coord_leading_data_hex(const struct fal_coord *c,
 			    char out[static 2 * FAL_DATA_HASH + 1]);

@@ -19,7 +19,7 @@
 static void
 trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 {
-	static const char *const numerics[] = { "fast", "portable", "require" };
+	static const char *const numerics[] = { "portable", "fast" };
 	const struct fal_grid *g = &conf->grid;
 	const struct fal_optim *o = &conf->optim;
 	const struct fal_coord_upstream *above = conf->above;

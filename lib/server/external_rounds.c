@@ -110,8 +110,6 @@ fal_coord_aggregate(const struct fal_coord *c, struct fal_coord_aggregate *out)
 	coord_enter(c);
 	*out = (struct fal_coord_aggregate){ 0 };
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
-		if (!coord_has_leading_numerics(c, p))
-			continue;
 		const struct fal_bound_lanes speed = coord_probed_lanes(c, p);
 		out->workers++;
 		out->lanes += speed.lanes;

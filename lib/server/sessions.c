@@ -147,8 +147,7 @@ name_session(struct fal_coord *c, double now, struct coord_peer *p, const char *
 
 /* The leading fingerprint is the fingerprint of most keys.  Between fingerprints with
  * equally many keys, a deterministic one leads; then the fingerprint of the key that
- * comes first in the keyring.  With numerics = require, workers of other fingerprints
- * stand by. */
+ * comes first in the keyring. */
 
 /* How many keys and sessions have a fingerprint, or a hash of data. */
 struct support {
@@ -205,14 +204,12 @@ support_outweighs(struct support a, struct support b)
 static const struct coord_peer *
 numerics_leader(const struct fal_coord *c)
 {
-	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
 	bool *seen = fal_xcalloc(c->sessions.keys, sizeof(*seen));
 	const struct coord_peer *p = NULL, *leader = NULL;
 	struct support best = { 0 };
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		if (leader != NULL &&
-		    (same_numerics(leader, p) ||
-		     (!strict && !coord_is_deterministic(p->fingerprint))))
+		    (same_numerics(leader, p) || !coord_is_deterministic(p->fingerprint)))
 			continue;
 		const struct support s = numerics_support(c, p, seen);
 		if (leader == NULL || support_outweighs(s, best)) {
@@ -224,26 +221,16 @@ numerics_leader(const struct fal_coord *c)
 	return leader;
 }
 
-bool
-coord_has_leading_numerics(const struct fal_coord *c, const struct coord_peer *p)
-{
-	if (c->conf.numerics != FAL_NUMERICS_REQUIRE)
-		return true;
-	const struct coord_peer *leader = numerics_leader(c);
-	return leader == NULL || same_numerics(leader, p);
-}
-
 /* The set of ready workers has changed: notes which workers' numerics differ from the
  * leading ones. */
 static void
-update_numerics(struct fal_coord *c, double now)
+update_numerics(struct fal_coord *c)
 {
-	const bool strict = c->conf.numerics == FAL_NUMERICS_REQUIRE;
 	const struct coord_peer *leader = numerics_leader(c);
 	struct coord_peer *p = NULL;
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		const bool differed = p->has_other_numerics;
-		if (!strict && !coord_is_deterministic(p->fingerprint))
+		if (!coord_is_deterministic(p->fingerprint))
 			continue;
 		p->has_other_numerics = !same_numerics(leader, p);
 		if (p->has_other_numerics && !differed && c->ops.odd != NULL) {
@@ -252,9 +239,6 @@ update_numerics(struct fal_coord *c, double now)
 							       leader->kernels };
 			COORD_CALL(c, odd, name, kernels);
 		}
-		if (strict)
-			fal_sched_set_standby(c->sched, now, p->worker,
-					      p->has_other_numerics);
 	}
 }
 
@@ -698,14 +682,11 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 			      .fixed = probe.fixed,
 			      .rtt = p->rtt,
 			      .was = take_former_speed(c, p),
-			      .group = p->is_group_server,
-			      /* until update_numerics has found the leading fingerprint
-			       */
-			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
+			      .group = p->is_group_server };
 	coord_send_block_map(c, p->id);
 	coord_record_error(c, fal_sched_join(c->sched, now, &j));
 	coord_send_ping(c, now, p->id);
-	update_numerics(c, now);
+	update_numerics(c);
 	refuse_other_data(c, now);
 	c->has_begun |= s->n_ready >= c->conf.min_workers;
 	return FAL_OK;
@@ -754,7 +735,7 @@ remove_worker(struct fal_coord *c, double now, struct coord_peer *p, const char 
 	}
 	COORD_CALL(c, went, p->id, p->name, why);
 	fal_sched_leave(c->sched, now, p->worker);
-	update_numerics(c, now);
+	update_numerics(c);
 }
 
 int

@@ -36,7 +36,6 @@ summary_take_job(struct fal_summary *s, struct fal_trace_line *l)
 	summary_set_text(&s->name, e->name);
 	summary_set_text(&s->scheme, e->scheme);
 	summary_set_text(&s->above, e->above);
-	s->strict = strcmp(e->numerics, "require") == 0;
 	s->has_job = fal_trace_job_read(l, &s->job) == 0;
 }
 
@@ -219,7 +218,6 @@ summary_take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->lanes = e->lanes;
 	w->share = e->share;
 	w->tasks.done += e->done;
-	s->last_done = e->done > 0 ? (size_t)(w - s->worker) + 1 : s->last_done;
 	w->tasks.in += e->in;
 	w->tasks.out += e->out;
 	w->tasks.cloned += e->cloned;
@@ -656,10 +654,6 @@ summary_compare_numerics(struct fal_summary *s)
 		w->numerics.differs =
 			w->numerics.nondeterministic ||
 			strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
-		w->numerics.standby =
-			s->strict && s->last_done > 0 && !w->left &&
-			strcmp(w->fingerprint, s->worker[s->last_done - 1].fingerprint) !=
-				0;
 		w->numerics.skewed = w->numerics.differs && w->build != NULL &&
 				     build != NULL && strcmp(w->build, build) != 0;
 	}
@@ -669,11 +663,10 @@ summary_compare_numerics(struct fal_summary *s)
 const char *
 fal_summary_class(const struct fal_summary_worker *w)
 {
-	return w->left               ? "left"
-	       : w->numerics.standby ? "standby"
-	       : w->suspicion.holds  ? "suspect"
-	       : w->silent           ? "silent"
-				     : fal_class_name(w->verdict.class);
+	return w->left              ? "left"
+	       : w->suspicion.holds ? "suspect"
+	       : w->silent          ? "silent"
+				    : fal_class_name(w->verdict.class);
 }
 
 int

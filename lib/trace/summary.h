@@ -133,7 +133,6 @@ struct fal_summary_worker {
 					*/
 		bool differs; /* nondeterministic, or not most workers' fingerprint */
 		bool skewed;  /* differs, and so does its build */
-		bool standby; /* its numerics keep it from work */
 	} numerics;
 	bool left; /* its last session has ended */
 	struct {
@@ -254,8 +253,6 @@ struct fal_summary {
 		double clocks, samples, updates;
 		double capacity; /* samples; 0: not known */
 	} rate;
-	bool strict;                    /* numerics = require */
-	size_t last_done;               /* 1 + the row of the last done task; 0: none */
 	bool identical;                 /* all fingerprints are equal */
 	struct fal_summary_spent spent; /* of all workers */
 

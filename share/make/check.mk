@@ -36,7 +36,7 @@ $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c
 endef
 $(foreach i,$(ISAS),$(eval $(call held,$(i))))
 UNIT_BIN += $(foreach t,nn_law optim bfp sec,$(ISAS:%=$(B)/tests/test_$(t)-%))
-$(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
+$(B)/bench/bench_nn: | $(patsubst %,$(B)/bench/bench_nn-%,$(filter avx2,$(ISAS)))
 
 # Programs of another Falcon, 9.9.9: the objects that know of that, and all others as they
 # are.  `protocol` has another protocol, `messages` the same one with other messages, as it

@@ -58,12 +58,12 @@ killed() {
 	wait "$ps" || :
 }
 
-# work NAME [OPTION...]: a worker of key $KEY, "work" without; its process id is in $pid
-# and added to $workers.
+# work NAME [OPTION...]: a worker of key $KEY, "work" without, which runs $WORKER,
+# falcon-work without; its process id is in $pid and added to $workers.
 work() {
 	local name=$1
 	shift
-	start "$name" falcon-work -k "$keys/${KEY:-work}.key" -n "$name" \
+	start "$name" "${WORKER:-falcon-work}" -k "$keys/${KEY:-work}.key" -n "$name" \
 		--cache "$BATS_FILE_TMPDIR/cache" "$@" "$ready"
 	workers+=("$pid")
 }

@@ -120,61 +120,8 @@ says() {
 	}
 }
 
-@test "a fingerprint that is made up, under require" {
-	job=(--set job.numerics=require "${job[@]}")
+@test "a fingerprint that is made up" {
 	says print
-}
-
-# done_by NAME: tasks that the trace says it has done.
-done_by() {
-	falcon-stat -j "$state/trace.jsonl" |
-		jq --arg name "$1" '[.workers[] | select(.worker == $name).tasks] | add // 0'
-}
-
-odd_works() {
-	[ "$(done_by odd)" -gt 0 ]
-}
-
-@test "an odd worker under require stands by, and works when the others have left" {
-	falcon-key add -K "$keys/keyring" second
-	serve --min-workers 3 --set job.numerics=require --set job.epochs=400 \
-		--set job.eval=never
-	FALCON_LIE=print start odd "$bin/tests/falcon-work-values" -k "$keys/liar.key" \
-		-n odd --lanes 1 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
-	local odd=$pid
-	work a --lanes 1
-	KEY=second work b --lanes 1
-	soon "the others work" lines 50 '"ev":"update"'
-	same "tasks of the odd one" "$(done_by odd)" 0
-	# One of the others is as good as both: its key stands first.
-	kill -TERM "${workers[1]}"
-	wait "${workers[1]}" || :
-	soon "it left" lines 1 '"ev":"leave","worker":"b"'
-	local before
-	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
-	soon "the one works" lines $((before + 50)) '"ev":"update"'
-	same "tasks of the odd one" "$(done_by odd)" 0
-	kill -TERM "${workers[0]}"
-	wait "${workers[0]}" || :
-	soon "it left" lines 1 '"ev":"leave","worker":"a"'
-	soon "the odd one works" odd_works
-	# It is the majority's again who come back.
-	workers=()
-	work a --lanes 1
-	soon "it joins" lines 2 '"ev":"join","worker":"a"'
-	KEY=second work b --lanes 1
-	soon "it joins" lines 2 '"ev":"join","worker":"b"'
-	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
-	soon "they work" lines $((before + 50)) '"ev":"update"'
-	local had
-	had=$(done_by odd)
-	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
-	soon "they work" lines $((before + 50)) '"ev":"update"'
-	same "tasks of the odd one" "$(done_by odd)" "$had"
-	same "the odd one left" "$(grep -c '"ev":"leave","worker":"odd"' "$state/trace.jsonl")" 0
-	same "it is charged" "$(grep -c '"ev":"charge"' "$state/trace.jsonl")" 0
-	same "it is suspected" "$(grep -c '"ev":"suspect"' "$state/trace.jsonl")" 0
-	kill -0 "$odd"
 }
 
 # liars N: so many sessions of the liar's key, that say of everything that it is not finite.

@@ -135,7 +135,7 @@ by() {
 }
 
 @test "numerics that differ: which version it is" {
-	serve -w 2
+	serve -w 2 --set job.numerics=fast
 	work a --lanes 1
 	OPENBLAS_CORETYPE=NEHALEM of build work odd --lanes 1
 	ended "$ps" ps

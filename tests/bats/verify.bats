@@ -14,7 +14,7 @@ setup_file() {
 
 setup() {
 	for_test
-	job=(--set job.epochs=120 --set job.eval=end --set job.numerics=portable --set job.verify=100%
+	job=(--set job.epochs=120 --set job.eval=end --set job.verify=100%
 		"$BATS_FILE_TMPDIR/job/tiny.job")
 }
 

@@ -73,7 +73,7 @@ struct world {
 		uint64_t round;
 		uint32_t task;
 	} check[PEERS]; /* what the session was last asked to check */
-	bool two_keys, require;
+	bool two_keys;
 	struct honest honest;
 	/* Versions that it was told of and the shards have not made yet. */
 	struct fal_coord_publication want[WANTS];
@@ -259,8 +259,8 @@ begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 				       .eval_every = 2,
 				       .params = PARAMS,
 				       .audit_sums = (variant & 4) != 0,
-				       .numerics = variant & 8 ? FAL_NUMERICS_REQUIRE
-							       : FAL_NUMERICS_FAST,
+				       .numerics = variant & 8 ? FAL_NUMERICS_FAST
+							       : FAL_NUMERICS_PORTABLE,
 				       .preclaims = (variant & 64) != 0,
 				       .min_workers = 1 + (variant >> 4) % 2 };
 	const struct fal_map map = shards_map(place, 1);
@@ -272,7 +272,6 @@ begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 	w->shards.busy = fal_map_busy(&map);
 	w->sums = conf.audit_sums;
 	w->two_keys = (variant & 32) != 0;
-	w->require = conf.numerics == FAL_NUMERICS_REQUIRE;
 	w->next_seq = SEQS;
 	must(racked_shards(&conf, 0, init, &w->job) == FAL_OK);
 	w->shards.shard_set = w->job.shard_set;
@@ -671,9 +670,7 @@ judge(struct world *w, bool from_start)
 	struct fal_coord_status s = fal_coord_status(w->coord);
 	if (!from_start && !s.failed && !s.done && !w->over)
 		join_honest(w);
-	/* Two keys outweigh one: then their fingerprint counts, and it stands by. */
-	if (!(w->require && w->two_keys))
-		drive_honest(w);
+	drive_honest(w);
 	s = fal_coord_status(w->coord);
 	if (w->shards.lied)
 		return;

@@ -97,9 +97,6 @@ cluster_key(const struct cluster *c, uint32_t owner, char out[static 24])
 		snprintf(out, 24, "k%u.%u", c->up->index, owner);
 }
 
-/* Seconds until a connection is known to be dead, as lib/net/conn.h has it, or so. */
-static const double found_out_s = 60;
-
 void
 cluster_kill(struct worker *w)
 {
@@ -338,11 +335,7 @@ handle(struct cluster *c, struct event *e)
 		c->seen[SEEN_EARLY_CRASH] += early_any(c);
 		cluster_kill(w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
-		/* Under `require` there may be nobody else to do its work: the job waits
-		 * for the network to find out. */
-		if (w->m->silent)
-			reset.t += found_out_s;
-		if (!w->m->silent || c->p->require)
+		if (!w->m->silent)
 			cluster_push(c, reset);
 		break;
 	case ORDER:

@@ -138,7 +138,6 @@ struct plan {
 	uint32_t slow;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
-	bool require; /* numerics = require */
 	/* Versions leave while they are made, by so many blocks; 0: when they are.
 	 * When so many parts did, a machine dies; 0: none does. */
 	uint32_t blocks, dies;

@@ -248,7 +248,6 @@ become_liar(struct fal_rng *r, struct plan *p, double task_s)
 		m->join_at += 4 * task_s; /* who is alone is believed */
 	if (m->lie == LIE_BOAST && p->test_samples == 0)
 		p->test_samples = 1 + fal_rng_below(r, 40);
-	p->require = m->lie == LIE_PRINT;
 }
 
 /* Rates as people give them, and others; by a stream of their own. */

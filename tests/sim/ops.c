@@ -389,8 +389,6 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 				       .task_hashes = true,
 				       .verify = p->verify,
 				       .skips = p->toy.odd > 0,
-				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
-							      : FAL_NUMERICS_FAST,
 				       .lanes_start = p->lanes_start,
 				       .preclaims = p->preclaims,
 				       .min_workers = p->min_workers };

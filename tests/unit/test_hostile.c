@@ -287,8 +287,7 @@ static uint32_t min_workers = 1;
 
 /* Sizes are drawn. */
 static void
-begin(const char *scheme, uint64_t seed, uint32_t test_samples,
-      enum fal_numerics numerics)
+begin(const char *scheme, uint64_t seed, uint32_t test_samples)
 {
 	static const float init[PARAMS];
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
@@ -312,7 +311,6 @@ begin(const char *scheme, uint64_t seed, uint32_t test_samples,
 				       .policy = &policy,
 				       .policy_by = "job",
 				       .entropy = seed,
-				       .numerics = numerics,
 				       .grid = w.grid,
 				       .test_samples = test_samples,
 				       .params = PARAMS,
@@ -413,7 +411,7 @@ accusers_of_one_key(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++)
 		for (uint64_t seed = 0; seed < 4; seed++) {
-			begin(schemes[i], seed, 0, FAL_NUMERICS_FAST);
+			begin(schemes[i], seed, 0);
 			liars_key = 1;
 			join(1, false);
 			join(1, false);
@@ -444,7 +442,7 @@ leavers(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++)
 		for (uint64_t seed = 0; seed < 2; seed++) {
-			begin(schemes[i], seed, 0, FAL_NUMERICS_FAST);
+			begin(schemes[i], seed, 0);
 			join(2, true);
 			run(leave_and_return);
 			finish(true);
@@ -486,7 +484,7 @@ lone_leavers_are_believed(void **state)
 	(void)state;
 	uint32_t local = 0;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
-		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		begin(schemes[i], i, 0);
 		const bool steps = says_diverged(join(1, false));
 		check(fal_coord_status(w.coord).failed, steps, "failed");
 		if (steps)
@@ -504,7 +502,7 @@ leavers_and_others(void **state)
 	(void)state;
 	for (size_t i = 0; i < 2 * sizeof(steppers) / sizeof(steppers[0]); i++) {
 		const bool second = i % 2;
-		begin(steppers[i / 2], i, 0, FAL_NUMERICS_FAST);
+		begin(steppers[i / 2], i, 0);
 		for (uint32_t key = 2; key <= 4; key++)
 			join(key, true);
 		for (uint32_t n = 0; n < 5; n++) {
@@ -550,7 +548,7 @@ trainers_fail(void **state)
 {
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
-		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		begin(schemes[i], i, 0);
 		fal_coord_set_trainer_wait(w.coord, 300, 2);
 		fail_trainer(1);
 		fail_trainer(1);
@@ -573,7 +571,7 @@ trainers_fail(void **state)
 		end(NULL);
 	}
 	/* Whoever was here for long, and is gone for a moment, is waited for as well. */
-	begin(schemes[0], 0, 0, FAL_NUMERICS_FAST);
+	begin(schemes[0], 0, 0);
 	fal_coord_set_trainer_wait(w.coord, 300, 2);
 	const uint32_t p = join(2, false);
 	fail_trainer(1);
@@ -585,7 +583,7 @@ trainers_fail(void **state)
 	end(NULL);
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
 	m.leave.cause = FAL_LEAVE_TRAINER + 1;
-	begin(schemes[0], 0, 0, FAL_NUMERICS_FAST);
+	begin(schemes[0], 0, 0);
 	check(tell(join(1, false), &m), FAL_EINVAL, "an unknown cause");
 	end(NULL);
 }
@@ -600,7 +598,7 @@ divergence(void **state)
 	};
 	for (size_t i = 0; schemes[i] != NULL; i++)
 		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
-			begin(schemes[i], k, 0, FAL_NUMERICS_FAST);
+			begin(schemes[i], k, 0);
 			for (uint32_t n = 0; n < 3 && keys[k][n] != 0; n++)
 				w.s[join(keys[k][n], true)].diverges = true;
 			run(NULL);
@@ -632,7 +630,7 @@ claims_of_what_was_not_held(void **state)
 	(void)state;
 	for (size_t i = 0; schemes[i] != NULL; i++) {
 		min_workers = 2;
-		begin(schemes[i], 7, 0, FAL_NUMERICS_FAST);
+		begin(schemes[i], 7, 0);
 		min_workers = 1;
 		uint32_t liar = join(1, false), honest = join(2, true);
 		check(w.s[liar].is.helds > 0, 1, "it holds something");
@@ -688,7 +686,7 @@ boasters(void **state)
 					    { 1, 1, 1, 1 } };
 	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
 		for (uint64_t seed = 0; seed < 50; seed++) {
-			begin("bsp", seed, 1 + (uint32_t)seed, FAL_NUMERICS_FAST);
+			begin("bsp", seed, 1 + (uint32_t)seed);
 			for (uint32_t n = 0; n < 4 && keys[k][n] != 0; n++)
 				join(keys[k][n], n > 0);
 			run(boast);
@@ -697,72 +695,6 @@ boasters(void **state)
 			finish(true);
 			end(NULL);
 		}
-}
-
-/* numerics = require: a fingerprint that was invented sends nobody away. */
-static void
-invented_fingerprints(void **state)
-{
-	(void)state;
-	for (uint32_t order = 0; order < 6; order++) {
-		begin("epsp", order, 0, FAL_NUMERICS_REQUIRE);
-		uint32_t liar = 0, key = order < 3 ? 2 : 1;
-		for (uint32_t i = 0; i < 3; i++)
-			if (i == order % 3)
-				liar = join_as(order < 3 ? 1 : 3, false, 9);
-			else
-				join_as(key++, true, 1);
-		check(fal_coord_status(w.coord).workers, 3, "workers");
-		run(NULL);
-		check(w.s[liar].here, 1, "whoever differs stands by");
-		check(w.s[liar].is.helds, 0, "and has nothing to do");
-		finish(true);
-		end(NULL);
-	}
-}
-
-/* Where both sides have one key, the keyring's first counts, whoever came first. */
-static void
-two_fingerprints(void **state)
-{
-	(void)state;
-	for (uint32_t late = 0; late < 2; late++) {
-		begin("bsp", late, 0, FAL_NUMERICS_REQUIRE);
-		uint32_t a = join_as(late ? 2 : 1, true, late ? 2 : 1);
-		uint32_t b = join_as(late ? 1 : 2, true, late ? 1 : 2);
-		uint32_t first = late ? b : a, second = late ? a : b;
-		check(w.s[first].is.helds > 0, 1, "the first works");
-		check(w.s[second].is.helds, 0, "the other stands by");
-		w.s[first].here = false;
-		check(fal_coord_session_end(w.coord, w.now, first, "gone"), 0, "gone");
-		check(w.s[second].is.helds > 0, 1, "until it is alone");
-		run(NULL);
-		finish(true);
-		end(NULL);
-	}
-}
-
-/* Of two keys, one of an impure worker, the other counts, whichever stands first and
- * whoever comes first; of several keys, most of which have the same. */
-static void
-impure_fingerprint(void **state)
-{
-	(void)state;
-	for (uint32_t n = 0; n < 4; n++) {
-		const uint32_t key = 1 + n / 2;
-		const bool late = n % 2 != 0;
-		begin("bsp", n, 0, FAL_NUMERICS_REQUIRE);
-		const uint32_t a = join_as(late ? 3 - key : key, true, late ? 1 : 0);
-		const uint32_t b = join_as(late ? key : 3 - key, true, late ? 0 : 1);
-		const uint32_t impure = late ? b : a, pure = late ? a : b;
-		check(w.s[pure].is.helds > 0, 1, "the pure one works");
-		check(w.s[impure].is.helds, 0, "the impure one stands by");
-		join_as(3, true, 0);
-		check(w.s[impure].is.helds > 0, 1, "until there are two of these");
-		run(NULL);
-		finish(true);
-		end(NULL);
-	}
 }
 
 /* A session whose trainer has these data; it is honest if it may stay. */
@@ -799,7 +731,7 @@ other_data(void **state)
 		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 1);
 		const uint32_t honest = 2 + fal_rng_below(&r, 4);
 		const uint8_t bad = (uint8_t)(2 + fal_rng_below(&r, 200));
-		begin("epsp", seed, 0, FAL_NUMERICS_FAST);
+		begin("epsp", seed, 0);
 		const uint32_t liar = join_data(1, bad);
 		check(w.s[liar].here, 1, "alone");
 		const uint32_t none = join_data(honest + 2, 0);
@@ -829,7 +761,7 @@ data_of_the_job(void **state)
 {
 	(void)state;
 	job_data = 7;
-	begin("bsp", 0, 0, FAL_NUMERICS_FAST);
+	begin("bsp", 0, 0);
 	job_data = 0;
 	sent_away(join_data(1, 1), FAL_MSG_REFUSE, 1, "the job's are 0700");
 	sent_away(join_data(2, 1), FAL_MSG_REFUSE, 1, "the job's are 0700");
@@ -849,7 +781,7 @@ absurd_losses(void **state)
 	static const int64_t large = (5LL * FAL_LOSS_MAX) << FAL_LOSS_BITS;
 	static const int64_t odd[] = { INT64_MIN, INT64_MAX, -large, large };
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
-		begin("bsp", i, 0, FAL_NUMERICS_FAST);
+		begin("bsp", i, 0);
 		uint32_t liar = join(1, false);
 		join(2, true);
 		struct fal_msg m = { .type = FAL_MSG_CLAIM };
@@ -879,9 +811,6 @@ main(void)
 		cmocka_unit_test_teardown(trainers_fail, end),
 		cmocka_unit_test_teardown(divergence, end),
 		cmocka_unit_test_teardown(boasters, end),
-		cmocka_unit_test_teardown(invented_fingerprints, end),
-		cmocka_unit_test_teardown(two_fingerprints, end),
-		cmocka_unit_test_teardown(impure_fingerprint, end),
 		cmocka_unit_test_teardown(other_data, end),
 		cmocka_unit_test_teardown(data_of_the_job, end),
 		cmocka_unit_test_teardown(absurd_losses, end),

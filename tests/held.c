@@ -1,0 +1,16 @@
+/* Holds a program's layers to AVX2, as on another CPU. */
+#include "math/kern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+__attribute__((constructor)) static void
+hold_layers(void)
+{
+#ifdef __x86_64__
+	if (!fal_gemm_hold("avx2")) {
+		fputs("this machine does not have AVX2 and FMA\n", stderr);
+		exit(77);
+	}
+#endif
+}
