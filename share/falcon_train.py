@@ -22,6 +22,7 @@ PyTorch, for a model whose parameters have the names of the job's:
 
 import collections
 import ctypes
+import functools
 import hashlib
 import json
 import math
@@ -70,10 +71,13 @@ class _Area:
         n = int.from_bytes(self.map[:8], "little")
         self.header = json.loads(self.map[8:8 + n])
         self.frozen = self.header.pop("__metadata__", {})
+        self.wrap = wrap
+        self.tensors = self.at(data)
+
+    def at(self, data):
         flat, kinds = memoryview(self.map)[data:], {"F32": "f", "I64": "q"}
-        self.tensors = {
-            name: wrap(flat[slice(*t["data_offsets"])].cast(kinds[t["dtype"]]), t["shape"])
-            for name, t in self.header.items()}
+        return {name: self.wrap(flat[slice(*t["data_offsets"])].cast(kinds[t["dtype"]]), t["shape"])
+                for name, t in self.header.items()}
 
 
 class Task:
@@ -85,7 +89,7 @@ class Task:
         self.seed = int(word["seed"], 16)
         self.train = word["kind"] == "train"
         self.params = areas["params"].tensors
-        self.grads = areas["grads"].tensors if self.train else None
+        self.grads = areas["grads"](word["grads"]) if self.train else None
         if "samples" in areas:
             full = areas["samples"].header["y"]["shape"][0]  # views may have no dimensions
             at = areas["samples"].tensors
@@ -154,6 +158,7 @@ def serve(gradient, samples=False, about="Python", has={}, dataset=None, _seed=l
         elif word["op"] == "job":
             areas = {name: _Area(name, word[name]["data"], _wrap)
                      for name in ("params", "grads", "samples") if name in word}
+            areas["grads"] = functools.cache(areas["grads"].at)
             _begin(areas["params"], word)
         elif word["op"] == "task":
             _answer(Task(word, areas), gradient)

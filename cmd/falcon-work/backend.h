@@ -2,7 +2,7 @@
  * this process (backend_native.c), or a pool of trainers, programs that this process
  * starts (backend_exec.c).  Lanes, job runtime and session use only this header.
  *
- * A lane runs one task at a time, in a thread of its own or in the loop's thread. */
+ * A slot runs one task at a time, in a thread of its own or in the loop's thread. */
 #ifndef WORK_BACKEND_H
 #define WORK_BACKEND_H
 
@@ -29,6 +29,10 @@ struct backend {
 	const struct backend_ops *ops;
 	bool needs_samples; /* Falcon loads the samples of tasks */
 	bool only_computes; /* a task never waits, so the loop may run short tasks */
+	/* A lane takes so many further tasks (0 or 1), each in a slot of its own: lane l
+	 * has the slots l and l + lanes.  Without emulation only, which has tasks of a
+	 * lane one after the other. */
+	uint32_t ahead;
 };
 
 /* The memory that a backend takes, in bytes. */
@@ -51,12 +55,12 @@ struct backend_ops {
 	/* Computes a task in the calling thread: the quantised gradient to run.sum
 	 * (nothing for eval); loss, right, samples and nonfinite to `result`. FAL_ENOMEM;
 	 * FAL_EPERM as above; the errors of fal_batch_fill. */
-	int (*run)(struct backend *b, uint32_t lane, const struct fal_lane_task *job,
+	int (*run)(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 		   struct fal_task_result *result);
-	/* Cancels the task of this id, which the lane has or had last.  The task's run,
+	/* Cancels the task of this id, which the slot has or had last.  The task's run,
 	 * which may be about to begin, may return at once with any result.  For any
 	 * thread; NULL: runs are too short to be cancelled. */
-	void (*cancel)(struct backend *b, uint32_t lane, uint64_t id);
+	void (*cancel)(struct backend *b, uint32_t slot, uint64_t id);
 	/* The progress of all lanes: a number that grows while they work.  For any
 	 * thread. */
 	uint64_t (*progress)(const struct backend *b);

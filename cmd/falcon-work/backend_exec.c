@@ -16,6 +16,7 @@
 #include "work.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -277,15 +278,17 @@ fill_made_up_samples(const struct fal_setup *s, void *data)
 
 /* --- the backend -------------------------------------------------------------------- */
 
-/* A lane's trainer, and the state of its tries. */
+/* A lane's trainer.  The lane has two slots for tasks: while the trainer computes the
+ * task of one slot, the other slot's thread converts the gradient before, or waits for
+ * its turn. */
 struct exec_lane {
 	struct trainer *trainer;
-	uint32_t *index, *label; /* [task] */
-	bool try_failed;         /* the trainer answered the last try with an error */
-	bool seen_nonfinite; /* a try of this task had a gradient that is not finite */
-	unsigned failures;   /* tries in a row, of any task, without a gradient */
-	uint64_t proven;     /* number of the start proven to compute as the first */
-	unsigned differing;  /* starts in a row with other bits */
+	pthread_mutex_t turn; /* its holder is the trainer's owner, and changes these: */
+	unsigned failures;    /* tries in a row, of any task, without a gradient */
+	uint64_t proven;      /* number of the start proven to compute as the first */
+	unsigned differing;   /* starts in a row with other bits */
+	/* for the samples of a task, by slot */
+	uint32_t *index[TRAINER_RESULTS], *label; /* [task] */
 };
 
 struct exec_backend {
@@ -322,8 +325,8 @@ exec_memory(struct backend *b, uint64_t room)
 	const uint64_t params = m->setup->model->params * sizeof(float);
 	const uint64_t samples = b->needs_samples ? m->job.samples_bytes : 0;
 	(void)room;
-	/* Parameters and a gradient of each lane; the parameters of the fixed task. */
-	return (struct backend_memory){ .lanes = m->pool->lanes * (2 * params + samples) +
+	/* Parameters and two gradients of each lane; the parameters of the fixed task. */
+	return (struct backend_memory){ .lanes = m->pool->lanes * (3 * params + samples) +
 						 params };
 }
 
@@ -336,7 +339,9 @@ exec_start(struct backend *b)
 	for (uint32_t i = 0; i < m->pool->lanes; i++) {
 		struct exec_lane *l = &m->lane[i];
 		l->trainer = m->pool->trainer[i];
-		l->index = fal_xcalloc(s->job.task, sizeof(*l->index));
+		pthread_mutex_init(&l->turn, NULL);
+		for (int k = 0; k < TRAINER_RESULTS; k++)
+			l->index[k] = fal_xcalloc(s->job.task, sizeof(uint32_t));
 		l->label = fal_xcalloc(s->job.task, sizeof(*l->label));
 		trainer_set_job(l->trainer, &m->job);
 	}
@@ -379,8 +384,10 @@ exec_free(struct backend *b)
 	for (uint32_t i = 0; i < m->pool->lanes; i++)
 		trainer_clear_job(m->pool->trainer[i]);
 	for (uint32_t i = 0; m->lane != NULL && i < m->pool->lanes; i++) {
-		free(m->lane[i].index);
+		for (int k = 0; k < TRAINER_RESULTS; k++)
+			free(m->lane[i].index[k]);
 		free(m->lane[i].label);
+		pthread_mutex_destroy(&m->lane[i].turn);
 	}
 	free(m->lane);
 	free(m->params);
@@ -394,10 +401,11 @@ exec_free(struct backend *b)
 /* Makes the trainer's current process compute the fixed task, of invented samples, and
  * hashes the gradient to `bits`. */
 static void
-compute_fixed(struct exec_backend *m, struct trainer *t, struct trainer_result *r,
-	      uint8_t bits[static FAL_HASH_BYTES])
+compute_fixed(struct exec_backend *m, struct trainer *t, unsigned area,
+	      struct trainer_result *r, uint8_t bits[static FAL_HASH_BYTES])
 {
 	const struct trainer_task task = {
+		.area = area,
 		.line = { .id = fixed_id + ++m->ids,
 			  .seed = fal_rng_task(m->setup->job.seed, 0, 0),
 			  .count = m->count,
@@ -409,8 +417,11 @@ compute_fixed(struct exec_backend *m, struct trainer *t, struct trainer_result *
 	if (samples != NULL)
 		fill_made_up_samples(m->setup, samples);
 	trainer_compute(t, &task, r);
-	if (r->end == TRAINER_DONE)
-		fal_hash(trainer_grads(t), m->setup->model->values * sizeof(float), bits);
+	if (r->end != TRAINER_DONE)
+		return;
+	fal_hash(trainer_hold_grads(t, area), m->setup->model->values * sizeof(float),
+		 bits);
+	trainer_release_grads(t);
 }
 
 /* Tries the fixed task until it is done. */
@@ -424,7 +435,7 @@ probe_lane(struct exec_backend *m, uint32_t lane, struct trainer_result *r,
 	while (err == FAL_OK && r->end != TRAINER_DONE) {
 		l->proven = trainer_prepare(l->trainer, fixed_id);
 		if (l->proven != 0)
-			compute_fixed(m, l->trainer, r, bits);
+			compute_fixed(m, l->trainer, 0, r, bits);
 		else if (!trainer_is_given_up(l->trainer))
 			err = FAL_EIO;
 		l->failures += r->end == TRAINER_FAILED || r->end == TRAINER_LOST;
@@ -478,7 +489,8 @@ exec_probe(struct backend *b, struct backend_profile *out)
  * starts.
  * `*proven` also stays false if the fixed task was lost or cancelled. */
 static int
-prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
+prove_start(struct exec_backend *m, uint32_t lane, unsigned area, uint64_t start,
+	    bool *proven)
 {
 	struct exec_lane *l = &m->lane[lane];
 	uint8_t bits[FAL_HASH_BYTES];
@@ -488,7 +500,7 @@ prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 		l->proven = start; /* any start is as good as the first */
 	if (l->proven == start)
 		return FAL_OK;
-	compute_fixed(m, l->trainer, &r, bits);
+	compute_fixed(m, l->trainer, area, &r, bits);
 	*proven = r.end == TRAINER_DONE && memcmp(bits, m->bits, FAL_HASH_BYTES) == 0;
 	if (*proven) {
 		l->proven = start;
@@ -509,108 +521,140 @@ prove_start(struct exec_backend *m, uint32_t lane, uint64_t start, bool *proven)
 
 /* --- tasks -------------------------------------------------------------------------- */
 
+/* A task in its slot. */
+struct exec_try {
+	struct exec_backend *m;
+	uint32_t lane;
+	unsigned area;
+	const struct fal_lane_task *job;
+	struct trainer_result r; /* of the last try */
+};
+
 /* Makes the trainer's current process compute the task once. */
 static int
-try_task(const struct exec_backend *m, uint32_t lane, const struct fal_lane_task *job,
-	 struct trainer_result *r, struct fal_task_result *ran)
+try_task(struct exec_try *y)
 {
-	const struct exec_lane *l = &m->lane[lane];
-	const struct fal_task_run *run = &job->run;
+	const struct exec_lane *l = &y->m->lane[y->lane];
+	const struct fal_task_run *run = &y->job->run;
 	const struct trainer_task task = {
-		.line = { .id = job->id,
+		.area = y->area,
+		.line = { .id = y->job->id,
 			  .clock = run->clock,
 			  .version = run->version,
 			  .seed = run->seed,
 			  .task = run->task,
-			  .count = job->count,
-			  .index = l->index,
+			  .count = y->job->count,
+			  .index = l->index[y->area],
 			  .eval = run->eval },
 		.params = run->params,
 		.serial = run->serial,
-		.kind = (unsigned)run->eval * 2 + (job->count < m->setup->job.task),
+		.kind = (unsigned)run->eval * 2 + (y->job->count < y->m->setup->job.task),
 	};
 	void *samples = trainer_samples(l->trainer);
-	int err = samples != NULL
-			  ? trainer_job_fill_samples(m->setup, job, l->label, samples)
-			  : FAL_OK;
-	if (err < 0)
-		return err;
-	trainer_compute(l->trainer, &task, r);
-	if (r->end != TRAINER_DONE)
-		return FAL_OK;
-	const struct fal_task_output made = {
-		.grad = run->eval ? NULL : trainer_grads(l->trainer),
-		.packed = m->setup->model,
-		.loss = r->loss,
-		.right = r->right,
-	};
-	ran->task_ns = r->ns;
-	return fal_lane_task_finish(job, &made, ran);
+	int err = samples != NULL ? trainer_job_fill_samples(y->m->setup, y->job,
+							     l->label, samples)
+				  : FAL_OK;
+	if (err == FAL_OK)
+		trainer_compute(l->trainer, &task, &y->r);
+	return err;
 }
 
-/* Was the try the task's last, by this end and result?  After an incredible answer
- * restarts the trainer, for another try. */
-static bool
-try_was_last(struct exec_lane *l, enum trainer_end end, const struct fal_task_result *ran)
+/* Tries the task until there is a gradient, by an owner of the trainer.  FAL_EPERM: the
+ * trainer can compute no more. */
+static int
+compute_task(struct exec_try *y)
 {
-	l->try_failed = end == TRAINER_FAILED;
-	if (end != TRAINER_DONE) {
-		l->failures += end != TRAINER_CANCELLED;
-		return end == TRAINER_CANCELLED;
-	}
-	const bool impossible = ran->right > ran->samples;
-	if (!impossible && (!ran->nonfinite || l->seen_nonfinite)) {
-		l->failures = 0;
-		return true;
-	}
-	/* Values that are not finite may be the fault of only this trainer. */
-	trainer_restart(l->trainer, impossible ? "more samples are right than there are"
-					       : "its gradient is not finite");
-	if (ran->nonfinite)
-		l->seen_nonfinite = true;
-	else
+	struct exec_lane *l = &y->m->lane[y->lane];
+	const uint64_t id = y->job->id;
+	bool proven = false;
+	int err;
+	y->r.end = TRAINER_CANCELLED;
+	while ((err = check_failures(y->m, y->lane)) == FAL_OK) {
+		const uint64_t until = uv_hrtime() + (PAUSE_NS << l->failures);
+		if (y->r.end == TRAINER_FAILED)
+			(void)trainer_pause(l->trainer, id, until);
+		const uint64_t start = trainer_prepare(l->trainer, id);
+		if (start == 0) {
+			y->r.end = TRAINER_CANCELLED;
+			return check_failures(y->m, y->lane);
+		}
+		y->r.end = TRAINER_LOST;
+		err = prove_start(y->m, y->lane, y->area, start, &proven);
+		if (err == FAL_OK && proven)
+			err = try_task(y);
+		if (err < 0)
+			return err;
+		if (!proven)
+			continue;
+		if (y->r.end == TRAINER_DONE && y->r.right > y->job->count) {
+			trainer_restart(l->trainer,
+					"more samples are right than there are");
+			y->r.end = TRAINER_LOST;
+		}
+		if (y->r.end == TRAINER_DONE)
+			l->failures = 0;
+		if (y->r.end == TRAINER_DONE || y->r.end == TRAINER_CANCELLED)
+			return FAL_OK;
 		l->failures++;
-	return false;
+	}
+	return err;
+}
+
+/* Converts the gradient, beside the trainer's next task. */
+static int
+convert_gradient(const struct exec_try *y, struct fal_task_result *ran)
+{
+	struct trainer *t = y->m->lane[y->lane].trainer;
+	const struct fal_task_output made = {
+		.grad = y->job->run.eval ? NULL : trainer_hold_grads(t, y->area),
+		.packed = y->m->setup->model,
+		.loss = y->r.loss,
+		.right = y->r.right,
+	};
+	pthread_mutex_unlock(&y->m->lane[y->lane].turn);
+	ran->task_ns = y->r.ns;
+	const int err = fal_lane_task_finish(y->job, &made, ran);
+	if (made.grad != NULL)
+		trainer_release_grads(t);
+	return err;
 }
 
 static int
-exec_run(struct backend *b, uint32_t lane, const struct fal_lane_task *job,
+exec_run(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 	 struct fal_task_result *ran)
 {
 	struct exec_backend *m = exec_of(b);
-	struct exec_lane *l = &m->lane[lane];
-	struct trainer_result r = { .end = TRAINER_CANCELLED };
-	bool proven, over = false;
-	int err = FAL_OK;
+	struct exec_try y = { .m = m,
+			      .lane = slot % m->pool->lanes,
+			      .area = slot / m->pool->lanes,
+			      .job = job };
+	struct exec_lane *l = &m->lane[y.lane];
+	bool again = false;
+	int err;
 	for (uint32_t i = 0; i < job->count; i++)
-		l->index[i] = fal_order_at(job->batch.order, job->first + i);
-	l->try_failed = l->seen_nonfinite = false;
-	while (!over && (err = check_failures(m, lane)) == FAL_OK) {
-		const uint64_t until = uv_hrtime() + (PAUSE_NS << l->failures);
-		if (l->try_failed && !trainer_pause(l->trainer, job->id, until))
-			break;
-		l->try_failed = false;
-		const uint64_t start = trainer_prepare(l->trainer, job->id);
-		if (start == 0) {
-			err = check_failures(m, lane);
-			break;
+		l->index[y.area][i] = fal_order_at(job->batch.order, job->first + i);
+	do {
+		pthread_mutex_lock(&l->turn);
+		/* Values that are not finite may be the fault of only this trainer. */
+		if (again)
+			trainer_restart(l->trainer, "its gradient is not finite");
+		err = compute_task(&y);
+		if (err < 0 || y.r.end != TRAINER_DONE) {
+			pthread_mutex_unlock(&l->turn);
+			*ran = (struct fal_task_result){ .cancelled = true };
+			return err;
 		}
-		err = prove_start(m, lane, start, &proven);
-		if (err == FAL_OK && proven)
-			err = try_task(m, lane, job, &r, ran);
-		if (err < 0)
-			break;
-		over = proven && try_was_last(l, r.end, ran);
-	}
-	if (!over || r.end == TRAINER_CANCELLED)
-		*ran = (struct fal_task_result){ .cancelled = true };
+		err = convert_gradient(&y, ran);
+		again = !again && ran->nonfinite;
+	} while (err == FAL_OK && again);
 	return err;
 }
 
 static void
-exec_cancel(struct backend *b, uint32_t lane, uint64_t id)
+exec_cancel(struct backend *b, uint32_t slot, uint64_t id)
 {
-	trainer_cancel(exec_of(b)->pool->trainer[lane], id);
+	const struct trainer_pool *pool = exec_of(b)->pool;
+	trainer_cancel(pool->trainer[slot % pool->lanes], slot / pool->lanes, id);
 }
 
 static uint64_t
@@ -649,7 +693,8 @@ backend_exec_new(struct fal_setup *s, struct trainer_pool *pool, struct backend 
 	if (trainer_job_check_data(s, &pool->hello, &why) < 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
 	struct exec_backend *m = fal_xcalloc(1, sizeof(*m));
-	m->backend = (struct backend){ &ops, .needs_samples = pool->hello.samples };
+	m->backend = (struct backend){ &ops, .needs_samples = pool->hello.samples,
+				       .ahead = 1 };
 	m->setup = s;
 	m->pool = pool;
 	trainer_job_make(&m->job, s);

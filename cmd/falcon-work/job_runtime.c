@@ -31,6 +31,20 @@ memory_need_check(const struct work_opt *opt, const char *job, const char *verb,
 				    : "");
 }
 
+/* The further tasks that a lane takes: emulated tasks of a lane follow each other. */
+static uint32_t
+runtime_ahead(const struct job_runtime *k)
+{
+	return k->conf.opt->emulate == NULL ? k->backend->ahead : 0;
+}
+
+/* The tasks of all lanes at a time. */
+static uint32_t
+runtime_slots(const struct job_runtime *k)
+{
+	return k->conf.opt->lanes_max * (1 + runtime_ahead(k));
+}
+
 /* Makes the configuration, without the members that depend on k->maximum. */
 static struct fal_agent_conf
 base_agent_conf(const struct job_runtime *k)
@@ -39,6 +53,7 @@ base_agent_conf(const struct job_runtime *k)
 		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
 	return (struct fal_agent_conf){ .n = k->setup.model->params,
 					.lanes_max = k->conf.opt->lanes_max,
+					.ahead = runtime_ahead(k),
 					.tasks = fal_grid_tasks(&grid, 0),
 					.grid = grid,
 					.push_bits = k->setup.job.push_bits,
@@ -150,7 +165,7 @@ start_parts(struct job_runtime *k)
 	const struct runtime_conf *conf = &k->conf;
 	const struct work_opt *opt = conf->opt;
 	const struct lanes_conf lanes = { .backend = k->backend,
-					  .lanes = opt->lanes_max,
+					  .lanes = runtime_slots(k),
 					  .emulate = opt->emulate,
 					  .hashes_tasks =
 						  fal_job_hashes_tasks(&k->setup.job),
@@ -158,7 +173,7 @@ start_parts(struct job_runtime *k)
 					  .on_end = conf->on_task_end };
 	const struct prefetch_ops ops = { conf->arg, conf->request_chunk,
 					  conf->on_chunk };
-	k->epoch = fal_xcalloc(opt->lanes_max, sizeof(struct fal_epoch *));
+	k->epoch = fal_xcalloc(runtime_slots(k), sizeof(struct fal_epoch *));
 	int err = prefetch_new(conf->loop, &k->setup.manifest, opt->cache_dir, &ops,
 			       &k->prefetch);
 	if (err == FAL_OK)
@@ -309,7 +324,7 @@ runtime_can_start_early(const struct job_runtime *k)
 void
 runtime_release_tasks(struct job_runtime *k)
 {
-	for (uint32_t i = 0; i < k->conf.opt->lanes_max; i++) {
+	for (uint32_t i = 0; i < runtime_slots(k); i++) {
 		const struct fal_lane_task *j = lane_held_task(k->lanes, i);
 		if (j != NULL && prefetch_has(k->prefetch, j->run.eval, j->batch.order,
 					      j->first, j->count))
@@ -337,7 +352,7 @@ runtime_cancel(struct job_runtime *k, bool ends)
 		k->backend->ops->quit(k->backend);
 	if (k->prefetch != NULL)
 		prefetch_stop(k->prefetch);
-	for (uint32_t i = 0; k->lanes != NULL && i < k->conf.opt->lanes_max; i++)
+	for (uint32_t i = 0; k->lanes != NULL && i < runtime_slots(k); i++)
 		lane_cancel(k->lanes, i);
 }
 

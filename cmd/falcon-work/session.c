@@ -568,7 +568,7 @@ session_lane_failed(struct session *s, const char *what, uint32_t lane, int err)
 		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
 		return;
 	}
-	trainer_last_error(s->opt->trainers->trainer[lane], &why);
+	trainer_last_error(s->opt->trainers->trainer[lane % s->opt->lanes_max], &why);
 	m.leave.cause = FAL_LEAVE_TRAINER;
 	fal_text_plain(m.leave.why, sizeof(m.leave.why), why.text);
 	if (s->client.is_welcomed)

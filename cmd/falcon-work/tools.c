@@ -452,7 +452,9 @@ trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, floa
 		}
 	}
 	if (done && !eval)
-		memcpy(grad, trainer_grads(trainer), s->model->values * sizeof(*grad));
+		memcpy(grad, trainer_hold_grads(trainer, 0),
+		       s->model->values * sizeof(*grad));
+	trainer_release_grads(trainer);
 	if (done)
 		return true;
 	fflush(stdout);

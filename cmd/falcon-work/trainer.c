@@ -54,6 +54,7 @@ enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* exit statuses of POSIX shells 
  * memory that nobody reads.
  */
 enum { AREA_PARAMS, AREA_GRADS, AREA_SAMPLES, AREAS };
+enum { AREA_ALIGN = 64 };
 
 /* A memfd with the contents of a safetensors file. */
 struct area {
@@ -113,6 +114,7 @@ struct start {
 	uint64_t serial, edition;   /* identify the parameters in memory */
 	uint8_t head[8];            /* length of the frame on the gradients' pipe */
 	uint64_t frame, frame_size; /* bytes of the frame: received, in all */
+	uint64_t grads;             /* where the gradient begins in its area */
 };
 
 struct trainer {
@@ -120,12 +122,14 @@ struct trainer {
 	int wake_fd; /* eventfd: trainer_cancel and trainer_quit wake the owner */
 
 	/* Any thread reads and writes these. */
-	_Atomic uint64_t cancelled_id; /* the task cancelled last */
+	_Atomic uint64_t cancelled_id[TRAINER_RESULTS]; /* cancelled last, by area */
 	_Atomic uint64_t answers;
 	_Atomic pid_t pid; /* 0: no process */
 	atomic_bool quits, is_given_up;
 	pthread_mutex_t mutex;
 	struct fal_diag last_error; /* under the mutex */
+	/* Held while gradients are read, and while their memory goes. */
+	pthread_mutex_t grads_mutex;
 
 	/* Answers and CPU time at the last call of trainer_progress. */
 	uint64_t seen_answers, ticks;
@@ -164,14 +168,27 @@ area_data(const struct area *a)
 	return a->map + a->shape.data;
 }
 
+/* The bytes of a gradient with those that align the next one. */
+static uint64_t
+grads_room(const struct trainer_job *job)
+{
+	return (job->params_bytes + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN;
+}
+
+/* Where the gradients of this area of results begin. */
+static uint64_t
+grads_offset(const struct trainer *t, unsigned area)
+{
+	return t->area[AREA_GRADS].shape.data + area * grads_room(t->job);
+}
+
 /* Gives the memfd room for a safetensors header (without the header's length) and for so
  * many bytes of data, and maps the memfd.  The size is final from then on.  FAL_EIO, also
  * if somebody tampered with the memfd; FAL_ENOMEM. */
 static int
 area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_only)
 {
-	enum { ALIGN = 64 };
-	a->shape.data = (8 + header->n + ALIGN - 1) / ALIGN * ALIGN;
+	a->shape.data = (8 + header->n + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN;
 	a->shape.bytes = a->shape.data + data;
 	/* Takes all pages now: a page for which the system has no memory would kill the
 	 * first writer. */
@@ -506,6 +523,7 @@ trainer_end_process(struct trainer *t)
 	if (t->pidfd >= 0)
 		close(t->pidfd);
 	t->pidfd = -1;
+	pthread_mutex_lock(&t->grads_mutex);
 	for (int i = 0; i < AREAS; i++) {
 		struct area *a = &t->area[i];
 		if (a->map != NULL)
@@ -514,6 +532,7 @@ trainer_end_process(struct trainer *t)
 			close(a->fd);
 		*a = (struct area){ .fd = -1 };
 	}
+	pthread_mutex_unlock(&t->grads_mutex);
 	fal_buf_clear(&t->lines.b);
 	fal_buf_clear(&t->params.b);
 	fal_buf_clear(&t->in);
@@ -641,7 +660,7 @@ read_gradient(struct trainer *t)
 	uint8_t *to = s->head + s->frame;
 	uint64_t want = head - s->frame;
 	if (s->frame >= head) {
-		to = (uint8_t *)area_data(&t->area[AREA_GRADS]) + s->frame - head;
+		to = t->area[AREA_GRADS].map + s->grads + s->frame - head;
 		want = s->frame_size - s->frame;
 	}
 	const ssize_t n = read(t->keeper.process.end[PIPE_GRADS], to, want);
@@ -717,7 +736,8 @@ trainer_poll(struct trainer *t, uint64_t until)
 static bool
 is_unwanted(const struct trainer *t, uint64_t id)
 {
-	return t->quits || t->is_given_up || t->cancelled_id == id;
+	return t->quits || t->is_given_up || t->cancelled_id[0] == id ||
+	       t->cancelled_id[1] == id;
 }
 
 bool
@@ -814,7 +834,8 @@ send_job(struct trainer *t)
 	struct fal_grad_job line = j->job;
 	int err = area_map(&t->area[AREA_PARAMS], &j->params, j->params_bytes, true);
 	if (err == FAL_OK)
-		err = area_map(&t->area[AREA_GRADS], &j->params, j->params_bytes, false);
+		err = area_map(&t->area[AREA_GRADS], &j->params,
+			       grads_room(j) * TRAINER_RESULTS, false);
 	if (err == FAL_OK && t->hello.samples)
 		err = area_map(&t->area[AREA_SAMPLES], &j->samples, j->samples_bytes,
 			       true);
@@ -897,7 +918,7 @@ send_task(struct trainer *t, const struct trainer_task *task)
 	}
 	line.edition = s->edition;
 	line.params = params->shape.data;
-	line.grads = t->area[AREA_GRADS].shape.data;
+	line.grads = s->grads = grads_offset(t, task->area);
 	line.samples = samples->shape.data;
 	fal_grad_put_task(&t->lines.b, &line);
 	if (pipes && t->hello.samples)
@@ -961,10 +982,17 @@ trainer_samples(const struct trainer *t)
 }
 
 const float *
-trainer_grads(const struct trainer *t)
+trainer_hold_grads(struct trainer *t, unsigned area)
 {
 	assert(t->stage == HAS_JOB);
-	return area_data(&t->area[AREA_GRADS]);
+	pthread_mutex_lock(&t->grads_mutex);
+	return (const float *)(t->area[AREA_GRADS].map + grads_offset(t, area));
+}
+
+void
+trainer_release_grads(struct trainer *t)
+{
+	pthread_mutex_unlock(&t->grads_mutex);
 }
 
 void
@@ -1012,6 +1040,8 @@ trainer_compute(struct trainer *t, const struct trainer_task *task,
 void
 trainer_restart(struct trainer *t, const char *why)
 {
+	if (t->stage != HAS_JOB)
+		return;
 	trainer_blame(t, false, "%s", why);
 	trainer_end_blamed(t);
 }
@@ -1050,9 +1080,9 @@ wake_owner(struct trainer *t)
 }
 
 void
-trainer_cancel(struct trainer *t, uint64_t id)
+trainer_cancel(struct trainer *t, unsigned area, uint64_t id)
 {
-	t->cancelled_id = id;
+	t->cancelled_id[area] = id;
 	wake_owner(t);
 }
 
@@ -1109,6 +1139,7 @@ trainer_new(const struct trainer_conf *conf, struct trainer **out)
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t->keeper.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&t->mutex, NULL);
+	pthread_mutex_init(&t->grads_mutex, NULL);
 	sem_init(&t->keeper.started, 0, 0);
 	if (t->wake_fd < 0 || t->keeper.stop_fd < 0) {
 		trainer_free(t);
@@ -1146,6 +1177,7 @@ trainer_free(struct trainer *t)
 		close(t->keeper.stop_fd);
 	sem_destroy(&t->keeper.started);
 	pthread_mutex_destroy(&t->mutex);
+	pthread_mutex_destroy(&t->grads_mutex);
 	fal_buf_free(&t->lines.b);
 	fal_buf_free(&t->params.b);
 	fal_buf_free(&t->in);

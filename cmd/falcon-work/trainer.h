@@ -4,7 +4,7 @@
  * repeats.
  *
  * Only one thread at a time, the owner, calls these functions, which may block.  The
- * exceptions have the words "For any thread".
+ * exceptions have the words "For any thread", and trainer_release_grads.
  */
 #ifndef WORK_TRAINER_H
 #define WORK_TRAINER_H
@@ -69,9 +69,10 @@ struct trainer_result {
 	uint64_t ns;    /* from sending the task to its end */
 };
 
-enum { TRAINER_KINDS = 4 };
+enum { TRAINER_KINDS = 4, TRAINER_RESULTS = 2 };
 
 struct trainer_task {
+	unsigned area;             /* below TRAINER_RESULTS: for its gradient */
 	struct fal_grad_task line; /* all but edition and data offsets */
 	const float *params;
 	uint64_t serial; /* identifies the parameters; not 0 */
@@ -90,12 +91,16 @@ void *trainer_samples(const struct trainer *t);
 void trainer_compute(struct trainer *t, const struct trainer_task *task,
 		     struct trainer_result *out);
 
-/* Returns the tensors of the last gradient, valid until the owner's next call.  A trainer
- * that breaks the rules may write there meanwhile. */
-const float *trainer_grads(const struct trainer *t);
+/* Returns the tensors of the gradient of the last task with this area, and keeps the
+ * memory until trainer_release_grads: the owner may change meanwhile, and may compute a
+ * task with another area.  A trainer that breaks the rules may write there meanwhile. */
+const float *trainer_hold_grads(struct trainer *t, unsigned area);
+/* For the thread that holds. */
+void trainer_release_grads(struct trainer *t);
 
-/* For any thread: cancels the task of this id, under way or still to come. */
-void trainer_cancel(struct trainer *t, uint64_t id);
+/* For any thread: cancels the task of this id, under way or still to come, until the next
+ * call with this area. */
+void trainer_cancel(struct trainer *t, unsigned area, uint64_t id);
 
 /* Waits until uv_hrtime() is `until`, as before a retry of the task.  False: the task was
  * cancelled, or the trainer was given up. */

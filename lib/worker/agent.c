@@ -17,12 +17,13 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
+	a->slots = conf->lanes_max * (1 + conf->ahead);
 	/* One open claim for each lane, or more if results are small. */
 	a->claims_max = 2 * CLAIM_BYTES / fal_sum_bytes(conf->n);
-	if (a->claims_max < conf->lanes_max)
-		a->claims_max = conf->lanes_max;
+	if (a->claims_max < a->slots)
+		a->claims_max = a->slots;
 	a->serial = conf->serial;
-	a->lane = fal_xcalloc(conf->lanes_max, sizeof(*a->lane));
+	a->lane = fal_xcalloc(a->slots, sizeof(*a->lane));
 	return a;
 }
 
@@ -31,7 +32,7 @@ fal_agent_free(struct fal_agent *a)
 {
 	if (a == NULL)
 		return;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->slots; i++) {
 		fal_sum_free(a->lane[i].sum);
 		snapshot_unref(a, a->lane[i].base);
 		snapshot_unref(a, a->lane[i].exp_base);
@@ -97,7 +98,7 @@ fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH])
 static enum activity
 present_activity(const struct fal_agent *a)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->slots; i++)
 		if (a->lane[i].state != LANE_IDLE)
 			return COMPUTE;
 	if (a->is_pushing)
@@ -110,7 +111,7 @@ static bool
 all_lanes_are_early(const struct fal_agent *a)
 {
 	bool any = false;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->slots; i++) {
 		if (a->lane[i].state == LANE_IDLE)
 			continue;
 		if (a->lane[i].base->blocks_left == 0)
@@ -197,7 +198,7 @@ claims_allow_task(const struct fal_agent *a)
 {
 	size_t held = a->claims.n;
 	bool trains = held > 0;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->slots; i++) {
 		held += a->lane[i].state == LANE_CANCELLED;
 		trains |= a->lane[i].state == LANE_TRAINS;
 	}
@@ -260,22 +261,41 @@ start_lane(struct fal_agent *a, uint32_t lane)
 	a->ops.run(a->ops.arg, lane, &run);
 }
 
-/* Starts queued tasks on idle lanes. */
+/* The number of tasks of the lane. */
+static uint32_t
+lane_tasks(const struct fal_agent *a, uint32_t lane)
+{
+	uint32_t n = 0;
+	for (uint32_t i = lane; i < a->slots; i += a->conf.lanes_max)
+		n += a->lane[i].state != LANE_IDLE;
+	return n;
+}
+
+/* Starts a queued task in an idle slot of the lane.  Returns false if there is none. */
+static bool
+dispatch_to(struct fal_agent *a, uint32_t slot)
+{
+	while (a->lane[slot].state != LANE_IDLE)
+		slot += a->conf.lanes_max;
+	a->lane[slot] = (struct lane){ 0 };
+	if (!choose_task(a, &a->lane[slot]))
+		return false;
+	start_lane(a, slot);
+	return true;
+}
+
+/* Starts queued tasks. */
 static void
 agent_dispatch(struct fal_agent *a)
 {
 	if (a->is_leaving)
 		return;
 	local_begin(a);
-	for (uint32_t i = 0; i < a->lanes; i++) {
-		struct lane *l = &a->lane[i];
-		if (l->state != LANE_IDLE)
-			continue;
-		*l = (struct lane){ 0 };
-		if (!choose_task(a, l))
-			break;
-		start_lane(a, i);
-	}
+	/* Lanes without any task first. */
+	for (uint32_t busy = 0; busy <= a->conf.ahead; busy++)
+		for (uint32_t i = 0; i < a->lanes; i++)
+			if (lane_tasks(a, i) == busy && !dispatch_to(a, i))
+				return;
 }
 
 static void
@@ -646,7 +666,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	a->queue.n = 0;
 	a->evals.n = 0;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->slots; i++)
 		if (a->lane[i].state != LANE_IDLE && a->lane[i].state != LANE_CANCELLED)
 			tasks_cancel_lane(a, i);
 	local_leave(a);

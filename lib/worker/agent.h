@@ -117,6 +117,10 @@ struct fal_agent_ops {
 struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
+	/* A lane has up to `ahead` (0 or 1) further tasks, which the driver begins when
+	 * the lane's task ends.  The lane of a call is then a slot, below (1 + ahead) ·
+	 * lanes_max. */
+	uint32_t ahead;
 	uint64_t serial; /* the first fal_task_run has serial + 1 */
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* epoch of WELCOME; BLOCKS has the map itself */

@@ -146,7 +146,9 @@ struct fal_agent {
 	uint64_t serial;
 
 	uint32_t lanes; /* in use */
-	struct lane *lane;
+	/* Slots of tasks: lane i has the slots i and, with conf.ahead, i + lanes_max. */
+	uint32_t slots;
+	struct lane *lane;      /* by slot */
 	size_t claims_max;      /* tasks begin with at most so many open claims */
 	VEC(struct task) queue; /* by round */
 	VEC(uint32_t) evals;

@@ -36,7 +36,8 @@ fal_agent_limits(const struct fal_rule *rule, bool evaluates)
 size_t
 fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_limits *most)
 {
-	const size_t lanes = conf->lanes_max, tasks = conf->tasks, few = lanes / 2 + 1;
+	const size_t lanes = conf->lanes_max * (1 + conf->ahead), tasks = conf->tasks,
+		     few = lanes / 2 + 1;
 	const size_t small = 2 * CLAIM_BYTES / fal_sum_bytes(conf->n);
 	if (tasks <= 1)
 		return 1 + most->delay + most->own;
@@ -232,7 +233,7 @@ halves_in_use(const struct fal_agent *a)
 	size_t n = 0;
 	for (size_t i = 0; i < a->claims.n; i++)
 		n += a->claims.v[i].sum != NULL;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->slots; i++) {
 		const struct lane *l = &a->lane[i];
 		const bool begins = l->state == LANE_TRAINS &&
 				    l->task.kind == FAL_KIND_GRAD && !l->task.is_alone &&
@@ -282,8 +283,7 @@ memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alo
 	if (used >= limit)
 		return false;
 	if (used + 3 <= limit || task->kind == FAL_KIND_CHECK ||
-	    has_contribution(a, task) ||
-	    lanes_share_contribution(a, task, a->conf.lanes_max))
+	    has_contribution(a, task) || lanes_share_contribution(a, task, a->slots))
 		return true;
 	if (used + 2 > limit)
 		return false;

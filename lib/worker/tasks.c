@@ -46,7 +46,7 @@ tasks_has_for_contribution(const struct fal_agent *a, const struct contribution 
 	     i < a->queue.n && a->queue.v[i].round == c->round; i++)
 		if (task_feeds(&a->queue.v[i], c))
 			return true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->slots; i++)
 		if (a->lane[i].state == LANE_TRAINS && task_feeds(&a->lane[i].task, c))
 			return true;
 	return false;
@@ -83,7 +83,7 @@ tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t cou
 	     i < a->queue.n && a->queue.v[i].round == round; i++)
 		if (task_is_among(&a->queue.v[i], round, first, count, checks))
 			held[a->queue.v[i].task - first] = true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->slots; i++)
 		if (a->lane[i].state == LANE_TRAINS &&
 		    task_is_among(&a->lane[i].task, round, first, count, checks))
 			held[a->lane[i].task.task - first] = true;
@@ -118,7 +118,7 @@ tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
 		if (!task_is_among(&a->queue.v[i], round, first, count, checks))
 			a->queue.v[kept++] = a->queue.v[i];
 	a->queue.n = kept;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->slots; i++) {
 		const struct lane *l = &a->lane[i];
 		if (l->state == LANE_TRAINS &&
 		    task_is_among(&l->task, round, first, count, checks))

@@ -204,7 +204,7 @@ is_obsolete(const struct fal_agent *a, const struct snapshot *s)
 static bool
 lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max && s->blocks_left > 0; i++)
+	for (uint32_t i = 0; i < a->slots && s->blocks_left > 0; i++)
 		if (a->lane[i].base == s && a->lane[i].state != LANE_CANCELLED)
 			return true;
 	return false;
@@ -402,7 +402,7 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	while (s->prefix < a->blocks && s->received[s->prefix])
 		s->prefix++;
 	assert(s->prefix <= a->blocks - s->blocks_left);
-	for (uint32_t i = 0; i < a->conf.lanes_max && s->prefix > prefix; i++)
+	for (uint32_t i = 0; i < a->slots && s->prefix > prefix; i++)
 		if (a->lane[i].base == s)
 			a->ops.came(a->ops.arg, i, s->prefix);
 	if (s->blocks_left > 0)

@@ -81,6 +81,7 @@ static const struct {
 	[SEEN_OLDER_AT_SHARD] = { "push of an older incarnation at a shard", NULL },
 	[SEEN_SUMS] = { "worker with all the memory that it may have", NULL },
 	[SEEN_GROWN] = { "worker that asked for more", NULL },
+	[SEEN_QUEUED] = { "task that waited for its lane", NULL },
 	[SEEN_SHARD_DIED] = { "shard that died alone", NULL },
 	[SEEN_PLACED] = { "blocks moved", NULL },
 	[SEEN_PLACED_JOIN] = { "blocks moved to a shard without any", NULL },

@@ -25,6 +25,7 @@ enum seen {
 	SEEN_REJOIN,           /* a process opened a second session */
 	SEEN_SUMS,             /* a worker had as much memory as it may have, */
 	SEEN_GROWN,            /* … or asked for more */
+	SEEN_QUEUED,           /* a task waited for its lane */
 	SEEN_HANG,             /* a worker hung, and answered */
 	SEEN_NONFINITE,        /* a gradient came out so, once */
 	SEEN_LIE,              /* a message lied */

@@ -127,7 +127,7 @@ steps_of(const struct worker *w, const struct lane *l)
 	bool stopped = w->m->hang == HANG_STOP && worker_hangs(w);
 	double now = stopped ? w->m->hang_at : w->c->now;
 	if (w->m->hang == HANG_PRETEND)
-		return l->busy ? (uint64_t)(1e9 * (now - l->began)) : 0;
+		return l->busy ? (uint64_t)(1e9 * fmax(now - l->began, 0)) : 0;
 	double part = l->busy ? (now - l->began) / (l->ends - l->began) : 0;
 	return (uint64_t)(STEPS * fmax(fmin(part, 1), 0));
 }
@@ -142,11 +142,22 @@ agent_steps(void *arg)
 	return n;
 }
 
-/* When work of `seconds` that begins now is done. */
+/* When the lane of the slot has done what is in its other slot. */
 static double
-when_done(const struct worker *w, double seconds)
+when_lane_is_idle(const struct worker *w, uint32_t slot)
 {
-	double end = w->c->now + seconds, at = fmax(w->m->hang_at, w->c->now);
+	double idle = w->c->now;
+	for (uint32_t i = slot % w->m->lanes_max; i < 8; i += w->m->lanes_max)
+		if (i != slot && w->lane[i].busy && !w->lane[i].cancelled)
+			idle = fmax(idle, w->lane[i].ends);
+	return idle;
+}
+
+/* When work of `seconds` that begins at `from` is done. */
+static double
+when_done(const struct worker *w, double from, double seconds)
+{
+	double end = from + seconds, at = fmax(w->m->hang_at, from);
 	if (w->m->hang != HANG_SLOW || end <= at)
 		return end;
 	return at + 1e5 * (end - at);
@@ -190,12 +201,13 @@ agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
 	*l = (struct lane){ .busy = true,
 			    .run = l->run + 1,
-			    .began = w->c->now,
+			    .began = when_lane_is_idle(w, lane),
 			    .what = *run,
 			    .came = run->coming ? run->came : UINT32_MAX };
+	w->c->seen[SEEN_QUEUED] += l->began > w->c->now;
 	w->c->seen[SEEN_BEGUN] += run->coming;
 	w->c->seen[SEEN_EARLY_BEGUN] += run->coming && run->version == w->early;
-	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
+	l->ends = when_done(w, l->began, w->m->task_s * crowd * noise * size_of(w, run));
 	struct event e = { .kind = LANE,
 			   .worker = w->index,
 			   .lane = lane,
@@ -292,6 +304,7 @@ worker_join(struct cluster *c, struct worker *w)
 				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
+				       .ahead = !c->p->begins && c->p->toy.seed % 8 == 5,
 				       .push_blocks = w->m->push_blocks,
 				       .most.versions = w->m->versions,
 				       .sums = w->m->sums };

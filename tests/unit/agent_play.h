@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-enum { LANES = 3 };
+enum { LANES = 3, SLOTS = 2 * LANES };
 
 static struct fal_agent *agent;
-static struct fal_task_run run[LANES];
-static bool busy[LANES], cancelled[LANES];
+static struct fal_task_run run[SLOTS];
+static bool busy[SLOTS], cancelled[SLOTS];
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -30,7 +30,7 @@ static void
 on_run(void *arg, uint32_t lane, const struct fal_task_run *r)
 {
 	(void)arg;
-	if (lane >= LANES || busy[lane])
+	if (lane >= SLOTS || busy[lane])
 		fail_msg("lane %u cannot run anything", lane);
 	busy[lane] = true;
 	cancelled[lane] = false;

@@ -455,6 +455,39 @@ claim_before_add(void **state)
 	nothing_sent();
 }
 
+static int
+begin_ahead(void **state)
+{
+	(void)state;
+	return begin_as((struct fal_agent_conf){ .ahead = 1 });
+}
+
+/* Each lane has a task before any lane has a second one; a lane that is not in use any
+ * more gets none. */
+static void
+tasks_ahead(void **state)
+{
+	(void)state;
+	version(0, false);
+	check(grant(0, 0, 4, none), 0, "GRANT");
+	check(busy[0] && busy[1] && busy[2] && busy[3], 1, "all run");
+	check(busy[4] || busy[5], 0, "a task that nobody granted");
+	check(run[0].task == 0 && run[2].task == 2 && run[3].task == 3, 1, "in order");
+	set_lanes(1);
+	check(grant(0, 4, 4, none), 0, "GRANT");
+	finish(0);
+	check(busy[0] && run[0].task == 4, 1, "the slot's next task");
+	finish(1);
+	finish(2);
+	check(busy[1] || busy[2] || busy[4] || busy[5], 0, "lanes of no use");
+	finish(3);
+	check(busy[3] && run[3].task == 5, 1, "the other slot's next task");
+	revoke(0, 5, 1);
+	check(cancelled[3] && !cancelled[0], 1, "REVOKE");
+	finish(3);
+	check(busy[3] && run[3].task == 6, 1, "after a task that moved");
+}
+
 static void
 a_lost_verdict_drops(void **state)
 {
@@ -1959,7 +1992,9 @@ main(void)
 #define SLOW(f) cmocka_unit_test_setup_teardown(f, begin_slow, end)
 #define OUTER(f) cmocka_unit_test_setup_teardown(f, begin_outer, end)
 #define FEW(f) cmocka_unit_test_setup_teardown(f, begin_few, end)
+#define AHEAD(f) cmocka_unit_test_setup_teardown(f, begin_ahead, end)
 	const struct CMUnitTest tests[] = {
+		AHEAD(tasks_ahead),
 		TEST(claim_before_add),
 		TEST(a_lost_verdict_drops),
 		TEST(checks_are_answered),

@@ -113,15 +113,21 @@ process(void)
 	return of;
 }
 
-/* The memory of the parameters: the first that the process inherits. */
+/* The memory of the parameters, 3, or of the gradients, 4, which the process inherits. */
+static int
+memory_at(int number, int flags)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", process(), number);
+	const int fd = open(path, flags);
+	assert_true(fd >= 0);
+	return fd;
+}
+
 static int
 memory(void)
 {
-	char path[64];
-	snprintf(path, sizeof(path), "/proc/%d/fd/3", process());
-	const int fd = open(path, O_RDONLY);
-	assert_true(fd >= 0);
-	return fd;
+	return memory_at(3, O_RDONLY);
 }
 
 /* ---- its lane ---------------------------------------------------------------------- */
@@ -129,6 +135,7 @@ memory(void)
 struct lane {
 	struct trainer_task task;
 	pthread_t thread;
+	unsigned area;
 	uint64_t id, serial;
 	float params[FLOATS]; /* of this serial */
 	off_t at;             /* where these are to be found */
@@ -142,6 +149,7 @@ run(void *arg)
 	struct lane *l = arg;
 	static const uint32_t index[] = { 7 };
 	l->task = (struct trainer_task){
+		.area = l->area,
 		.line = { .id = l->id, .count = 1, .index = index },
 		.params = l->params,
 		.serial = l->serial,
@@ -227,7 +235,7 @@ done(const struct lane *l)
 static void
 one_task(void)
 {
-	struct lane l;
+	struct lane l = { 0 };
 	give(&l);
 	done(&l);
 	ends(&l, TRAINER_DONE);
@@ -280,7 +288,7 @@ wrong_words(void **state)
 	(void)state;
 	memset(longest, 'x', sizeof(longest));
 	for (int way = 0; way < 9; way++) {
-		struct lane a;
+		struct lane a = { 0 };
 		one_task();
 		give(&a);
 		switch (way) {
@@ -327,14 +335,14 @@ late_answers(void **state)
 	static const char *const words_of[] = { "done", "cancelled", "fail" };
 	(void)state;
 	for (int round = 0; round < 12; round++) {
-		struct lane a;
+		struct lane a = { 0 };
 		give(&a);
-		trainer_cancel(trainer, a.id);
+		trainer_cancel(trainer, 0, a.id);
 		hear("\"op\":\"cancel\"");
 		say("{\"op\":\"%s\",\"id\":%u}\n", words_of[round % 3], (unsigned)a.id);
 		ends(&a, TRAINER_CANCELLED);
 		give(&a);
-		trainer_cancel(trainer, a.id - 1); /* of a task that is over */
+		trainer_cancel(trainer, 0, a.id - 1); /* of a task that is over */
 		done(&a);
 		ends(&a, TRAINER_DONE);
 	}
@@ -364,12 +372,12 @@ parameters(void **state)
 	const int fd = memory();
 	for (int turn = 0; turn < 100; turn++) {
 		const bool cancels = fal_rng_below(&rng, 4) == 0;
-		struct lane l;
+		struct lane l = { 0 };
 		serial += fal_rng_below(&rng, 3) == 0;
 		give_on(&l, serial - fal_rng_below(&rng, serial > 1 ? 2 : 1));
 		untouched(&l, fd);
 		if (cancels) {
-			trainer_cancel(trainer, l.id);
+			trainer_cancel(trainer, 0, l.id);
 			hear("\"op\":\"cancel\"");
 			untouched(&l, fd);
 		}
@@ -379,18 +387,75 @@ parameters(void **state)
 	close(fd);
 }
 
+/* Writes the gradient of this task: its id everywhere. */
+static void
+write_gradient(const struct lane *l, int fd)
+{
+	float grad[FLOATS];
+	for (int i = 0; i < FLOATS; i++)
+		grad[i] = (float)l->id;
+	assert_int_equal(pwrite(fd, grad, sizeof(grad), begins("\"grads\":")),
+			 sizeof(grad));
+}
+
+static void *
+restart(void *arg)
+{
+	atomic_bool *restarted = arg;
+	trainer_restart(trainer, "test");
+	*restarted = true;
+	return NULL;
+}
+
+/* A gradient that is held stays, while a task with the other area is computed, and while
+ * the process is ended. */
+static void
+held_gradients(void **state)
+{
+	(void)state;
+	one_task();
+	const int fd = memory_at(4, O_RDWR);
+	for (unsigned turn = 0; turn < 20; turn++) {
+		struct lane one = { .area = turn % 2 }, other = { .area = 1 - turn % 2 };
+		give(&one);
+		write_gradient(&one, fd);
+		done(&one);
+		ends(&one, TRAINER_DONE);
+		const float *grad = trainer_hold_grads(trainer, one.area);
+		give(&other);
+		write_gradient(&other, fd);
+		done(&other);
+		ends(&other, TRAINER_DONE);
+		pthread_t thread;
+		atomic_bool restarted = false;
+		if (turn == 19) {
+			pthread_create(&thread, NULL, restart, &restarted);
+			hear_all(); /* the process is killed */
+		}
+		assert_false(restarted);
+		for (int i = 0; i < FLOATS; i++)
+			assert_true(grad[i] == (float)one.id);
+		trainer_release_grads(trainer);
+		if (turn == 19)
+			pthread_join(thread, NULL);
+	}
+	fclose(words);
+	close(fd);
+	one_task();
+}
+
 /* A trainer that is silent after a cancel is ended, and has other memory when it starts
  * again. */
 static void
 silent(void **state)
 {
-	struct lane l;
+	struct lane l = { 0 };
 	struct stat was, is;
 	(void)state;
 	one_task();
 	const int fd = memory();
 	give(&l);
-	trainer_cancel(trainer, l.id);
+	trainer_cancel(trainer, 0, l.id);
 	hear("\"op\":\"cancel\"");
 	untouched(&l, fd);
 	hear_all();
@@ -410,7 +475,7 @@ ends_meanwhile(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 3; round++) {
-		struct lane l;
+		struct lane l = { 0 };
 		one_task();
 		const pid_t was = process();
 		siginfo_t end;
@@ -428,7 +493,7 @@ ends_meanwhile(void **state)
 static void
 failures(void **state)
 {
-	struct lane l;
+	struct lane l = { 0 };
 	(void)state;
 	give(&l);
 	say("{\"op\":\"fail\",\"id\":%u,\"why\":\"by intention\"}\n", (unsigned)l.id);
@@ -440,7 +505,7 @@ failures(void **state)
 static void
 quits(void **state)
 {
-	struct lane l;
+	struct lane l = { 0 };
 	(void)state;
 	give(&l);
 	trainer_quit(trainer);
@@ -473,7 +538,7 @@ backs_off(void **state)
 {
 	enum { ENDS = 6 };
 	uint64_t least = 100;
-	struct lane l;
+	struct lane l = { 0 };
 	(void)state;
 	one_task();
 	give(&l);
@@ -495,7 +560,7 @@ backs_off(void **state)
 static void
 gives_up(void **state)
 {
-	struct lane l;
+	struct lane l = { 0 };
 	(void)state;
 	give(&l);
 	depart();
@@ -524,6 +589,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(wrong_words, begin, end),
 		cmocka_unit_test_setup_teardown(late_answers, begin, end),
 		cmocka_unit_test_setup_teardown(parameters, begin, end),
+		cmocka_unit_test_setup_teardown(held_gradients, begin, end),
 		cmocka_unit_test_setup_teardown(silent, begin, end),
 		cmocka_unit_test_setup_teardown(ends_meanwhile, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),
