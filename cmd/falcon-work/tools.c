@@ -16,6 +16,7 @@
 #include "job/set.h"
 #include "job_runtime.h"
 #include "math/net.h"
+#include "math/scalar.h"
 #include "model/safetensors.h"
 #include "run/job_files.h"
 
@@ -201,7 +202,7 @@ print_prediction(const float *z, uint32_t classes)
 	for (uint32_t c = 1; c < classes; c++)
 		best = z[c] > z[best] ? c : best;
 	for (uint32_t c = 0; c < classes; c++)
-		sum += exp((double)z[c] - (double)z[best]);
+		sum += (double)fal_exp(z[c] - z[best]);
 	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
 }
 
