@@ -152,8 +152,10 @@ ps_status_on_left(void *arg, uint32_t peer, const char *name, const char *why)
 static const char *
 repeats_text(uint64_t n, char out[static 48])
 {
-	snprintf(out, 48, n > 0 ? ", after %llu time%s more" : "", (unsigned long long)n,
-		 fal_text_plural(n));
+	out[0] = '\0';
+	if (n > 0)
+		snprintf(out, 48, ", after %llu time%s more", (unsigned long long)n,
+			 fal_text_plural(n));
 	return out;
 }
 

@@ -52,7 +52,7 @@ upstream_set_end(struct ps_upstream *u, enum ps_upstream_end end)
 }
 
 /* Logs why the server ends, and records that with this exit code. */
-static void
+static void __attribute__((format(printf, 3, 4)))
 upstream_end(struct ps_upstream *u, int code, const char *fmt, ...)
 {
 	struct ps_end *e = &u->server->end;
