@@ -237,6 +237,14 @@ ps_status_on_unlike_kernels(void *arg, const char *const name[2],
 	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
 	if (!may_log(&s->status))
 		return;
+	if (strncmp(kernels[0], "trainer ", 8) == 0) {
+		ps_log(s->run,
+		       "%s (%s) rounds otherwise than %s (%s): the model depends on "
+		       "who has which task; see falcon-gradient(7), NUMERICS",
+		       name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
+		       fal_text_plain(other, sizeof(other), kernels[1]));
+		return;
+	}
 	ps_log(s->run,
 	       "%s (%s) rounds otherwise than %s (%s): %s; job.numerics = portable, with "
 	       "the same OpenBLAS, lets all with AVX2 round alike",
