@@ -4,7 +4,7 @@
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov, fault; objects in build/MODE
-#   make check-san faults mutants fuzz corpus vectors bench bench-proj experiments
+#   make check-arm check-san faults mutants fuzz corpus vectors bench bench-proj experiments
 #        bench-exec bench-pairs bench-peers bench-shards bench-sites sim lines install uninstall
 #        dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"

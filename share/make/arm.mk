@@ -1,5 +1,5 @@
-# check-arm: what 64-bit ARM computes, under qemu; ten minutes on two idle cores.  Unit tests, 50
-# seeds of the simulator, jobs of both architectures, and CPUs of other kinds.
+# check-arm: 64-bit ARM under qemu: unit tests, 50 seeds of the simulator, and jobs among unlike
+# CPUs, which all compute one model.  ARM_CC="clang --target=aarch64-linux-gnu" is another compiler.
 
 ARM_SYSROOT := $(abspath $(MODES))/arm-sysroot
 ARM_LIB  := /usr/lib/aarch64-linux-gnu
