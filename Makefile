@@ -4,7 +4,7 @@
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov, fault; objects in build/MODE
-#   make check-san faults mutants fuzz corpus vectors bench bench-proj experiments
+#   make check-arm check-san faults mutants fuzz corpus vectors bench bench-proj experiments
 #        bench-exec bench-pairs bench-peers bench-shards bench-sites sim lines install uninstall
 #        dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"
@@ -46,6 +46,8 @@ MODE_OBJ := $(MODE_SRC_$(MODE):%.c=$(B)/%.o)
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
 	-Wformat=2 -Wvla -Werror=implicit-function-declaration -Werror=implicit-int \
 	-Werror=int-conversion -Werror=incompatible-pointer-types $(if $(WERROR),-Werror)
+# Enumerators are the names of whole numbers, also in products of doubles.
+WARN += -Wno-enum-float-conversion
 # cmocka 2 would have other names than cmocka 1 knows.
 WARN += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
 # After the user's CFLAGS: what the law of equal numerics and the design need.

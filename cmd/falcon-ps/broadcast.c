@@ -302,7 +302,7 @@ publisher_encode(struct ps_publisher *p, const struct ps_publish_opt *from, uint
 
 /* Has some shard this encoding of the version? */
 static bool
-has_encoding(const struct ps_encoded_version *v, int as)
+has_encoding(const struct ps_encoded_version *v, unsigned as)
 {
 	for (uint32_t k = 0; k < FAL_SHARDS_MAX; k++)
 		if (v->shared[as][k] != NULL)
@@ -314,7 +314,7 @@ static uint32_t
 count_encodings(const struct ps_encoded_version *v)
 {
 	uint32_t n = 0;
-	for (int i = 0; i < PS_ENCODINGS; i++)
+	for (unsigned i = 0; i < PS_ENCODINGS; i++)
 		n += has_encoding(v, i);
 	return n;
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/notify.h"
 #include "crypto/secret.h"
+#include "math/scalar.h"
 #include "net/client.h"
 #include "trace/chain.h"
 
@@ -304,7 +305,7 @@ make_coord_conf(const struct ps_server *s)
 		.patience = j->job.patience * fal_grid_epoch_clocks(&grid),
 		.best = { s->run->best.clock, s->run->best.accuracy, s->run->best.loss },
 		/* Without layers the loss function is unknown. */
-		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
+		.guess = j->model->layers > 0 ? fal_log(j->model->classes) : 0,
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.hashes = j->job.hashes > 0 ? j->job.hashes

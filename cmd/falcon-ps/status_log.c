@@ -152,8 +152,10 @@ ps_status_on_left(void *arg, uint32_t peer, const char *name, const char *why)
 static const char *
 repeats_text(uint64_t n, char out[static 48])
 {
-	snprintf(out, 48, n > 0 ? ", after %llu time%s more" : "", (unsigned long long)n,
-		 fal_text_plural(n));
+	out[0] = '\0';
+	if (n > 0)
+		snprintf(out, 48, ", after %llu time%s more", (unsigned long long)n,
+			 fal_text_plural(n));
 	return out;
 }
 
@@ -234,6 +236,14 @@ ps_status_on_unlike_kernels(void *arg, const char *const name[2],
 	char own[FAL_MSG_NAME], other[FAL_MSG_NAME];
 	if (!may_log(&s->status))
 		return;
+	if (strncmp(kernels[0], "trainer ", 8) == 0) {
+		ps_log(s->run,
+		       "%s (%s) rounds otherwise than %s (%s): the model depends on "
+		       "who has which task; see falcon-gradient(7), NUMERICS",
+		       name[0], fal_text_plain(own, sizeof(own), kernels[0]), name[1],
+		       fal_text_plain(other, sizeof(other), kernels[1]));
+		return;
+	}
 	ps_log(s->run,
 	       "%s (%s) rounds otherwise than %s (%s): the model depends on who has "
 	       "which "

@@ -151,7 +151,11 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++) {
 		c.stale = c.stale || s->worker[i].stale.max > 0;
 		c.dropped = c.dropped || s->worker[i].dropped > 0;
-		c.kernels = c.kernels || (!s->identical && s->worker[i].kernels != NULL);
+		const char *kernels = s->worker[i].kernels;
+		c.kernels =
+			c.kernels || (kernels != NULL &&
+				      (!s->identical || s->worker[0].kernels == NULL ||
+				       strcmp(kernels, s->worker[0].kernels) != 0));
 	}
 	struct fal_table t = {
 		.shorten = NAME_LEAST,

@@ -18,6 +18,7 @@
 #include "job/set.h"
 #include "job_runtime.h"
 #include "math/net.h"
+#include "math/scalar.h"
 #include "model/safetensors.h"
 #include "run/job_files.h"
 
@@ -220,7 +221,7 @@ print_prediction(const float *z, uint32_t classes)
 	const uint32_t best = predicted_class(z, classes);
 	double sum = 0;
 	for (uint32_t c = 0; c < classes; c++)
-		sum += exp((double)z[c] - (double)z[best]);
+		sum += (double)fal_exp(z[c] - z[best]);
 	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
 }
 

@@ -1,8 +1,9 @@
-/* The rules of optimisers: a loop for each kind; memory bandwidth limits all loops
- * without quotients and roots. */
+/* Learning-rate schedules, and the rules of optimisers: a loop for each kind; memory
+ * bandwidth limits all loops without quotients and roots. */
 #include "math/optim.h"
 
 #include "base/vector.h"
+#include "math/scalar.h"
 
 #include <assert.h>
 #include <float.h>
@@ -24,16 +25,6 @@ fal_optim_slots(const struct fal_optim *o)
 		[FAL_MOMENTUM] = 1, [FAL_NESTEROV] = 1, [FAL_ADAGRAD] = 1, [FAL_ADAMW] = 2
 	};
 	return slots[o->kind];
-}
-
-/* x^n by squaring. */
-static double
-power(double x, uint64_t n)
-{
-	double p = 1;
-	for (; n > 0; n >>= 1, x *= x)
-		p = n & 1 ? p * x : p;
-	return p;
 }
 
 bool
@@ -63,8 +54,8 @@ beta_product(double beta, const struct fal_optim_part *part, uint64_t steps,
 	     double parts_product)
 {
 	return is_whole_clock(part)
-		       ? parts_product * power(beta, steps + 1)
-		       : parts_product * power(beta, steps) * part_beta(beta, part);
+		       ? parts_product * fal_power(beta, steps + 1)
+		       : parts_product * fal_power(beta, steps) * part_beta(beta, part);
 }
 
 static void
@@ -139,6 +130,39 @@ fal_optim_add_step(const struct fal_optim *o, const struct fal_optim_part *part,
 	}
 	had->beta1 *= part_beta(o->beta1, part);
 	had->beta2 *= part_beta(o->beta2, part);
+}
+
+static double
+cosine_rate(const struct fal_schedule *s, uint64_t t)
+{
+	assert(s->total >= s->warmup);
+	uint64_t total = s->total - s->warmup;
+	if (t >= total)
+		return s->min_lr;
+	double wave = 1 + fal_cos_pi((double)t / (double)total);
+	return s->min_lr + (s->lr - s->min_lr) * wave / 2;
+}
+
+double
+fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
+{
+	if (update < s->warmup)
+		return s->lr * ((double)(update + 1) / (double)s->warmup);
+	uint64_t t = update - s->warmup;
+	switch (s->kind) {
+	case FAL_CONSTANT:
+		return s->lr;
+	case FAL_STEP:
+		assert(s->every > 0);
+		return s->lr * fal_power(s->gamma, t / s->every);
+	case FAL_COSINE:
+		return cosine_rate(s, t);
+	case FAL_TABLE:
+		assert(s->factors > 0);
+		return s->lr * (double)s->factor[t < s->factors ? t : s->factors - 1];
+	}
+	assert(0 && "a kind of schedule");
+	return 0;
 }
 
 FAL_VECTOR static void

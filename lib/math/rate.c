@@ -1,42 +1,10 @@
-/* Learning-rate schedules, and the largest stable rates. */
+/* The largest stable rates, for warnings and reports: no step depends on this file, so
+ * its functions may be libm's. */
 #include "math/optim.h"
 
 #include <assert.h>
 #include <complex.h>
 #include <math.h>
-
-static double
-cosine_rate(const struct fal_schedule *s, uint64_t t)
-{
-	assert(s->total >= s->warmup);
-	uint64_t total = s->total - s->warmup;
-	if (t >= total)
-		return s->min_lr;
-	double wave = 1 + cos(M_PI * (double)t / (double)total);
-	return s->min_lr + (s->lr - s->min_lr) * wave / 2;
-}
-
-double
-fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
-{
-	if (update < s->warmup)
-		return s->lr * ((double)(update + 1) / (double)s->warmup);
-	uint64_t t = update - s->warmup;
-	switch (s->kind) {
-	case FAL_CONSTANT:
-		return s->lr;
-	case FAL_STEP:
-		assert(s->every > 0);
-		return s->lr * pow(s->gamma, (double)(t / s->every));
-	case FAL_COSINE:
-		return cosine_rate(s, t);
-	case FAL_TABLE:
-		assert(s->factors > 0);
-		return s->lr * (double)s->factor[t < s->factors ? t : s->factors - 1];
-	}
-	assert(0 && "a kind of schedule");
-	return 0;
-}
 
 /* With a momentum m, a rate a, and gradients that equal the weights n updates ago, the
  * recurrences are

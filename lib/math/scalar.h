@@ -1,7 +1,7 @@
-/* exp, tanh and log from basic operations in a fixed order, so that every machine gives
- * the same bits: libm's functions differ between versions and CPUs.  The functions that
- * kernels vectorise have no branches.  NaN gives NaN.  Coefficients: Cephes (S. Moshier),
- * expf.c and tanhf.c.
+/* exp, tanh, log, cos and powers from basic operations in a fixed order, so that every
+ * machine gives the same bits: libm's functions differ between versions and CPUs.  The
+ * functions that kernels vectorise have no branches.  NaN gives NaN.  Coefficients:
+ * Cephes (S. Moshier), expf.c and tanhf.c.
  */
 #ifndef FAL_MATH_SCALAR_H
 #define FAL_MATH_SCALAR_H
@@ -77,6 +77,33 @@ fal_log(double x)
 	for (int i = 23; i >= 3; i -= 2)
 		y = (y + 1.0 / i) * z;
 	return (double)e * 0x1.62e42fefa39efp-1 + (2.0 * s + 2.0 * s * y);
+}
+
+/* cos(π·x) for x from 0 to 1; its error is below 2^-52. */
+static inline double
+fal_cos_pi(double x)
+{
+	/* Differences of the argument are exact; the series ends below 2^-58, as its
+	 * argument is at most π/4. */
+	const double acute = x > 0.5 ? 1.0 - x : x;
+	const int is_sine = acute > 0.25;
+	const double a = 0x1.921fb54442d18p1 * (is_sine ? 0.5 - acute : acute);
+	double y = 1.0;
+	for (int i = 16 + is_sine; i > 1; i -= 2)
+		y = 1.0 - a * a / (i * (i - 1)) * y;
+	y = is_sine ? a * y : y;
+	return x > 0.5 ? -y : y;
+}
+
+/* x^n by squaring; each factor adds 2^-53 to the relative error, which is below
+ * n·2^-52. */
+static inline double
+fal_power(double x, uint64_t n)
+{
+	double p = 1.0;
+	for (; n > 0; n >>= 1, x *= x)
+		p = n & 1 ? p * x : p;
+	return p;
 }
 
 #endif

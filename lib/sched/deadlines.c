@@ -45,7 +45,7 @@ fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 /* How many times longer a turn takes at the worker's lanes than if each lane had a
  * core. */
 static double
-turn_slowness(const struct fal_worker *w, int kind)
+turn_slowness(const struct fal_worker *w, unsigned kind)
 {
 	return kind == FAL_TURN_TASK ? fal_oversubscription(w->lanes, w->cores) : 1;
 }
@@ -57,14 +57,14 @@ fal_typical_update(struct fal_sched *s)
 	bool is_stale = s->typical.at_over != s->pool.over ||
 			(s->typical.probe_s > 0 &&
 			 (probe_s == 0 || 2 * s->typical.probe_s <= probe_s));
-	for (int k = 0; k < FAL_TURNS; k++)
+	for (unsigned k = 0; k < FAL_TURNS; k++)
 		is_stale |= s->typical.measured[k] > 0 &&
 			    s->typical.measured[k] >= 2 * s->typical.at_measured[k];
 	if (s->typical.unmeasured == 0 || !is_stale)
 		return false;
 	s->typical.at_over = s->pool.over;
 	s->typical.at_probe_s = s->typical.probe_s;
-	for (int k = 0; k < FAL_TURNS; k++) {
+	for (unsigned k = 0; k < FAL_TURNS; k++) {
 		double *v = s->typical.scratch;
 		uint32_t n = 0;
 		for (const struct fal_worker *w = s->worker; w < s->worker + s->workers;

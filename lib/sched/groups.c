@@ -48,7 +48,7 @@ struct groups {
 	 * loss weighted by samples, and Σ of squared differences from the mean. */
 	double rounds, stale, known, samples, loss, squares;
 	bool has_best;
-	double best, best_noise; /* the least mean loss, and its standard error */
+	double best, best_variance; /* the least mean loss, and its variance */
 	double publish_at; /* quorum: deadline of the next version; INFINITY: no quorum */
 };
 
@@ -210,14 +210,14 @@ loss_has_grown(struct groups *state)
 {
 	if (state->samples <= 0)
 		return false;
-	const double noise = sqrt(state->squares / state->samples / state->known);
+	const double variance = state->squares / state->samples / state->known;
 	if (!state->has_best || state->loss < state->best) {
 		state->has_best = true;
 		state->best = state->loss;
-		state->best_noise = noise;
+		state->best_variance = variance;
 	}
 	return state->loss > state->best + loss_guard * fabs(state->best) +
-				     2 * hypot(noise, state->best_noise);
+				     2 * sqrt(variance + state->best_variance);
 }
 
 /* Decides on the number of groups every `window` updates: one more, one less, or the

@@ -9,7 +9,7 @@ MAN     := $(wildcard man/*.[157])
 # Scripts are known by their first line, whatever their name.
 SCRIPTS  = $(shell grep -rlE -m1 '^\#!.*[ /](sh|bash)$$' .ci share tests \
 	$(wildcard examples))
-BATS_ALL = $(wildcard tests/bats/*.bats tests/bats/*.bash)
+BATS_ALL = $(wildcard tests/bats/*.bats tests/bats/*.bash tests/arm/*.bats)
 
 LINTS := lint-format lint-floors lint-cites lint-warnings lint-headers lint-man lint-shell lint-cppcheck
 

@@ -102,6 +102,25 @@ refused() {
 	has "$output" "a circle of sources: sched/heap sched/"
 }
 
+# libm's functions round as its version and the CPU like, but for those that the standards
+# make exact or correctly rounded.  Emulated machines and estimates may use all.
+@test "numerics: no function of libm rounds in what decides a step" {
+	local exact='sqrt fma floor ceil trunc round rint nearbyint lround llround lrint llrint
+		fmin fmax fabs frexp ldexp scalbn copysign nextafter fmod'
+	local libm=$tmp/libm
+	nm -D --defined-only "$("${CC:-cc}" -print-file-name=libm.so.6)" |
+		awk '{ sub(/@.*/, "", $3); print $3 }' >"$libm"
+	# Complex products and quotients round as the compiler's library likes.
+	printf '__%s\n' mulsc3 muldc3 divsc3 divdc3 >>"$libm"
+	run awk -v exact="$exact" '
+		BEGIN { n = split(exact, w); for (i = 1; i <= n; i++) may[w[i]] = may[w[i] "f"] = 1 }
+		FNR == NR { rounds[$1] = !($1 in may); next }
+		/:$/ { file = $0; sub(/.*\/lib\//, "lib/", file); sub(/.*\/cmd\//, "cmd/", file) }
+		$1 == "U" && rounds[$2] && !said[file]++ { print file }' \
+		"$libm" <(nm -u "$bin"/lib/*/*.o "$bin"/cmd/*/*.o)
+	same "objects" "$(sort <<<"$output")" "$(printf '%s\n' lib/emul/{emul,spec}.o: lib/math/rate.o:)"
+}
+
 @test "cites: what code and book say of each other is there" {
 	run .ci/cites
 	same output "$output" ""

@@ -32,6 +32,15 @@ trains() {
 	work "$name" --exec "exec $command" "$@"
 }
 
+@test "trainers that round differently: one line says what the model then depends on" {
+	serve --min-workers 2
+	trains a "$softmax"
+	KEY=other trains b "$base2"
+	ended "$ps" ps
+	same "lines ($(<ps.err))" "$(grep -cE ": (a|b) \(trainer .*\) rounds otherwise than (a|b) \(trainer .*\): the model depends on who has which task; see falcon-gradient\(7\), NUMERICS$" ps.err)" 1
+	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: "
+}
+
 # count JQ: lines of the trace of which this is true.
 count() {
 	jq -c "select($1)" "$state/trace.jsonl" | wc -l

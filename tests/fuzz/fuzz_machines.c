@@ -21,7 +21,9 @@ begin(struct fal_cost *c)
 				      .cores = 2,
 				      .pace = &pace,
 				      .paces = 1 };
-	*c = (struct fal_cost){ .grid = { 96, 64, 8, 2, 0 } };
+	*c = (struct fal_cost){
+		.grid = { .samples = 96, .batch = 64, .task = 8, .epochs = 2 }
+	};
 	for (int i = 0; i < 2; i++) {
 		pace.task_s /= 2;
 		m.fixed = (double)NAN;

@@ -108,8 +108,8 @@ draw_scheme(struct fal_rng *r)
 					      "groups:4",
 					      "groups:progressive,window=3",
 					      "groups:2,mode=delta",
-					      "groups:progressive,window=3,"
-					      "mode=delta,rounds=3" };
+					      ("groups:progressive,window=3,"
+					       "mode=delta,rounds=3") };
 	if (chance(r, 0.6))
 		return covered[fal_rng_below(r, sizeof(covered) / sizeof(covered[0]))];
 	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
@@ -127,8 +127,8 @@ draw_groups(struct plan *p, const struct focus *only)
 		"groups:progressive,window=3,quorum=2",
 		"groups:2,mode=delta,quorum=2,momentum=0",
 		"groups:3,mode=delta,quorum=2",
-		"groups:4,mode=delta,rounds=3,quorum=2,grace=0.02,outer=0.5,momentum=0."
-		"95",
+		("groups:4,mode=delta,rounds=3,quorum=2,grace=0.02,"
+		 "outer=0.5,momentum=0.95"),
 		"groups:progressive,window=3,mode=delta,rounds=2,quorum=1,grace=0.2"
 	};
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 29), *r = &own;

@@ -893,7 +893,7 @@ few_bits(void **state)
 		same(fal_sum_needed(s, 0), needed, "needed", bits);
 		for (size_t i = 0; i < 100; i++) {
 			const int64_t q = fal_sum_get(s, i);
-			assert_true(llabs(q) <= (int64_t)1 << (bits - 1));
+			assert_true(llabs(q) <= 1LL << (bits - 1));
 			assert_true(ldexp((double)q, at - FAL_BFP_P + 1) == (double)g[i]);
 		}
 	}

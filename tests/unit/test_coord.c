@@ -484,8 +484,8 @@ names_that_are_none(void **state)
 	(void)state;
 	static const char *const bad[] = { "",
 					   "\xc2\x9b[2J",
-					   "\xe2\x80\xae"
-					   "gpj",
+					   ("\xe2\x80\xae"
+					    "gpj"),
 					   "../../x",
 					   "a b",
 					   "a/b",

@@ -122,7 +122,7 @@ begin(uint32_t shards)
 {
 	static const float init[2 * FAL_BLOCK];
 	const struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
-	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push },
+	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push, NULL },
 					   .send = on_send,
 					   .model = on_model,
 					   .close = on_close,

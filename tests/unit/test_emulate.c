@@ -358,8 +358,8 @@ test_integral(void **state)
 		"pattern=p6",
 		"pattern=p9:4:0.5:2",
 		"pattern=p10:4:8",
-		"pattern=p2:6:0.3,pattern=p3,pattern=p9:4:0.5:2,pattern=p10,pattern=p2b:"
-		"0.5",
+		("pattern=p2:6:0.3,pattern=p3,pattern=p9:4:0.5:2,pattern=p10,"
+		 "pattern=p2b:0.5"),
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {

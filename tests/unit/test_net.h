@@ -161,7 +161,7 @@ parse(const char *text)
 	return kr;
 }
 
-static inline struct fal_addr
+static inline struct fal_addr __attribute__((format(printf, 1, 2)))
 addr(const char *fmt, ...)
 {
 	char text[FAL_ADDR_MAX];

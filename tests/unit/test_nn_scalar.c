@@ -1,4 +1,4 @@
-/* exp, tanh and log against libm in double. */
+/* exp, tanh and log against libm in double; cos and powers in long double. */
 #include "math/scalar.h"
 
 #include <math.h>
@@ -106,6 +106,50 @@ test_log(void **state)
 	assert_true(isnan(fal_log((double)NAN)));
 }
 
+static void
+test_cos_pi(void **state)
+{
+	(void)state;
+	long double most = 0.0L, where = 0.0L;
+	for (uint32_t i = 0; i <= 1000003; i++) {
+		const double x = i / 1000003.0;
+		const long double e = fabsl((long double)fal_cos_pi(x) -
+					    cosl(acosl(-1.0L) * (long double)x));
+		if (!(e <= most)) {
+			most = e;
+			where = x;
+		}
+	}
+	print_message("# cos: at most %.3Lf * 2^-52, at %.17Lg\n", most * 0x1p52L, where);
+	if (!(most < 0x1p-52L))
+		fail_msg("cos(pi %.17Lg): %.3Lf * 2^-52, limit 1", where, most * 0x1p52L);
+	assert_true(fal_cos_pi(0.0) == 1.0);
+	assert_true(fal_cos_pi(0.5) == 0.0);
+	assert_true(fal_cos_pi(1.0) == -1.0);
+}
+
+static void
+test_power(void **state)
+{
+	(void)state;
+	long double most = 0.0L;
+	for (uint32_t i = 1; i <= 1000; i++)
+		for (uint64_t n = 1; n < 3000; n += n / 2 + 1) {
+			const double x = 0.9 + i / 5000.0;
+			const long double want = powl((long double)x, (long double)n);
+			const long double e =
+				fabsl((long double)fal_power(x, n) / want - 1.0L) /
+				(long double)n;
+			most = e <= most ? most : e;
+			if (!(e < 0x1p-52L))
+				fail_msg("%.17g^%llu: %.3Lf * n * 2^-52, limit 1", x,
+					 (unsigned long long)n, e * 0x1p52L);
+		}
+	print_message("# power: at most %.3Lf * n * 2^-52\n", most * 0x1p52L);
+	assert_true(fal_power(0.3, 0) == 1.0);
+	assert_true(fal_power(0.3, 1) == 0.3);
+}
+
 /* The same bits on every machine and in every build. */
 static void
 test_bits(void **state)
@@ -113,18 +157,20 @@ test_bits(void **state)
 	(void)state;
 	uint64_t h = 0xcbf29ce484222325u;
 	for (uint32_t bits = 0x3a000000u; bits < 0x42a00000u; bits += 9973) {
-		float x = from_bits(bits), v[4];
+		float x = from_bits(bits), v[6];
 		v[0] = fal_exp(x);
 		v[1] = fal_exp(-x);
 		v[2] = fal_tanh(x);
 		v[3] = (float)fal_log(1.0 + (double)x);
-		for (int i = 0; i < 4; i++) {
+		v[4] = (float)fal_cos_pi((double)x / 80.0);
+		v[5] = (float)fal_power(0.5 + (double)x / 160.0, bits % 1000);
+		for (int i = 0; i < 6; i++) {
 			uint32_t word;
 			memcpy(&word, &v[i], sizeof(word));
 			h = (h ^ word) * 0x100000001b3u;
 		}
 	}
-	const uint64_t want = 0x874802cb1d459bebu;
+	const uint64_t want = 0x98d279ad07ce211fu;
 	if (h != want)
 		fail_msg("hash %016llx, expected %016llx", (unsigned long long)h,
 			 (unsigned long long)want);
@@ -134,10 +180,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exp),
-		cmocka_unit_test(test_tanh),
-		cmocka_unit_test(test_log),
-		cmocka_unit_test(test_bits),
+		cmocka_unit_test(test_exp),   cmocka_unit_test(test_tanh),
+		cmocka_unit_test(test_log),   cmocka_unit_test(test_cos_pi),
+		cmocka_unit_test(test_power), cmocka_unit_test(test_bits),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

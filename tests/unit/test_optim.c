@@ -293,6 +293,16 @@ state_dies(void **state)
 	assert_true(isfinite(w) && w < 1);
 }
 
+/* Not inlined: GCC 12 for ARM crashes when it vectorises this loop with a constant n. */
+__attribute__((noinline)) static double
+largest(const float *v, size_t n)
+{
+	double most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = fmax(most, (double)fabsf(v[i]));
+	return most;
+}
+
 /* However a step is rounded, it stays within what reach says. */
 static void
 reach(void **state)
@@ -304,23 +314,16 @@ reach(void **state)
 		float w[16], held[32] = { 0 }, g[16];
 		struct fal_optim_bounds is = { 0 };
 		random_floats(&r, w, 16);
-		for (size_t i = 0; i < 16; i++)
-			is.params = fmax(is.params, (double)fabsf(w[i]));
+		is.params = largest(w, 16);
 		for (uint64_t t = 0; t < 20; t++) {
 			const struct fal_optim_history had = { t, 1, 1 };
 			const struct fal_optim_part part = draw_part(&r);
 			const struct fal_optim_step by = fal_optim_part_step(
 				&o, ldexpf(1, -(int)fal_rng_below(&r, 12)), &had, &part);
-			double mean = 0, most = 0, kept = 0;
 			random_floats(&r, g, 16);
-			for (size_t i = 0; i < 16; i++)
-				mean = fmax(mean, (double)fabsf(g[i]));
-			is = fal_optim_step_bounds(&by, &is, mean);
+			is = fal_optim_step_bounds(&by, &is, largest(g, 16));
 			fal_optim_apply(&by, w, held, 16, g, 16);
-			for (size_t i = 0; i < 16; i++)
-				most = fmax(most, (double)fabsf(w[i]));
-			for (size_t i = 0; i < 32; i++)
-				kept = fmax(kept, (double)fabsf(held[i]));
+			const double most = largest(w, 16), kept = largest(held, 32);
 			if (!(most <= is.params) ||
 			    (fal_optim_slots(&o) > 0 && !(kept <= is.state)))
 				fail_msg("%s: %g and %g, said %g and %g",

@@ -147,7 +147,7 @@ ticket(uint32_t peer, uint64_t round, uint32_t seq)
 static int
 push(uint32_t peer, const struct fal_msg_ticket *t)
 {
-	const enum fal_kind kind = (enum fal_kind)t->kind;
+	const uint8_t kind = t->kind;
 	int8_t exps[2];
 	struct fal_buf records = { 0 };
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));

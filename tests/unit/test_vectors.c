@@ -88,7 +88,7 @@ bytes(const struct vector *v, const char *key, uint8_t *to)
 	if (p == NULL)
 		fail_msg("%s: no %s", word(v, "name"), key);
 	for (; isxdigit((unsigned char)p[0]) && isxdigit((unsigned char)p[1]); p += 2) {
-		unsigned byte;
+		unsigned byte = 0;
 		assert_true(n < MOST && sscanf(p, "%2x", &byte) == 1);
 		to[n++] = (uint8_t)byte;
 	}
