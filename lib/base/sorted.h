@@ -14,14 +14,14 @@ static inline size_t
 fal_sorted_place_of(const void *v, size_t n, size_t size, size_t offset, size_t id_bytes,
 		    uint64_t id)
 {
+	const size_t step = size > 0 ? size : sizeof(void *);
 	size_t low = 0, high = n;
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;
-		const char *element = (const char *)v + mid * size;
+		const char *element = (const char *)v + mid * step;
 		uint64_t at = 0;
 		if (size == 0)
-			memcpy(&element, element + mid * sizeof(element),
-			       sizeof(element));
+			memcpy(&element, element, step);
 		memcpy(&at, element + offset, id_bytes);
 		if (at < id)
 			low = mid + 1;

@@ -700,8 +700,9 @@ client_on_sigint(uv_signal_t *h, int signum)
 }
 
 int
-fal_client_run(struct fal_client_conf *conf)
+fal_client_run(const struct fal_client_conf *conf)
 {
+	struct fal_client_conf own = *conf;
 	struct fal_retry retry = { .lost = uv_hrtime(), .give_up = TOOL_NS };
 	struct fal_client c;
 	uv_loop_t loop;
@@ -716,10 +717,10 @@ fal_client_run(struct fal_client_conf *conf)
 		return FAL_EXIT_NO;
 	}
 	uv_unref((uv_handle_t *)&sigint);
-	conf->loop = &loop;
-	conf->retry = &retry;
-	conf->is_tool = true;
-	fal_client_init(&c, conf);
+	own.loop = &loop;
+	own.retry = &retry;
+	own.is_tool = true;
+	fal_client_init(&c, &own);
 	fal_client_retry(&c, true);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	uv_close((uv_handle_t *)&sigint, NULL);

@@ -256,8 +256,8 @@ fal_client_is_over(const struct fal_client *c)
 }
 
 /* Runs a tool's client in a loop of its own until its end; ignores SIGPIPE from then on.
- * Sets conf->loop, ->retry and ->is_tool; all is borrowed for the call.  on_close closes
- * the owner's handles in the loop.  Returns the exit code. */
-int fal_client_run(struct fal_client_conf *conf);
+ * Loop, retries and is_tool are not read from `conf`; all is borrowed for the call.
+ * on_close closes the owner's handles in the loop.  Returns the exit code. */
+int fal_client_run(const struct fal_client_conf *conf);
 
 #endif
