@@ -70,7 +70,7 @@ fal_typical_update(struct fal_sched *s)
 		for (const struct fal_worker *w = s->worker; w < s->worker + s->workers;
 		     w++)
 			if (!w->has_left && w->turn[k].n > 0)
-				v[n++] = w->turn[k].mid * turn_slowness(w, k);
+				v[n++] = w->turn[k].median * turn_slowness(w, k);
 		s->typical.at_measured[k] = s->typical.measured[k];
 		s->typical.turn_s[k] = n > 0 ? fal_nth_least(v, n, (n - 1) / 2) : 0;
 	}
@@ -85,7 +85,8 @@ turn_guess_s(const struct fal_sched *s, const struct fal_worker *w,
 	if (s->typical.turn_s[kind] > 0)
 		return unknown_times * s->typical.turn_s[kind];
 	if (kind == FAL_TURN_PUSH) /* a pull is about as large */
-		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull.most);
+		return fal_max(w->turn[FAL_TURN_TASK].limit,
+			       unknown_times * w->pull.largest);
 	return probe_times * s->typical.probe_s *
 	       fal_oversubscription(w->lanes, w->cores);
 }
@@ -95,7 +96,7 @@ fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct fal_window *t = &w->turn[FAL_TURN_TASK];
 	if (t->n > 0)
-		return t->mid * fal_oversubscription(w->lanes, w->cores);
+		return t->median * fal_oversubscription(w->lanes, w->cores);
 	return turn_guess_s(s, w, FAL_TURN_TASK) / unknown_times;
 }
 
@@ -116,7 +117,7 @@ static double
 turn_deadline_s(const struct fal_sched *s, const struct fal_worker *w,
 		enum fal_turn_kind kind, double least)
 {
-	double d = w->turn[kind].n > 0 ? w->turn[kind].most * turn_slowness(w, kind)
+	double d = w->turn[kind].n > 0 ? w->turn[kind].limit * turn_slowness(w, kind)
 				       : turn_guess_s(s, w, kind);
 	d = fal_max(fal_max(d, floor_s), least);
 	return s->patience * d *
@@ -151,10 +152,10 @@ static void
 debt_add_push(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_contrib *c, double first, struct fal_debt *d)
 {
-	const double since = fal_max(first, c->came);
+	const double since = fal_max(first, c->last_block_at);
 	const double allowed_s =
 		turn_deadline_s(s, w, FAL_TURN_PUSH, distance_floor_s(w));
-	const double pulls_s = unknown_times * s->patience * w->pull.most;
+	const double pulls_s = unknown_times * s->patience * w->pull.largest;
 	const double whole_s = fal_max(turn_limit_s(s, w, FAL_TURN_PUSH), pulls_s);
 	if (since + allowed_s < d->since + d->allowed_s) {
 		d->first = first;
@@ -205,14 +206,14 @@ debt_add_pushes(const struct fal_sched *s, const struct fal_worker *w, struct fa
 			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 				continue;
 			debt_add_push(s, w, &l->contrib[c],
-				      fal_max(l->contrib[c].claimed,
+				      fal_max(l->contrib[c].claimed_at,
 					      fal_worker_relieved_at(w, r)),
 				      d);
 			left--;
 		}
 	}
 	/* The other contributions belong to rounds of other workers (flexrr). */
-	const struct fal_contrib any = { .came = w->block_at };
+	const struct fal_contrib any = { .last_block_at = w->block_at };
 	if (left > 0 && w->head == NULL)
 		debt_add_push(s, w, &any, fal_max(w->progress_at, w->relieved.at), d);
 }
@@ -234,7 +235,7 @@ fal_debt_of(const struct fal_sched *s, const struct fal_worker *w)
 		/* The worker may have to pull the version first. */
 		const double task_s = fal_task_deadline_s(s, w);
 		d.first = d.since = w->progress_at;
-		d.allowed_s = task_s + fal_min(w->pull.most, task_s);
+		d.allowed_s = task_s + fal_min(w->pull.largest, task_s);
 		d.what = "eval";
 	}
 	return d;

@@ -185,7 +185,7 @@ worker_seek_work(struct fal_sched *s, struct fal_worker *w, double now)
 	uint32_t slot = fal_worker_slot(s, w);
 	if (!fal_heap_has(&s->takers, slot)) /* this heap holds active workers only */
 		return;
-	if (s->policy.rule.half) {
+	if (s->policy.rule.steals_half) {
 		if (w->queued == 0)
 			steal_half(s, w, now);
 		return;

@@ -39,12 +39,13 @@ struct fal_contrib {
 	enum fal_contrib_state state;
 	bool sealed; /* takes no more claims: its worker has asked for the ticket */
 	/* The caller's: */
-	uint32_t blocks; /* blocks that shards have added, not dropped */
-	double claimed;  /* time of its last claim */
-	double first;    /* time of its first block; 0: none came */
-	double came;     /* time of its last block */
-	bool whole; /* all its blocks are counted, but some results are not reported */
-	bool everywhere; /* FENCED, and all shards know of the fence */
+	uint32_t blocks;       /* blocks that shards have added, not dropped */
+	double claimed_at;     /* time of its last claim */
+	double first_block_at; /* time of its first block; 0: none came */
+	double last_block_at;  /* time of its last block */
+	bool is_counted; /* all its blocks are counted, but some results are not reported
+			  */
+	bool is_fenced_by_all; /* FENCED, and all shards know of the fence */
 };
 
 #define FAL_CLAIM_HASH 16 /* bytes, bytes of the hash of a task's result */

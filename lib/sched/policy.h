@@ -43,11 +43,11 @@ struct fal_rule {
 	uint32_t slack; /* s: ssp, consgd, dynsgd (default 3), flexrr (1), epsp (0) */
 	/* epsp:p/q: p and q in lowest terms, and slack is 1; 0, 0: the slack is no
 	 * fraction */
-	uint32_t early, of;
-	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
-			     rounded) */
-	uint32_t groups;  /* G: groups; 0: progressive */
-	uint32_t most;    /* groups, progressive: the most groups (g_max) */
+	uint32_t slack_p, slack_q;
+	uint32_t backups;    /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
+				rounded) */
+	uint32_t groups;     /* G: groups; 0: progressive */
+	uint32_t max_groups; /* groups, progressive: the most groups (g_max) */
 	/* groups, progressive: updates of the model between decisions */
 	uint32_t window;
 	bool delta;      /* groups: mode=delta */
@@ -57,11 +57,11 @@ struct fal_rule {
 	/* with a quorum: the version then waits so many seconds for other pushes */
 	double grace;
 	/* groups with delta and a quorum: rate and momentum of the outer step */
-	double outer, momentum;
+	double outer_rate, momentum;
 	/* flexrr: helpers of each worker, the next workers in a ring */
 	uint32_t helpers;
 	/* flexrr: steal=half: a worker that has finished takes half of another's rest */
-	bool half;
+	bool steals_half;
 	double lambda;   /* consgd: λ; 0: 1/M, with M workers */
 	bool by_updates; /* dynsgd: staleness=updates instead of version */
 	/* wbsp: overlap=yes: the next local step begins before the push is done */

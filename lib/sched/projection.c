@@ -178,7 +178,8 @@ fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 double
 fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->recent.n > 0 ? w->recent.most : late_times * fal_task_s(s, w, w->lanes);
+	return w->recent.n > 0 ? w->recent.limit
+			       : late_times * fal_task_s(s, w, w->lanes);
 }
 
 /* ---- projections ---------------------------------------------------------- */
@@ -203,7 +204,7 @@ static struct fal_load
 project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	      struct fal_load first, double now, double *r)
 {
-	double late = w->recent.n > 0 ? w->recent.most : late_times * t;
+	double late = w->recent.n > 0 ? w->recent.limit : late_times * t;
 	const struct fal_node *node = w->head;
 	struct fal_load rest = first;
 	uint32_t i = 0;
@@ -253,7 +254,8 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
 		last = first.tasks > 0 ? r[p - 1] : 0;
-		return now + fal_max(project_level(r, p, t * n - less), last) + w->push.s;
+		return now + fal_max(project_level(r, p, t * n - less), last) +
+		       w->push.least;
 	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);
@@ -263,7 +265,7 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 			end = fal_max(end - less, r[i]);
 		last = fal_max(last, used ? end : 0);
 	}
-	return now + last + w->push.s;
+	return now + last + w->push.least;
 }
 
 /* ---- paces of a worker's tasks, for the trace ------------------------------- */

@@ -166,7 +166,8 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 		if (n->began < 0) {
 			/* The version of a late task is pulled after its grant. */
 			const double pulled_at =
-				late ? fal_max(n->pulled_at, s->published_at + w->pull.s)
+				late ? fal_max(n->pulled_at,
+					       s->published_at + w->pull.least)
 				     : n->pulled_at;
 			n->began = fal_max(now, pulled_at);
 			w->pullable_at = fal_min(w->pullable_at, now);
@@ -201,7 +202,7 @@ fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 	 * is when its task has run twice as long, however often the finish is projected
 	 * anew before. */
 	const double turn =
-		w->turn[FAL_TURN_TASK].most * fal_oversubscription(w->lanes, w->cores);
+		w->turn[FAL_TURN_TASK].limit * fal_oversubscription(w->lanes, w->cores);
 	double late =
 		w->running_since + fal_max(fal_max(fal_task_late_s(s, w), turn), 1e-3);
 	if (w->reviewed_at > w->progress_at)
@@ -279,27 +280,21 @@ fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 
 /* ---- grants --------------------------------------------------------------- */
 
-/* Can no other worker take tasks of `w`, and does each task have a lane?  A worker that
- * joins then could at first only run a running task again. */
-static bool
-worker_is_alone(const struct fal_sched *s, const struct fal_worker *w,
-		const struct fal_round *r)
-{
-	return s->active == 1 && fal_worker_active(w) && s->traits.shared &&
-	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
-}
-
 /* Can no other worker get the task while `w` has it?  Such a task never moves and is
  * never cloned.  A task of a probation, or a retry, may be. */
 static bool
 task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 		  const struct fal_round *r, uint32_t task, bool is_firm)
 {
-	const struct fal_node *n = fal_task_newest_holder(r, task);
-	return s->conf.preclaims &&
-	       (!s->traits.moves || is_firm || worker_is_alone(s, w, r)) &&
+	/* With one worker and a lane for each task, a worker that joins could at first
+	 * only run a running task again. */
+	const bool is_alone = s->active == 1 && fal_worker_active(w) &&
+			      s->traits.shared && r->ledger.tasks <= w->lanes &&
+			      w->queued <= w->lanes;
+	return s->conf.preclaims && (!s->traits.moves || is_firm || is_alone) &&
 	       !r->info.delta && w->standing != FAL_PROBATION && !w->is_group &&
-	       n->other == NULL && fal_retry_find(s, r->info.clock, task) == NULL;
+	       fal_task_newest_holder(r, task)->other == NULL &&
+	       fal_retry_find(s, r->info.clock, task) == NULL;
 }
 
 /* Grants the task, and claims the task ahead for the worker.  All tasks that the worker

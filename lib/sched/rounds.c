@@ -254,10 +254,10 @@ fal_pending_order_step(struct fal_sched *s, double divisor)
 			       .clock = s->pending.clock,
 			       .own = !s->traits.shared,
 			       .divisor = divisor,
-			       .in = 1 };
+			       .clock_part = 1 };
 	assert(s->pending.rounds > 0);
 	if (s->traits.alone)
-		act.in = fal_task_pool_ended_part(&s->pool, s->pending.clock);
+		act.clock_part = fal_task_pool_ended_part(&s->pool, s->pending.clock);
 	act.version = ++s->version;
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest;
@@ -387,7 +387,7 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
 				now - w->pullable_at - fal_task_s(s, w, w->lanes);
-			if (pull_s > w->pull.s) {
+			if (pull_s > w->pull.least) {
 				w->pull.n = 0;
 				fal_window_min_add(&w->pull, pull_s);
 			}
@@ -517,9 +517,9 @@ fal_teams_count_active(const struct fal_sched *s)
 uint64_t
 fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 {
-	bool is_top = but != NULL && fal_heap_top(&s->behind) == but->at;
-	double least =
-		is_top ? fal_heap_second(&s->behind) : fal_heap_min_key(&s->behind);
+	bool is_top = but != NULL && fal_heap_top(&s->teams_by_clock) == but->at;
+	double least = is_top ? fal_heap_second(&s->teams_by_clock)
+			      : fal_heap_min_key(&s->teams_by_clock);
 	return isinf(least) ? UINT64_MAX : (uint64_t)least;
 }
 
@@ -558,10 +558,10 @@ fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members, uint6
 	t->members = members;
 	t->clock = clock;
 	if (members > 0)
-		fal_heap_set(&s->behind, t->at, (double)clock);
+		fal_heap_set(&s->teams_by_clock, t->at, (double)clock);
 	else
-		fal_heap_remove(&s->behind, t->at);
-	if (s->behind.n > 0)
+		fal_heap_remove(&s->teams_by_clock, t->at);
+	if (s->teams_by_clock.n > 0)
 		s->slowest = fal_slowest_clock(s, NULL);
 	if (fal_slowest_clock(s, NULL) != slowest)
 		fal_teams_wake(s);
@@ -575,7 +575,7 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	size_t n = (size_t)at + 1;
 	assert(at >= s->teams);
 	FAL_XGROW(s->team, s->team_cap, n);
-	fal_heap_reserve(&s->behind, n);
+	fal_heap_reserve(&s->teams_by_clock, n);
 	fal_heap_reserve(&s->eager, n);
 	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_state_bytes);
 	while (s->teams < at)
@@ -584,7 +584,8 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 				.at = at,
 				.clock = s->slowest,
 				/* Each shared round made one version. */
-				.begun = s->traits.shared ? s->version - s->first : 0,
+				.begun = s->traits.shared ? s->version - s->policy_version
+							  : 0,
 				.version = UINT64_MAX,
 				.state = t + 1 };
 	s->team[s->teams++] = t;
@@ -611,7 +612,7 @@ void
 fal_teams_compact(struct fal_sched *s)
 {
 	uint32_t kept = 0;
-	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->teams_by_clock);
 	fal_heap_clear(&s->eager);
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
@@ -620,7 +621,7 @@ fal_teams_compact(struct fal_sched *s)
 		t->at = kept;
 		s->team[kept++] = t;
 		if (t->members > 0)
-			fal_heap_set(&s->behind, t->at, (double)t->clock);
+			fal_heap_set(&s->teams_by_clock, t->at, (double)t->clock);
 	}
 	s->teams = kept;
 	fal_teams_wake(s);
@@ -631,7 +632,7 @@ fal_teams_free(struct fal_sched *s)
 {
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
-	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->teams_by_clock);
 	fal_heap_clear(&s->eager);
 	fal_heap_clear(&s->scheme_heap[0]);
 	fal_heap_clear(&s->scheme_heap[1]);
@@ -648,8 +649,8 @@ fal_teams_form(struct fal_sched *s)
 		s->scheme->start(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->slowest = 0;
-	s->first = s->version;
-	s->whole = fal_task_pool_untouched(&s->pool);
+	s->policy_version = s->version;
+	s->policy_clock = fal_task_pool_untouched(&s->pool);
 	s->pending.clock = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->team = NULL;
@@ -713,7 +714,7 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 	uint64_t own = s->pool.part[t->part].clock;
 	if (s->grid.parts == 1 || s->pool.part[last].clock >= own)
 		return t->part;
-	if (own >= s->allowed)
+	if (own >= s->clock_limit)
 		return last;
 	return s->manned[last] > 0 ? t->part : last;
 }
@@ -790,7 +791,7 @@ void
 fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
 {
 	w->version = line != 0 ? line : s->version;
-	w->pulled_at = fmax(w->pulled_at, now + w->pull.s);
+	w->pulled_at = fmax(w->pulled_at, now + w->pull.least);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL,
 					  .worker = w->id,
 					  .version = line });
@@ -800,11 +801,11 @@ fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double
 static void
 team_pull(struct fal_sched *s, struct fal_team *t, double now)
 {
-	uint64_t newest = t->line != 0 ? t->line : s->version;
+	uint64_t newest = t->branch_version != 0 ? t->branch_version : s->version;
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
 		if (w->version != newest)
-			fal_worker_pull(s, w, t->line, now);
+			fal_worker_pull(s, w, t->branch_version, now);
 	}
 	t->version = newest;
 }
@@ -831,7 +832,7 @@ team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 			      : s->pending.rounds > 0 ? s->pending.clock
 						      : fal_task_pool_first(&s->pool);
 	const uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
-	return t->members > 0 && t->open < open_max && next < s->allowed &&
+	return t->members > 0 && t->open < open_max && next < s->clock_limit &&
 	       next < s->pool.clocks && !team_is_barred(s, t) &&
 	       (!s->is_held || (s->traits.waves && !fal_sched_is_drained(s))) &&
 	       (!s->traits.waves || next == wave) &&
@@ -881,7 +882,7 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 			w->pull_timer.since = now;
 			w->pullable_at = INFINITY;
 			w->pull_timer.round = round;
-			w->pulled_at = now + w->pull.s;
+			w->pulled_at = now + w->pull.least;
 		}
 		fal_worker_refresh(s, w, now);
 	}

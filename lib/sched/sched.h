@@ -94,14 +94,14 @@ enum fal_act_kind {
 	 * the STEP that follows.  No worker hears of that STEP before the MODEL for all
 	 * workers.  See fal_sched_note_applied */
 	FAL_ACT_END,
-	/* collect weight · the change of branch `line` since FAL_ACT_BRANCH, for the STEP
+	/* collect weight · the change of `branch` since FAL_ACT_BRANCH, for the STEP
 	 * that follows */
 	FAL_ACT_PUSH,
 	/* apply the collected rounds: this makes `version` (fal_sched_note_published).
 	 * The divisor of the summed gradients is `divisor`, in samples; 0: all samples
-	 * were skipped, and nothing is applied.  The rounds are the part `in` of their
-	 * clock, 0 to 1.  Changes of weights are applied as they are; or, if `weight` is
-	 * not 0, by an outer step at rate `weight`, with `momentum` */
+	 * were skipped, and nothing is applied.  The rounds are the part `clock_part` of
+	 * their clock, 0 to 1.  Changes of weights are applied as they are; or, if
+	 * `weight` is not 0, by an outer step at rate `weight`, with `momentum` */
 	FAL_ACT_STEP,
 	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
 	 * the branch's version `version` */
@@ -171,7 +171,7 @@ struct fal_act {
 	/* If `weight` is a share of the workers: the number of all these workers.  STEP
 	 * of a quorum: the number of groups. */
 	uint32_t among;
-	uint32_t line;    /* PUSH */
+	uint32_t branch;  /* PUSH */
 	uint64_t version; /* BRANCH, END, STEP, MODEL, CHECK */
 	uint64_t slot;    /* END */
 	uint64_t below;   /* END: slots below this one get no more changes */
@@ -183,7 +183,7 @@ struct fal_act {
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	double in;            /* STEP: the part of its clock that the update has */
+	double clock_part;    /* STEP: the part of its clock that the update has */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, CLEARED: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
 	double seconds;       /* SUSPECT, CLEARED, BARRED */

@@ -55,7 +55,7 @@ struct fal_team {
 	uint64_t begun;           /* rounds begun, ever */
 	/* its own clock: number of its rounds that were applied or dropped */
 	uint64_t clock;
-	uint64_t line; /* newest version of its branch; 0: no branch */
+	uint64_t branch_version; /* newest version of its branch; 0: no branch */
 	/* the version of its last pull; UINT64_MAX: none, or its round was lost */
 	uint64_t version;
 	void *state; /* the scheme's own, fal_scheme.team_state_bytes */
@@ -261,13 +261,13 @@ struct fal_sched {
 	struct fal_task_pool pool;
 	struct fal_rng rng;
 
-	uint64_t version;    /* newest */
-	uint64_t published;  /* the newest version that all shards have made */
-	double published_at; /* when all shards had made that version */
-	uint64_t lines;      /* number of versions of branches, ever */
-	uint64_t first;      /* version since which the policy holds */
-	uint64_t whole;      /* from this clock on, all tasks belong to this policy */
-	uint64_t allowed;    /* only rounds of clocks before this clock may begin */
+	uint64_t version;         /* newest */
+	uint64_t published;       /* the newest version that all shards have made */
+	double published_at;      /* when all shards had made that version */
+	uint64_t branch_versions; /* number of versions of branches, ever */
+	uint64_t policy_version;  /* version since which the policy holds */
+	uint64_t policy_clock; /* from this clock on, all tasks belong to this policy */
+	uint64_t clock_limit;  /* only rounds of clocks before this clock may begin */
 	bool is_held;
 	/* time of the last end of a clock, 0: none; EWMA of the seconds of a clock */
 	double clock_ended_at, clock_s;
@@ -331,10 +331,10 @@ struct fal_sched {
 	struct fal_team **team;
 	uint32_t teams;
 	size_t team_cap;
-	struct fal_heap behind; /* teams with active workers; least clock first */
-	struct fal_heap eager;  /* teams that may be able to begin a round */
-	uint64_t slowest; /* least clock in `behind`; while `behind` is empty, the last
-			     known one */
+	struct fal_heap teams_by_clock; /* teams with active workers; least clock first */
+	struct fal_heap eager;          /* teams that may be able to begin a round */
+	uint64_t slowest; /* least clock in `teams_by_clock`; while `teams_by_clock` is
+			     empty, the last known one */
 	uint32_t *manned; /* by part of the data: number of teams with active workers */
 
 	/* Tasks to be retried, and for each the worker that had no finite result. */
@@ -701,8 +701,8 @@ void fal_worker_account(struct fal_sched *s, struct fal_worker *w,
 			const struct fal_round *r);
 /* The same of all workers. */
 void fal_workers_account(struct fal_sched *s, const struct fal_round *r);
-/* Sets the round's staleness: in clocks, `behind`, which is how far its team is ahead of
- * the slowest; and in updates since the round's version. */
+/* Sets the round's staleness: in clocks, `teams_by_clock`, which is how far its team is
+ * ahead of the slowest; and in updates since the round's version. */
 void fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks; the second call leaves skipped tasks out. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);

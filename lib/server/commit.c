@@ -644,7 +644,7 @@ on_shard_fenced(struct fal_coord *c, double now, uint32_t shard,
 		find_contribution(c, acks_find(c, say->round), say->id, &reports);
 	/* Nothing to do: no fence was ordered, or all shards have reported before. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
-	    contrib->everywhere)
+	    contrib->is_fenced_by_all)
 		return;
 	reports->fenced |= UINT64_C(1) << shard;
 	if (all_shards_in(c, reports->fenced))
@@ -951,12 +951,12 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->line,
+					   .line = a->branch,
 					   .weight = a->weight };
 	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
 	rounds->branch[rounds->n_branches++] =
-		(struct fal_branch_push){ a->line, a->weight, a->among };
-	collect_branch(c, a->line);
+		(struct fal_branch_push){ a->branch, a->weight, a->among };
+	collect_branch(c, a->branch);
 	coord_command_shards(c, &o);
 }
 
@@ -1030,7 +1030,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		o.clipped = c->conf.optim.clip > 0;
 		o.slot = find_pusher(c, &line);
 		if (samples != a->divisor) /* gradients of a part of a clock */
-			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
+			o.part = (struct fal_optim_part){ samples / a->divisor,
+							  a->clock_part };
 		o.divisor = samples;
 	}
 	if (!a->ahead)

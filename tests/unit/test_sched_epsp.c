@@ -594,7 +594,7 @@ lost_race_is_no_push(void **state)
 	now += 0.001;
 	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 2, 1 }, 1,
 			      true);
-	near(fal_worker_find(sched, 2)->push.s, 0.001, 1e-9, "seconds of the push");
+	near(fal_worker_find(sched, 2)->push.least, 0.001, 1e-9, "seconds of the push");
 }
 
 /* One task that takes much longer says how the rest of the clock will be; one that is a
