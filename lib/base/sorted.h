@@ -1,4 +1,4 @@
-/* Arrays of structs that begin with an id and are sorted by it. */
+/* Arrays of structs that begin with an id, sorted by id. */
 #ifndef FAL_BASE_SORTED_H
 #define FAL_BASE_SORTED_H
 
@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The index of the element with `id`, an integer of `id_bytes` bytes, among the n
- * elements of `size` bytes at `v`; or the index where it belongs: the first whose id is
- * not below `id`. */
+/* The index of the first of the n elements at `v` whose id is not below `id`; n: there is
+ * none.  An element has `size` bytes and begins with its id, an integer of `id_bytes`
+ * bytes. */
 static inline size_t
 fal_sorted_place_of(const void *v, size_t n, size_t size, size_t id_bytes, uint64_t id)
 {

@@ -5,11 +5,11 @@
  *
  * A worker that is nearly late is pinged, and pinged again when its debt is due.  The
  * answer arrives after all earlier messages of the worker, and has the progress of its
- * lanes.  A worker whose lanes progress has more time, up to FAL_DEADLINE_TIMES_MAX times
- * the deadline, but not on probation.  All other workers have missed the deadline.  A
- * worker that sends block by block has missed its deadline if all blocks together take
- * much more time than before.  No worker is late while no other worker waits for its work
- * (probation.c). */
+ * lanes.  A worker whose lanes progress has more time, up to ten times the deadline, but
+ * not on probation.  A worker that does not answer, or whose lanes stand still, has
+ * missed the deadline.  A worker that sends block by block has missed its deadline if all
+ * blocks together take much more time than before.  No worker is late while no other
+ * worker waits for its work (probation.c). */
 #include "sched/state.h"
 
 #include "base/minmax.h"
@@ -24,10 +24,10 @@ static const double rtt_max = 1;    /* … each of at most so many seconds */
 /* A worker is pinged after this part of its deadline.  If the deadline is unknown, the
  * ping goes out at once, so that all later steps of the lanes count as progress. */
 static const double ping_part = 0.85;
-/* Deadlines without a history: so many medians of the other workers, or so many pulls;
- * … */
-static const double unknown_times = 4;
-static const double probe_times = 10; /* … or, with no known turn, in least probes */
+static const double times_max = 10; /* no deadline is extended beyond this factor */
+/* Deadlines without a history of the worker, as multiples: of the median of the other
+ * workers, or of a pull; and, if no turn of any worker is known, of the least probe. */
+static const double unknown_times = 4, probe_times = 10;
 
 void
 fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
@@ -140,14 +140,13 @@ turn_limit_s(const struct fal_sched *s, const struct fal_worker *w,
 	const double d = turn_deadline_s(s, w, kind, distance_floor_s(w));
 	return w->standing == FAL_PROBATION
 		       ? d
-		       : fal_max(d,
-				 FAL_DEADLINE_TIMES_MAX * turn_deadline_s(s, w, kind, 0));
+		       : fal_max(d, times_max * turn_deadline_s(s, w, kind, 0));
 }
 
 /* ---- debts ---------------------------------------------------------------- */
 
-/* Replaces the debt `d` by contribution `c`, closed since `first`, if the contribution is
- * due before. */
+/* Replaces the debt `d` by contribution `c`, which was closed at `first`, if `c` is due
+ * earlier. */
 static void
 debt_add_push(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_contrib *c, double first, struct fal_debt *d)

@@ -30,7 +30,7 @@ epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load
 
 /* Do claims of `w` wait much longer than its tasks take?  Then the coordinator is the
  * bottleneck: a move of a task of `w` costs two messages, and the claim comes no sooner.
- * The verdict of the last claim holds for as long as a few such claims would wait. */
+ * The verdict is valid for the time that four such claims would wait. */
 static bool
 worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker *w,
 			     double now)
@@ -156,9 +156,9 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	(void)t;
 	r->info.version = s->policy_version + (r->order > slack ? r->order - slack : 0);
 	if (r->order > 0) {
-		r->info.late = fal_rule_first_late_task(&s->policy.rule, &s->grid,
-							r->info.clock);
-		r->info.after = r->info.version + 1;
+		r->info.first_late = fal_rule_first_late_task(&s->policy.rule, &s->grid,
+							      r->info.clock);
+		r->info.late_version = r->info.version + 1;
 	}
 }
 

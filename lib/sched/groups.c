@@ -4,11 +4,11 @@
  * |g|/M, where M is the number of all workers.  A single group is bsp; a group for each
  * worker is asp.
  *
- * mode=delta: each round of a group steps a model of its own, the branch (in names:
- * line).  After `rounds` rounds the group pushes the branch: the change since the branch
- * last copied the newest version has weight |g|/M, and the branch then copies the next
- * version.  A group that loses all members pushes its branch at once; all groups push
- * their branches when no round is open any more.
+ * mode=delta: each round of a group steps a model of its own, the branch.  After `rounds`
+ * rounds the group pushes the branch: the change since the branch last copied the newest
+ * version has weight |g|/M, and the branch then copies the next version.  A group that
+ * loses all members pushes its branch at once; all groups push their branches when no
+ * round is open any more.
  *
  * With a quorum a group that has pushed waits for the next version.  The version is made
  * when all groups have pushed; or when `quorum` groups have pushed and `grace` seconds
@@ -61,7 +61,7 @@ struct group {
 	uint32_t among;    /* M at that time */
 	bool has_pushed;   /* quorum: has pushed, and waits for the next version */
 	uint64_t samples;  /* samples of its own that the next version has */
-	double least;      /* scratch of places_diversity */
+	double least_rate; /* scratch of places_diversity */
 	const char *site;  /* scratch of places_diversity */
 };
 
@@ -160,18 +160,18 @@ places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 	struct diversity d = { .spread = 1 };
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct group *g = s->team[i]->state;
-		g->least = INFINITY;
+		g->least_rate = INFINITY;
 		g->site = NULL;
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct group *g = place_group(s, &p[i], is_new);
-		g->least = fmin(g->least, p[i].rate);
+		g->least_rate = fmin(g->least_rate, p[i].rate);
 		d.sites += g->site != NULL && strcmp(g->site, p[i].site) != 0;
 		g->site = p[i].site; /* places are in the order of sites */
 	}
 	for (uint32_t i = 0; i < n; i++)
-		d.spread =
-			fmax(d.spread, p[i].rate / place_group(s, &p[i], is_new)->least);
+		d.spread = fmax(d.spread,
+				p[i].rate / place_group(s, &p[i], is_new)->least_rate);
 	return d;
 }
 
@@ -385,9 +385,10 @@ quorum_publish(struct fal_sched *s, const struct pushes *p)
 	}
 	if (rule->delta) {
 		act.weight = rule->outer_rate;
-		/* If only some groups push at a time, the versions of these groups act on
-		 * the others as momentum does.  Versions and momentum together should
-		 * span as many pushes as the momentum alone does when all groups push. */
+		/* If only some groups push at a time, their updates reach the other
+		 * groups late, which acts like momentum.  So the momentum is lowered:
+		 * both effects together span as many pushes as the momentum alone does
+		 * when all groups push. */
 		const double spans = (double)(p->came + p->missing) / p->came;
 		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {

@@ -48,7 +48,7 @@ struct fal_contrib {
 	bool is_fenced_by_all; /* FENCED, and all shards know of the fence */
 };
 
-#define FAL_CLAIM_HASH 16 /* bytes, bytes of the hash of a task's result */
+#define FAL_CLAIM_HASH 16 /* bytes of the hash of a task's result */
 
 struct fal_claim {
 	uint32_t task;
@@ -100,7 +100,7 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 struct fal_ledger {
 	/* the round has tasks first … first+tasks-1 of its clock */
 	uint32_t first, tasks;
-	/* claimed: tasks that a contribution that is not fenced has claimed, and skipped
+	/* claimed: tasks with a claim of a contribution that is not fenced, and skipped
 	 * tasks; skipped: skipped tasks only. */
 	uint32_t claimed, skipped;
 	uint32_t claimed_samples, skipped_samples;

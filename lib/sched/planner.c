@@ -287,7 +287,7 @@ plan_cut_spans(const struct fal_sched *s, const struct fal_round *r)
 	const uint32_t small = fal_grid_large_tasks(&s->grid, r->info.clock);
 	struct plan_spans spans = { .at = { 0 } };
 	uint32_t early = 0;
-	while (early < r->free_n && r->free_task[early] < r->info.late)
+	while (early < r->free_n && r->free_task[early] < r->info.first_late)
 		early++;
 	const uint32_t border = early > 0 ? early : r->free_n;
 	const uint32_t end[] = { 0, border, r->free_n };

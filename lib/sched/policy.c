@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLACK_Q_MAX = 4096 }; /* of epsp:p/q */
+
 /* ---- traits ---------------------------------------------------------------------- */
 
 static const struct scheme_row {
@@ -127,13 +129,12 @@ fal_rule_check_grid(const struct fal_rule *r, const struct fal_grid *g,
 			    "%s: no task of %u samples lies within this part of a "
 			    "clock's %u samples; 1/%u has one",
 			    fal_rule_text(r, name), task, samples,
-			    samples / task < FAL_SLACK_OF_MAX ? samples / task
-							      : FAL_SLACK_OF_MAX);
+			    samples / task < SLACK_Q_MAX ? samples / task : SLACK_Q_MAX);
 }
 
 /* ---- parameters ------------------------------------------------------------------ */
 
-/* ABOVE: a REAL that is not its minimum itself; SLACK: a NUMBER, or a fraction below
+/* ABOVE: a REAL larger than its minimum; SLACK: a NUMBER, or a fraction below
  * 1. */
 enum kind { NUMBER, REAL, ABOVE, SWITCH, SLACK };
 enum when {
@@ -295,9 +296,8 @@ diag_bad_value(const struct fal_rule *r, const struct param *p, const char *valu
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: '%s' is neither a whole number from %.0f to "
 				    "%.0f nor a fraction from 1/%d to %d/%d",
-				    name, FAL_QUOTE(value), p->min, p->max,
-				    FAL_SLACK_OF_MAX, FAL_SLACK_OF_MAX - 1,
-				    FAL_SLACK_OF_MAX);
+				    name, FAL_QUOTE(value), p->min, p->max, SLACK_Q_MAX,
+				    SLACK_Q_MAX - 1, SLACK_Q_MAX);
 	if (p->kind == NUMBER)
 		return fal_diag_set(
 			diag, FAL_EINVAL,
@@ -321,7 +321,7 @@ rule_read_fraction(struct fal_rule *r, const char *text)
 	if (slash == NULL)
 		return false;
 	snprintf(early, sizeof(early), "%.*s", (int)(slash - text), text);
-	if (fal_parse_u64(slash + 1, 2, FAL_SLACK_OF_MAX, &q) < 0 ||
+	if (fal_parse_u64(slash + 1, 2, SLACK_Q_MAX, &q) < 0 ||
 	    fal_parse_u64(early, 1, q - 1, &p) < 0)
 		return false;
 	uint64_t by = q; /* becomes the greatest common divisor */

@@ -33,7 +33,7 @@ enum fal_scheme_id {
 	FAL_SCHEMES
 };
 
-enum { FAL_SLACK_MAX = 64, FAL_SLACK_OF_MAX = 4096, FAL_LOCAL_STEPS_MAX = 1024 };
+enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
 
 /* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
 struct fal_rule {
@@ -137,7 +137,7 @@ struct fal_traits {
 	/* the next round of a worker begins while the worker pushes the last one */
 	bool overlaps;
 	bool collects; /* several rounds may make one version */
-	bool fresh;    /* only rounds on the version before make a version */
+	bool fresh;    /* a version is made of rounds on the version before it only */
 	/* an update is a whole step, whatever part of a clock the update has */
 	bool counted;
 	/* the weight of a round depends on its place in the order of arrival at its

@@ -83,7 +83,7 @@ rounds_complete_reported(struct fal_sched *s, double now)
 			continue;
 		r->completion = FAL_ROUND_COMPLETE;
 		s->unreported--;
-		if (s->conf.brought) { /* forward the sum to the other scheduler */
+		if (s->conf.is_external) { /* forward the sum to the other scheduler */
 			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_FORWARD },
 				      now);
 			fal_workers_account(s, r);
@@ -241,6 +241,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
+	static const uint32_t no_key = 0x80000000; /* marks keys that are made up */
 	workers_make_room(s, now);
 	uint32_t lanes = s->conf.lanes_start > 0 ? s->conf.lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
@@ -248,7 +249,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	struct fal_worker *w = &s->worker[s->workers++];
 	*w = (struct fal_worker){
 		.id = j->id,
-		.key = j->key != 0 ? j->key : FAL_OWN_KEY | j->id,
+		.key = j->key != 0 ? j->key : no_key | j->id,
 		.numerics = j->numerics,
 		.version = UINT64_MAX,
 		.lanes = lanes,
@@ -274,7 +275,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		w->suspicion.since = now;
 	}
 	s->last_id = w->id;
-	fal_worker_restore(w, &j->was);
+	fal_worker_restore(w, &j->history);
 	if (!isnan(w->fixed))
 		fal_typical_add_fixed(s, w->fixed);
 	s->typical.unmeasured++;
@@ -527,15 +528,15 @@ fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 					: fal_sched_oldest_version(s, id);
 	uint32_t n = 0;
 	for (; r != NULL; r = r->next) {
-		/* A committed round that lost claims needs workers that fill them:
-		 * perhaps a worker that was granted a task before this version got
-		 * old. */
+		/* A committed round that lost claims needs workers that run the tasks
+		 * again: perhaps workers that were granted a task before this version
+		 * got old. */
 		const bool is_filled = r->commit == FAL_COMMIT_REPORTED &&
 				       r->ledger.claimed < r->ledger.tasks;
 		if ((r->info.version >= oldest || is_filled) && ++n <= cap)
 			out[n - 1] = r->info.version;
-		if (r->info.late != FAL_NONE && ++n <= cap)
-			out[n - 1] = r->info.after;
+		if (r->info.first_late != FAL_NONE && ++n <= cap)
+			out[n - 1] = r->info.late_version;
 	}
 	return n;
 }
@@ -647,8 +648,8 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	out->first = r->ledger.first;
 	out->tasks = r->ledger.tasks;
 	out->samples = fal_round_counted_samples(s, r);
-	out->armed = r->commit != FAL_COMMIT_NONE && !r->has_ended;
-	out->passed = r->commit == FAL_COMMIT_REPORTED;
+	out->commit_ordered = r->commit != FAL_COMMIT_NONE && !r->has_ended;
+	out->all_reported = r->commit == FAL_COMMIT_REPORTED;
 	out->taken = r->info.local > 0 ? r->info.taken : r->info.version;
 	out->ledger = &r->ledger;
 	return true;
@@ -935,7 +936,7 @@ void
 fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 		    uint64_t steps)
 {
-	/* for times that messages carry as whole nanoseconds */
+	/* messages carry times in whole nanoseconds */
 	static const double rounding = 1e-6;
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
@@ -1004,7 +1005,7 @@ uint64_t
 fal_sched_open_external(struct fal_sched *s, double now,
 			const struct fal_external_task *b)
 {
-	assert(s->conf.brought && b->version <= s->version);
+	assert(s->conf.is_external && b->version <= s->version);
 	fal_round_open_external(s, b, now);
 	const uint64_t round = s->newest->id;
 	/* A clock may come back: another group may have had its tasks before. */
@@ -1040,7 +1041,7 @@ fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round)
 void
 fal_sched_set_version(struct fal_sched *s, double now, uint64_t version)
 {
-	assert(s->conf.brought && version >= s->version);
+	assert(s->conf.is_external && version >= s->version);
 	s->version = version;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
 		if (!w->has_left)

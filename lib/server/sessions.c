@@ -697,7 +697,7 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 			      .task_s = probe.task_s,
 			      .fixed = probe.fixed,
 			      .rtt = p->rtt,
-			      .was = take_former_speed(c, p),
+			      .history = take_former_speed(c, p),
 			      .group = p->is_group_server,
 			      /* until update_numerics has found the leading fingerprint
 			       */

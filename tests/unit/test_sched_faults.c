@@ -433,7 +433,7 @@ what_is_filled_is_named(void **state)
 		check(claim_of(0, id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
 	worker[1].n = worker[2].n = 0;
 	follow_all();
-	check(round_info(0).armed, 1, "ordered to end");
+	check(round_info(0).commit_ordered, 1, "ordered to end");
 	fal_sched_leave(sched, now, 1);
 	follow_all();
 	check(round_info(0).ledger->claimed, 1, "claimed of two");
