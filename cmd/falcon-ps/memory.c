@@ -17,7 +17,7 @@ count_branches(const struct fal_rule *rule)
 {
 	if (!rule->delta)
 		return 0;
-	return rule->groups > 0 ? rule->groups : rule->most;
+	return rule->groups > 0 ? rule->groups : rule->max_groups;
 }
 
 /* Returns the most versions and rounds that the shards have open at a time.  With shared
@@ -32,7 +32,7 @@ store_limits(const struct fal_rule *rule, uint64_t workers)
 	if (is.alone && !is.delta && rule->quorum == 0)
 		pushers = !is.groups         ? (uint32_t)workers
 			  : rule->groups > 0 ? rule->groups
-					     : rule->most;
+					     : rule->max_groups;
 	return (struct fal_store_limits){
 		.versions = is.delay + 1,
 		.beyond = is.ahead ? 1 : 0,
@@ -41,7 +41,7 @@ store_limits(const struct fal_rule *rule, uint64_t workers)
 		.deltas = is.delta,
 		.lines = count_branches(rule),
 		.pushers = pushers,
-		.outer = rule->outer > 0
+		.outer = rule->outer_rate > 0
 	};
 }
 

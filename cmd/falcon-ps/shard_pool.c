@@ -219,7 +219,7 @@ ping_deadline(struct ps_ping_state *a)
 	double most = 0;
 	if (a->round_trips.n > 0) {
 		fal_window_judge(&a->round_trips);
-		most = fal_max(a->round_trips.most, 4 * a->round_trips.mid);
+		most = fal_max(a->round_trips.limit, 4 * a->round_trips.median);
 	}
 	return DEADLINE_SLACK * fal_max(most, MIN_ANSWER_S);
 }

@@ -1,7 +1,7 @@
 /* Bytes out (struct fal_buf) and bytes in (struct fal_rd), little-endian.
  *
- * Both keep the first error: a chain of puts or gets has no checks between, and one at
- * its end (b->err, fal_rd_end).
+ * Both keep the first error: the caller makes many calls without checks, and checks the
+ * error once after the last call (b->err, fal_rd_end).
  */
 #ifndef FAL_BASE_BUF_H
 #define FAL_BASE_BUF_H
@@ -20,8 +20,8 @@ struct fal_buf {
 
 void fal_buf_free(struct fal_buf *b);  /* frees; `b` is empty again */
 void fal_buf_clear(struct fal_buf *b); /* n = 0, err = 0; keeps the memory */
-/* Returns room for n more bytes and counts them as used.  NULL: an error, which is kept;
- * never NULL without an error, also for n = 0. */
+/* Appends n bytes, which the caller sets; returns their address.  NULL: an error, now or
+ * before (b->err); n = 0 gives an address, too. */
 uint8_t *fal_buf_room(struct fal_buf *b, size_t n);
 void fal_put_bytes(struct fal_buf *b, const void *p, size_t n);
 void fal_put_u8(struct fal_buf *b, uint8_t v);
@@ -47,12 +47,12 @@ fal_rd_init(const void *p, size_t n)
 	return (struct fal_rd){ .p = p, .n = n };
 }
 
-/* After an error the getters return 0 / NULL and move no further. */
+/* After an error the getters return 0 or NULL and do not advance. */
 uint8_t fal_get_u8(struct fal_rd *r);
 uint16_t fal_get_u16(struct fal_rd *r);
 uint32_t fal_get_u32(struct fal_rd *r);
 uint64_t fal_get_u64(struct fal_rd *r);
-/* n bytes in place, borrowed from the input; NULL: the input is shorter. */
+/* The next n bytes, borrowed from the input; NULL: the input is shorter. */
 const uint8_t *fal_get_bytes(struct fal_rd *r, size_t n);
 /* Reads a string of at most cap-1 bytes to `out`, with a NUL; FAL_EFORMAT for a longer
  * string or one with a control character. */

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A worker's id (from 1) and a number (from 1): the worker's own count, or, with the bit
- * FAL_PRECLAIMED, the coordinator's for a task that was claimed when it was granted.  {0,
- * 0} names no contribution. */
+/* The worker's id and the number of the contribution, both from 1.  The worker numbers
+ * its contributions; with the bit FAL_PRECLAIMED, the coordinator has chosen the number,
+ * and claimed the tasks as they were granted.  {0, 0} names no contribution. */
 struct fal_contrib_id {
 	uint32_t worker;
 	uint32_t seq;

@@ -36,7 +36,7 @@ fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 {
 	if (diag == NULL)
 		return err;
-	char text[sizeof(diag->text) + 1]; /* shows whether it is cut in a character */
+	char text[sizeof(diag->text) + 1]; /* shows a cut inside a character, too */
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);

@@ -1,8 +1,8 @@
 /* Error codes and one-line diagnoses.
  *
  * Every fallible function of the library returns 0 or a negative enum fal_err and sets
- * its results only on success.  The library never prints and never exits, but for a lack
- * of memory that no peer can cause (fal_out_of_memory, base/mem.h).
+ * its results only on success.  The library never prints and never exits, with one
+ * exception: a lack of memory that no peer can cause (fal_out_of_memory, base/mem.h).
  */
 #ifndef FAL_BASE_ERR_H
 #define FAL_BASE_ERR_H
@@ -37,9 +37,9 @@ struct fal_diag {
 	char text[512];
 };
 
-/* Formats into `diag` (may be NULL) and returns `err`, so that a failing function can
- * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  The text passes through
- * fal_text_plain, as it may quote a peer's bytes. */
+/* Formats into `diag` (may be NULL) and returns `err`, so a failing function can end in
+ * `return fal_diag_set(diag, FAL_EINVAL, …)`.  fal_text_plain cleans the text, because
+ * the text may quote a peer's bytes. */
 int fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,14 +1,14 @@
-/* Fault points: every call that the system may refuse, for want of memory or because of a
- * broken or full disk, is made through FAL_TRY.  In a build with FAL_FAULTS (make
- * MODE=fault) the environment selects the call that fails (tests/fault.c); other builds
- * contain nothing of it.
+/* Fault points: FAL_TRY wraps every call that the system may refuse, because memory is
+ * short or because a disk is broken or full.  In a build with FAL_FAULTS (make
+ * MODE=fault) the environment selects the call that fails (tests/fault.c); in other
+ * builds FAL_TRY is the bare call.
  *
  *	FALCON_FAULT=KIND:N     the N-th call of its kind fails, and no other
  *	FALCON_FAULT=KIND:N+    the N-th and all later calls fail
  *	FALCON_FAULT_LOG=FILE   gets a line "KIND N ADDRESS…" for the first call of each
  *	                        stack, and a line with a `!` before it for each failure
  *
- * KIND is malloc, json (an allocation of jansson's, base/json_load.h), read, write, fsync
+ * KIND is malloc, json (jansson allocates memory, base/json_load.h), read, write, fsync
  * or rename; addr2line(1) takes an ADDRESS.
  */
 #ifndef FAL_BASE_FAULT_H

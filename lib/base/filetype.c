@@ -45,8 +45,8 @@ fal_filetype_of(const void *head, size_t n)
 		n = FAL_FILETYPE_HEAD;
 	for (const struct fal_filetype *k = kinds; k < kinds + sizeof(kinds) / sizeof(*k);
 	     k++)
-		if (n >= k->at + k->n &&
-		    memcmp((const char *)head + k->at, k->magic, k->n) == 0 &&
+		if (n >= k->offset + k->n &&
+		    memcmp((const char *)head + k->offset, k->magic, k->n) == 0 &&
 		    (k->within == NULL ||
 		     memmem(head, n, k->within, strlen(k->within)) != NULL))
 			return k;
@@ -58,7 +58,7 @@ fal_filetype_refuse(const char *name, const void *head, size_t n,
 		    enum fal_filetype_is own, struct fal_diag *diag)
 {
 	const struct fal_filetype *k = fal_filetype_of(head, n);
-	return k == NULL || k->is == own
+	return k == NULL || k->kind == own
 		       ? FAL_OK
 		       : fal_diag_set(diag, FAL_EFORMAT, "%s: is %s", name, k->name);
 }

@@ -16,11 +16,11 @@ struct fal_filetype {
 		FAL_FILETYPE_NPY,
 		FAL_FILETYPE_IDX,
 		FAL_FILETYPE_SAFETENSORS
-	} is;
-	unsigned at;       /* offset of `magic` */
+	} kind;
+	unsigned offset;   /* of `magic` */
 	const char *magic; /* n bytes */
 	size_t n;
-	const char *within; /* is among the first bytes, too; NULL: no condition */
+	const char *within; /* text that the first bytes must contain, too; NULL: none */
 	const char *name;   /* "a zip archive: unpack it"; for "FILE: is %s" */
 };
 
@@ -28,8 +28,8 @@ struct fal_filetype {
  * Static. */
 const struct fal_filetype *fal_filetype_of(const void *head, size_t n);
 
-/* FAL_EFORMAT, with a line about the file `name`: the file is of another type than the
- * reader's own; else 0. */
+/* FAL_EFORMAT with `diag`: the file `name`, which begins with `head`, has another type
+ * than `own`, the reader's type; else 0. */
 int fal_filetype_refuse(const char *name, const void *head, size_t n,
 			enum fal_filetype_is own, struct fal_diag *diag);
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Intervals of a set at most: 64 MiB. */
+/* The most intervals of a set: 64 MiB. */
 #define FAL_INTERVALS_MAX ((size_t)1 << 22)
 
 /* {0} is empty and valid. */
@@ -17,8 +17,8 @@ struct fal_intervals {
 	size_t n, cap;
 };
 
-/* Adds begin … end-1.  Returns 0; 1 if the set had some of them, with the first such
- * number in *twice; FAL_ELIMIT or FAL_ENOMEM. */
+/* Adds begin … end-1.  Returns 0; 1: the set had some of these numbers, and *twice is the
+ * first of them; FAL_ELIMIT or FAL_ENOMEM. */
 int fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end,
 		      uint64_t *twice);
 bool fal_intervals_has(const struct fal_intervals *s, uint64_t number);

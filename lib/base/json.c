@@ -88,9 +88,9 @@ fal_json_u64(struct fal_buf *b, uint64_t v)
 void
 fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n)
 {
-	enum { MOST = 11 }; /* digits of one, and a comma */
+	enum { BYTES_MAX = 11 }; /* of a number and its comma */
 	fal_json_open(b, '[');
-	uint8_t *p = fal_buf_room(b, n * MOST);
+	uint8_t *p = fal_buf_room(b, n * BYTES_MAX);
 	if (p == NULL)
 		return;
 	for (size_t i = 0; i < n; i++) {
@@ -138,9 +138,10 @@ fal_json_num(struct fal_buf *b, double v)
 	fal_put_fmt(b, "%s", text);
 }
 
-/* Writes the text of "%.6f", several times as fast.  False: v is not between 0 and some
- * years in seconds, the numbers that traces are full of.  v·10^6 is the sum of two
- * doubles, so that it is rounded as printf does, to even where two are as near. */
+/* Writes the text of "%.6f", several times as fast.  False: v is not between 0 and 1e9;
+ * traces have many such times, in seconds.  v·10^6 is computed as the sum of two doubles,
+ * and rounded as printf does: to the nearest, of two equally near ones to the even one.
+ */
 static bool
 put_micros(struct fal_buf *b, double v)
 {

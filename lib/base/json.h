@@ -24,7 +24,7 @@ void fal_json_key(struct fal_buf *b, const char *key);
 void fal_json_str(struct fal_buf *b, const char *s);
 
 void fal_json_u64(struct fal_buf *b, uint64_t v);
-/* Writes a list of many numbers: much faster than one by one. */
+/* Writes a list of numbers, much faster than fal_json_u64 for each. */
 void fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n);
 void fal_json_i64(struct fal_buf *b, int64_t v);
 void fal_json_bool(struct fal_buf *b, bool v);
@@ -35,7 +35,7 @@ void fal_json_num(struct fal_buf *b, double v);
 /* Writes `v` with exactly `decimals` digits after the point; null if not finite. */
 void fal_json_fixed(struct fal_buf *b, double v, int decimals);
 
-/* Writes "key": value.  A string that is NULL: no member.  The caller closes the
+/* Writes "key": value; writes nothing for a string that is NULL.  The caller closes the
  * container `kind`. */
 void fal_json_member_open(struct fal_buf *b, const char *key, char kind);
 void fal_json_member_str(struct fal_buf *b, const char *key, const char *s);

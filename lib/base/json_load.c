@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 static _Thread_local struct {
-	bool failed;  /* an allocation, since this was false */
-	void *spare;  /* for the first allocation that fails, if it is not larger */
+	bool failed;  /* an allocation has failed */
+	void *spare;  /* for the first allocation that fails, if large enough */
 	size_t bytes; /* the spare's size */
 } memory;
 
@@ -26,7 +26,7 @@ watched_alloc(size_t n)
 	return p;
 }
 
-/* Runs before main: jansson frees its memory as it was allocated. */
+/* Runs before main, because jansson must free its memory as it was allocated. */
 __attribute__((constructor)) static void
 json_load_begin(void)
 {
@@ -38,7 +38,7 @@ struct text {
 	size_t n;
 };
 
-/* Passes one byte of the text at a time: none after a failed allocation. */
+/* Passes the text byte by byte, and ends the text after a failed allocation. */
 static size_t
 next_byte(void *to, size_t room, void *from)
 {
@@ -50,9 +50,9 @@ next_byte(void *to, size_t room, void *from)
 	return 1;
 }
 
-/* jansson cannot do without the text of a token: it reads beyond the end, or asserts, if
- * a byte of it is lost.  The spare replaces that memory, and nothing follows; such a
- * buffer is at most twice the text. */
+/* When an allocation for the text of a token fails, jansson reads beyond its buffer or
+ * asserts.  So the first failed allocation gets the spare, and then the text ends.  Such
+ * a buffer is at most twice as long as the text. */
 json_t *
 fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why)
 {

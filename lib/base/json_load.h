@@ -1,7 +1,7 @@
-/* Reads JSON with jansson, without mistaking a lack of memory for a fault of the text:
- * after a failed allocation jansson may go on with a byte of a string or a member of a
- * copy less (2.14), or report a missing member.  So all JSON is read here, where each of
- * its allocations is watched.
+/* Reads JSON with jansson, and tells a lack of memory from a fault of the text.  Jansson
+ * 2.14 does not: after a failed allocation it may lose a byte of a string or a member of
+ * an object, or report a missing member.  So all JSON is read here, and each allocation
+ * of jansson is watched.
  */
 #ifndef FAL_BASE_JSON_LOAD_H
 #define FAL_BASE_JSON_LOAD_H
@@ -9,12 +9,12 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* As json_loadb.  NULL: the text is no JSON, for the reason why->text; or there is no
- * memory, and why->text is empty. */
+/* As json_loadb.  NULL: the text is no JSON, and why->text says why; or memory is short,
+ * and why->text is empty. */
 json_t *fal_json_load(const void *p, size_t n, size_t flags, json_error_t *why);
 
-/* As json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` is not so, or NULL;
- * FAL_ENOMEM. */
+/* As json_unpack_ex; `why` may be NULL.  FAL_EFORMAT: `o` does not fit `fmt`, or `o` is
+ * NULL; FAL_ENOMEM. */
 int fal_json_unpack(json_t *o, json_error_t *why, size_t flags, const char *fmt, ...);
 
 #endif

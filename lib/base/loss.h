@@ -10,17 +10,17 @@ enum {
 	FAL_LOSS_BITS = 20    /* losses travel as llrint(loss · 2^20) */
 };
 
-/* The sum of so many samples' losses as it travels; NAN, not known, becomes the upper
- * bound, so that it never looks good. */
+/* Encodes the sum of the losses of so many samples.  NAN, an unknown loss, becomes the
+ * upper bound, so an unknown loss never looks good. */
 int64_t fal_loss_encode(double loss, uint32_t samples);
 
-/* Is such a sum possible for so many samples? */
+/* Is the encoded sum possible for so many samples? */
 bool fal_loss_fits(int64_t loss, uint32_t samples);
 
-/* Is the sum within its bounds?  At a bound the loss is not known. */
+/* Is the encoded sum inside its bounds?  At a bound the loss is not known. */
 bool fal_loss_is_known(int64_t loss, uint32_t samples);
 
-/* The loss, or a sum of losses, that travelled so. */
+/* Decodes a loss, or a sum of losses. */
 double fal_loss_decode(int64_t loss);
 
 #endif

@@ -1,8 +1,8 @@
 /* Checked allocation: products of sizes are tested for overflow.
  *
- * The functions fal_x… are for sizes and counts of the program's own: they never fail, as
- * a lack of memory ends the program (fal_out_of_memory).  The others are for sizes and
- * counts of a peer, a job or a file: a lack of memory fails only the request.
+ * Use fal_x… for sizes and counts that the program chooses: a lack of memory ends the
+ * program (fal_out_of_memory).  Use the other functions for sizes and counts that a peer,
+ * a job or a file chooses: a lack of memory fails only the request.
  */
 #ifndef FAL_BASE_MEM_H
 #define FAL_BASE_MEM_H
@@ -20,13 +20,13 @@ void *fal_realloc(void *p, size_t n, size_t size);
 /* n·size zeroed bytes aligned to 64, for vector code, or NULL.  Free with free(). */
 void *fal_calloc_aligned(size_t n, size_t size);
 
-/* n·size bytes, not zeroed, that begin a page, a large page if they fill one, or NULL.
- * Bytes that are never written take no memory.  Free with free(). */
+/* n·size bytes at the begin of a page, not zeroed, or NULL.  If they fill a large page,
+ * they begin one.  Bytes that are never written take no memory.  Free with free(). */
 void *fal_alloc_pages(size_t n, size_t size);
 
-/* Asks for large pages within these bytes, which are read and written as a whole and
- * often: the look-up of small pages costs as much as the work.  A hint: pages may stay
- * small. */
+/* Asks the system for large pages, for bytes that are often read or written as a whole:
+ * with small pages, the look-up of pages costs as much as the work.  A hint: pages may
+ * stay small. */
 void fal_large_pages(void *p, size_t bytes);
 
 /* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
@@ -48,16 +48,16 @@ char *fal_strdup(const char *s);
 
 enum { FAL_EXIT_MEMORY = 71 }; /* sysexits' EX_OSERR */
 
-/* Are n bytes free for a peer, with 1 MiB left for the program itself?  For a session,
- * whose many small allocations are not checked, the question is asked once, before it
- * begins.  The answer is by a mapping: malloc(3) may have n bytes where no more can be
- * mapped. */
+/* Are n bytes free for a peer, with 1 MiB left for the program itself?  The many small
+ * allocations of a session are not checked, so callers ask once, before the session
+ * begins.  The test maps n bytes, because malloc(3) may have n bytes when the system has
+ * none. */
 bool fal_memory_is_free(size_t n);
 
 /* Prints one line on standard error and ends the process with FAL_EXIT_MEMORY. */
 __attribute__((noreturn)) void fal_out_of_memory(void);
 
-/* Returns `p`, an allocation by other functions; NULL ends the program. */
+/* Returns `p`, which another function has allocated; NULL ends the program. */
 void *fal_check_alloc(void *p);
 
 /* As fal_calloc, fal_calloc_aligned, fal_strdup, FAL_GROW, asprintf(3); never NULL. */

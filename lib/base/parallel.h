@@ -1,7 +1,7 @@
-/* Work in parts, several of which an owner of threads may do at a time.
+/* Work that falls into parts, which several threads may do at the same time.
  *
- * A pure room with such work is given a struct fal_parallel; it owns no threads itself.
- * The result must not depend on the order of the parts.
+ * The pure rooms own no threads: their callers pass a struct fal_parallel.  The result
+ * must not depend on the order of the parts.
  */
 #ifndef FAL_BASE_PARALLEL_H
 #define FAL_BASE_PARALLEL_H
@@ -9,18 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Does part `part` of `work` on thread `thread`, which does one part at a time: so memory
- * kept by thread is this part's meanwhile. */
+/* Does part `part` of `work` on thread `thread`.  A thread does one part at a time, so
+ * the part may use memory that belongs to the thread. */
 typedef void fal_part_fn(void *work, uint32_t part, uint32_t thread);
 
 struct fal_parallel {
-	uint32_t threads; /* numbered from 0, the caller's */
+	uint32_t threads; /* numbered from 0; 0 is the caller */
 	/* Does all parts, and returns when they are done. */
 	void (*each)(void *arg, uint32_t parts, fal_part_fn *part, void *work);
 	void *arg;
 };
 
-/* Does all parts; with NULL one after the other.  A part may not call this again. */
+/* Does all parts; without `p`, one after the other.  A part must not call this. */
 static inline void
 fal_parallel_each(const struct fal_parallel *p, uint32_t parts, fal_part_fn *part,
 		  void *work)

@@ -1,5 +1,5 @@
-/* Strict parsing of numbers: the whole text must be the number, without spaces or a
- * needless sign, and within bounds.  Results are set only on success. */
+/* Strict parsing of numbers: the text has nothing but the number, no spaces and no
+ * needless sign, and the number is within bounds.  Results are set only on success. */
 #ifndef FAL_BASE_PARSE_H
 #define FAL_BASE_PARSE_H
 

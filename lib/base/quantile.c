@@ -39,7 +39,7 @@ fal_nth_least(double *v, size_t n, size_t nth)
 double
 fal_quantile(double *v, size_t n, double q)
 {
-	enum { FEW = 256 }; /* more numbers, of any origin, must not take n * n */
+	enum { FEW = 256 }; /* for more numbers O(n·n) would be too slow */
 	if (n == 0)
 		return (double)NAN;
 	const double at = q * (double)(n - 1);

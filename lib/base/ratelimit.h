@@ -1,5 +1,5 @@
-/* The rule for repeated messages, in logs and in the trace: the first one at once, then
- * after pauses that double, each with the number left out.  Time is an argument.
+/* The rule for repeated messages, in logs and in the trace: the first message comes at
+ * once, later ones after pauses that double.  A message tells how many were left out.
  */
 #ifndef FAL_BASE_RATELIMIT_H
 #define FAL_BASE_RATELIMIT_H
@@ -16,9 +16,9 @@ struct fal_ratelimit {
 	uint64_t left_out; /* since the last message */
 };
 
-/* An event at `now`, in seconds above 0.  True: it is to be reported, with the number
- * `*left_out` of events left out since the last report, and a pause begins: a short one
- * if there was no event for a whole pause. */
+/* Counts an event at `now`, in seconds above 0.  True: report the event, and *left_out,
+ * the number of events since the last report that were not reported.  Then a pause
+ * begins, a short one if there was no event for a whole pause. */
 static inline bool
 fal_ratelimit(struct fal_ratelimit *s, double now, uint64_t *left_out)
 {

@@ -1,5 +1,5 @@
-/* Arrays of structs that begin with an id and are sorted by it, and arrays of pointers to
- * structs with an id. */
+/* Arrays of structs that begin with an id, sorted by id; and arrays of pointers to structs
+ * with an id, sorted by that id. */
 #ifndef FAL_BASE_SORTED_H
 #define FAL_BASE_SORTED_H
 
@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The index of the element with `id`, an integer of `id_bytes` bytes at `offset` in its
- * element, among the n elements of `size` bytes at `v`; or the index where it belongs:
- * the first whose id is not below `id`.  A size of 0: `v` has pointers to elements. */
+/* The index of the first of the n elements at `v` whose id is not below `id`; n: there is
+ * none.  An element has `size` bytes, and its id is an integer of `id_bytes` bytes at
+ * `offset`.  A size of 0: `v` has pointers to elements. */
 static inline size_t
 fal_sorted_place_of(const void *v, size_t n, size_t size, size_t offset, size_t id_bytes,
 		    uint64_t id)

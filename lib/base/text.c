@@ -128,8 +128,8 @@ is_base64(uint8_t c)
 	       (c >= '0' && c <= '9') || c == '+' || c == '/';
 }
 
-/* Does the text hold a run of 16 characters of base64 with both cases?  Hardly a word,
- * path or number does, and all but one in a thousand pieces of keys. */
+/* Does the text have a run of 16 characters of base64 with both cases?  Words, paths and
+ * numbers hardly ever have one; of the pieces of keys, all but one in a thousand have. */
 static bool
 may_be_key(const char *s)
 {
@@ -167,8 +167,8 @@ fal_text_unless_key(const char *s)
 
 enum { KEY_RUN = 43 }; /* characters before the '=' of 32 bytes */
 
-/* Have the last characters before `end` both cases?  All but one in a thousand million
- * keys have, and few paths of such a length. */
+/* Do the last characters before `end` have both cases?  All but one in a thousand million
+ * keys do, and few paths of this length do. */
 static bool
 has_both_cases(const char *end)
 {
@@ -181,7 +181,7 @@ has_both_cases(const char *end)
 }
 
 /* The offset after the '=' of the first text of a key in the n bytes; 0: there is none.
- * `glued`: the end of a longer run counts, too. */
+ * glued: the end of a longer run counts as a key, too. */
 static size_t
 key_end(const char *s, size_t n, bool glued)
 {

@@ -32,27 +32,28 @@ size_t fal_text_bom(const void *text, size_t n);
 /* Is all of `s` valid UTF-8? */
 bool fal_text_is_utf8(const char *s);
 
-/* Copies as much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, to
- * `out`, which may be `s`.  Invalid bytes, controls, and characters that turn or hide
- * others become '?'.  Returns `out`. */
+/* Copies `s` to `out`, which may be `s`, cut between characters to fit `cap` > 0 bytes
+ * with its NUL.  Invalid bytes, controls, and characters that turn or hide others become
+ * '?'.  Returns `out`. */
 const char *fal_text_plain(char *out, size_t cap, const char *s);
 
-/* Quotes a text that could not be parsed, which may be a key in the wrong place: at most
- * 40 bytes, then "..."; only "..." if the text holds a run of base64 that could be a
- * piece of a key.  All parsers quote so.  Returns `out`. */
+/* Quotes a text that could not be parsed: at most 40 bytes, then "...".  The text may be
+ * a key in the wrong place, so a text with base64 that could be a piece of a key becomes
+ * "...".  All parsers quote by this function.  Returns `out`. */
 #define FAL_QUOTE_BYTES 48
 const char *fal_text_quote(char out[static FAL_QUOTE_BYTES], const char *s);
 /* As fal_text_quote, in memory of the enclosing block. */
 #define FAL_QUOTE(s) fal_text_quote((char[FAL_QUOTE_BYTES]){ 0 }, (s))
 
-/* A library's complaint `s` about a text, or a neutral one if `s` quotes such a run. */
+/* Returns `s`, an error message of a library; "it cannot be read" if `s` may have a key.
+ */
 const char *fal_text_unless_key(const char *s);
 
 /* Do the `n` bytes of a file hold the text of a key, in the form of keyrings and key
  * files: 44 characters of base64 that end in one '='? */
 bool fal_text_has_key(const void *p, size_t n);
 
-/* Replaces each such text in `s` by "...", also at the end of something longer, such as a
+/* Replaces each such text in `s` by "...", also at the end of a longer word, such as a
  * path. */
 void fal_text_hide_keys(char *s);
 

@@ -62,7 +62,7 @@ evp_wipe(EVP_CIPHER_CTX *ctx)
 	return EVP_CipherInit_ex2(ctx, NULL, zeros, zeros, 1, NULL);
 }
 
-/* Runs all of the record but its tag.  False: no memory, or a wrong tag, set before. */
+/* Runs the record without its tag.  False: no memory; or the tag set before is wrong. */
 static bool
 evp_run(EVP_CIPHER_CTX *ctx, const struct fal_aead_record *r,
 	const struct piece text[static 2])
@@ -132,8 +132,8 @@ fal_suites(uint8_t out[static FAL_SUITES])
 	return n;
 }
 
-/* The least time of a few records of full length, sealed and opened; UINT64_MAX: there is
- * no such context, or it fails. */
+/* The least time to seal and open one of a few records of full length; UINT64_MAX: there
+ * is no such context, or it fails. */
 static uint64_t
 least_ns(uint8_t suite, enum fal_library library, uint64_t (*now)(void))
 {
@@ -231,7 +231,7 @@ nonce_of(uint8_t suite, uint64_t number, uint8_t nonce[static AEAD_NONCE])
 		nonce[4 + (chacha ? i : 7 - i)] = (uint8_t)(number >> 8 * i);
 }
 
-/* The libcrypto context for n bytes; NULL: libsodium does them. */
+/* The libcrypto context for a record of n bytes; NULL: libsodium does the record. */
 static void *
 evp_for(const struct fal_aead *a, size_t n)
 {

@@ -20,13 +20,13 @@ enum fal_suite {
 };
 enum { FAL_SUITES = 2 };
 
-/* The suites that this process offers and takes, the first choice first: ChaCha alone,
- * or, once fal_suites_measure has found it faster, AES-256-GCM before it.  Returns their
+/* Sets `out` to the suites that this process offers and takes, the first choice first:
+ * AES-256-GCM, if fal_suites_measure has found it faster, then ChaCha.  Returns their
  * number.
  */
 size_t fal_suites(uint8_t out[static FAL_SUITES]);
 
-/* Measures, by a clock of ns, the fastest library of each suite, and the suites to offer.
+/* Finds the fastest library of each suite, and the suites to offer; `now` tells ns.
  * Takes some milliseconds; to be called before threads and sessions. */
 void fal_suites_measure(uint64_t (*now)(void));
 
@@ -36,8 +36,8 @@ enum fal_library { FAL_LIBRARY_ANY = 0, FAL_LIBRARY_SODIUM, FAL_LIBRARY_CRYPTO }
  * between two records.  NULL is the reference. */
 struct fal_aead;
 
-/* Makes a context; *out may be NULL.  FAL_EVERSION: this build has no such suite, or not
- * in this library. */
+/* Makes a context; sets *out to NULL for the reference.  FAL_EVERSION: this build, or
+ * this library, has no such suite. */
 int fal_aead_new(uint8_t suite, enum fal_library library, struct fal_aead **out);
 void fal_aead_free(struct fal_aead *a); /* may be NULL */
 
@@ -46,7 +46,7 @@ const char *fal_suite_name(uint8_t suite);        /* static */
 
 /* A record: its key of FAL_KEY_BYTES, its number, and the data authenticated with it
  * (ad_n bytes; NULL when 0); all borrowed.  The number is the nonce, as in Noise for the
- * suite (revision 34, sections 12.3 and 12.4): no key may have a number twice. */
+ * suite (revision 34, sections 12.3 and 12.4): a key must never use a number twice. */
 struct fal_aead_record {
 	const uint8_t *key;
 	uint64_t number;
@@ -74,10 +74,10 @@ int fal_aead_seal_text(struct fal_aead *a, const struct fal_aead_record *r,
 int fal_aead_open(struct fal_aead *a, const struct fal_aead_record *r, const void *in,
 		  size_t n, uint8_t *out);
 
-/* Opens n bytes at `p`, tag included.  The text after its first `head` bytes goes to
- * `rest`, which lies elsewhere, and its bytes at `p` become invalid.  Errors as above:
- * both places are invalid, and `rest` may have been written before the tag was checked.
- * FAL_ETRUNC also for less than head and tag. */
+/* Opens n bytes at `p`, tag included.  The first `head` bytes of the text stay at `p`;
+ * the rest goes to `rest`, elsewhere, and what follows the head at `p` is invalid. Errors
+ * as above: both places are invalid, and `rest` may be written before the tag is checked.
+ * FAL_ETRUNC also if n is less than head and tag. */
 int fal_aead_open_apart(struct fal_aead *a, const struct fal_aead_record *r, uint8_t *p,
 			size_t n, size_t head, uint8_t *rest);
 

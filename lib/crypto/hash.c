@@ -1,5 +1,5 @@
-/* BLAKE2b-256 and SHA-256, by libsodium.  Its digests cannot fail with these lengths, so
- * their results are ignored. */
+/* BLAKE2b-256 and SHA-256, by libsodium.  With these lengths libsodium cannot fail, so
+ * its results are ignored. */
 #include "crypto/hash.h"
 
 #include <assert.h>

@@ -31,14 +31,14 @@ void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]
 void fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p,
 	     size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
-/* As fal_hash_init, with such a label and no key: digests for different purposes never
+/* As fal_hash_init, with a label and no key.  Digests with different labels never
  * agree. */
 void fal_hash_label(struct fal_hash_state *s, const char *label);
 
-/* The labelled digest of each of n messages of `bytes` bytes, one after the other at
- * `messages` (borrowed); FAL_HASH_BYTES for each to `out`.  Several messages are hashed
- * at a time: three to six times as fast as single ones, on current x86, eight at a time.
- */
+/* Writes the labelled digests of n messages to `out`, FAL_HASH_BYTES each.  The messages
+ * have `bytes` bytes each and follow one another at `messages` (borrowed).  Eight
+ * messages are hashed at a time, three to six times as fast as single ones on current
+ * x86. */
 void fal_hash_many(const char *label, const void *messages, size_t bytes, size_t n,
 		   uint8_t *out);
 

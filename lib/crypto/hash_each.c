@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { LANES = 8, WORDS = 16, BYTES = WORDS * 8, ROUNDS = 12 };
-enum { FEW = 2 }; /* up to so many are faster one by one */
+enum { FEW = 2 }; /* up to so many messages are hashed faster one by one */
 
 static const uint64_t iv[8] = { 0x6a09e667f3bcc908, 0xbb67ae8584caa73b,
 				0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
@@ -121,7 +121,7 @@ wide_begin(struct wide *w, const char *label)
 	}
 }
 
-/* Hashes on, with messages at p[0 … LANES - 1]. */
+/* Hashes the messages at p[0 … LANES - 1]. */
 static void
 wide_update(struct wide *w, const uint8_t *const p[static LANES], size_t bytes)
 {

@@ -1,5 +1,5 @@
-/* Key files.  The text is cut into lines and fields, which borrow from it, so that no
- * copy of a secret is made but the decoded key. */
+/* Key files.  Lines and fields are pointers into the text, so the decoded key is the only
+ * copy of a secret. */
 #include "crypto/keyring.h"
 
 #include "base/filetype.h"
@@ -34,14 +34,14 @@ struct lines {
 };
 
 struct fal_keyring {
-	uint8_t *secrets; /* locked: own static key, stand-in, then the clients' PSKs */
+	uint8_t *secrets; /* locked: own static key, stand-in's PSK, clients' PSKs */
 	uint8_t *publics; /* the clients', at the same indices less the first two */
 	uint8_t public[FAL_KEY_BYTES];
 	char self[FAL_NAME_MAX + 1];
 	unsigned self_line;   /* 0: not read yet */
 	struct fal_key *keys; /* sorted by name, then line */
 	size_t n;
-	struct fal_key stand_in; /* the stand-in */
+	struct fal_key stand_in; /* for names without a valid key */
 };
 
 static const char *const roles[] = {
@@ -199,7 +199,7 @@ fal_client_key_print_fingerprint(const struct fal_client_key *key,
 			    out);
 }
 
-/* Sets a diagnosis FILE:LINE: `what`, which quotes `f` unless it is NULL. */
+/* Sets the diagnosis "FILE:LINE: what", with the field `f` quoted unless `f` is NULL. */
 static int
 bad_line(const struct lines *l, const char *what, const struct field *f)
 {
@@ -210,8 +210,8 @@ bad_line(const struct lines *l, const char *what, const struct field *f)
 			    what, (int)f->n, f->p);
 }
 
-/* `f` if it may be quoted, else NULL: only a short field of an alphabet that a part of a
- * mangled key hardly has. */
+/* Returns `f` if a message may quote the field, else NULL.  A short field of `alphabet`
+ * is hardly a part of a mangled key. */
 static const struct field *
 quotable_or_null(const struct field *f, const char *alphabet)
 {

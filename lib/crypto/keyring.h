@@ -1,7 +1,7 @@
 /* Key files: the coordinator's keyring and a client's key.  falcon-key(1) defines both
  * texts.  Text in, keys out; the caller reads the file and the clock.  Keys lie in locked
- * memory and never appear in a diagnosis: a field is quoted only when it is short and
- * outside the alphabet of keys.
+ * memory and never appear in a diagnosis, which quotes only short fields that cannot be a
+ * part of a key.
  */
 #ifndef FAL_CRYPTO_KEYRING_H
 #define FAL_CRYPTO_KEYRING_H
@@ -60,13 +60,14 @@ void fal_key_encode(const uint8_t key[static FAL_KEY_BYTES],
  * included, and needs no NUL.  FAL_EFORMAT. */
 int fal_key_decode(const char *s, size_t n, uint8_t key[static FAL_KEY_BYTES]);
 
-/* The first 16 bytes of the key's BLAKE2b-256 in hex, with a NUL, which may be shown; of
- * a shared key with the label "falcon shared" (fal_hash_label). */
+/* Writes a fingerprint, which is no secret: the first 16 bytes of the key's BLAKE2b-256,
+ * in hex, with a NUL.  A shared key has the label "falcon shared" (fal_hash_label). */
 void fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES], bool shared,
 			 char out[static FAL_KEY_FINGERPRINT + 1]);
 
-/* Derives the key for the use `label` from the secret `psk` that a client shares with the
- * coordinator, whose public key is `server`: so no secret has two uses. */
+/* Derives the key for the use `label` from the secret `psk`, which a client shares with
+ * the coordinator, and from `server`, the coordinator's public key.  So no secret has two
+ * uses. */
 void fal_key_derive(const char *label, const uint8_t server[static FAL_KEY_BYTES],
 		    const uint8_t psk[static FAL_KEY_BYTES],
 		    uint8_t out[static FAL_KEY_BYTES]);
@@ -97,8 +98,8 @@ int fal_keyring_parse(const char *text, size_t n, const char *file,
 /* Wipes and frees; may be NULL. */
 void fal_keyring_free(struct fal_keyring *kr);
 
-/* The coordinator's static secret key, FAL_KEY_BYTES, borrowed from the keyring; then its
- * public half, and the coordinator's name. */
+/* The coordinator's static secret key, its public half, and the coordinator's name; keys
+ * have FAL_KEY_BYTES; all is borrowed from the keyring. */
 const uint8_t *fal_keyring_secret(const struct fal_keyring *kr);
 const uint8_t *fal_keyring_public(const struct fal_keyring *kr);
 const char *fal_keyring_own_name(const struct fal_keyring *kr);
@@ -106,16 +107,16 @@ const char *fal_keyring_own_name(const struct fal_keyring *kr);
 /* The clients' keys, sorted by name, then line; borrowed.  `*n` is their number. */
 const struct fal_key *fal_keyring_keys(const struct fal_keyring *kr, size_t *n);
 
-/* The keys to try for `name`, in this order: always two, borrowed from the keyring.
- * Missing keys, by the number valid at `now` (seconds since 1970), are replaced by a
- * stand-in of role none and a random PSK, which no client has: so the caller runs the
- * same path for unknown names as for known ones.  Returns 0, or, for the log only,
- * FAL_ENOENT: the name is unknown; FAL_EPERM: all its keys have expired. */
+/* Sets `out` to the two keys to try for `name`, in this order; borrowed from the keyring.
+ * If fewer than two keys are valid at `now` (seconds since 1970), a stand-in of role none
+ * with a random PSK, which no client has, takes the place of each missing key.  So the
+ * caller takes the same path for unknown names and for known ones.  Returns 0; or, for
+ * the log only, FAL_ENOENT: the name is unknown; FAL_EPERM: all its keys have expired. */
 int fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 		     const struct fal_key *out[static 2]);
 
 #define FAL_EXPIRED_TEXT 80
-/* The text that the keys of `name` have expired, when, and the time `now`. */
+/* Writes "has expired, DATE; it is NOW here" for the keys of `name`; returns `out`. */
 const char *fal_keyring_expired(const struct fal_keyring *kr, const char *name,
 				int64_t now, char out[static FAL_EXPIRED_TEXT]);
 
@@ -129,8 +130,8 @@ struct fal_client_key {
 	uint8_t server[FAL_KEY_BYTES]; /* the coordinator's static public key */
 };
 
-/* Sets the static secret key of `key`, whose `server` is set.  FAL_EAUTH: the two keys
- * have no common secret, as the coordinator's is of small order. */
+/* Sets the static secret key of `key`; key->server must be set.  FAL_EAUTH: the two keys
+ * have no common secret, because the coordinator's key is of small order. */
 int fal_client_key_static(struct fal_client_key *key,
 			  const uint8_t secret[static FAL_KEY_BYTES]);
 

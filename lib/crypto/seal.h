@@ -1,8 +1,8 @@
 /* Sealed records: authenticated encryption of messages.
  *
- * Session records: one struct fal_seal per direction of a connection, with the key from
- * the handshake (crypto/noise.h) and a counter as nonce that both sides keep; changed
- * order, loss and replay show as FAL_EAUTH.  Shared records: sealed once for many
+ * Session records: each direction of a connection has a struct fal_seal, with a key from
+ * the handshake (crypto/noise.h).  The nonce is a counter that both sides keep, so
+ * changed order, loss and replay give FAL_EAUTH.  Shared records: sealed once for many
  * readers, under a key of one publication.
  *
  * The header includes digests and random bytes, too.
@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Records that a key seals: at most 4 GiB.  Then the next key is derived from it, and it
- * is wiped: a stolen key does not open earlier records (Noise, revision 34, section 11.3,
- * with the REKEY of section 4.2). */
+/* A key seals so many records, at most 4 GiB.  Then the next key is derived from the key,
+ * and the key is wiped.  So a stolen key does not open earlier records (Noise, revision
+ * 34, section 11.3, with the REKEY of section 4.2). */
 #define FAL_SEAL_REKEY 65536
 
 /* One direction of a session.  A value type, but not to be copied: a copy would use
@@ -39,10 +39,10 @@ int fal_seal_init(struct fal_seal *s, uint8_t suite,
 /* Wipes and frees the key; `s` may be {0}, or wiped already. */
 void fal_seal_wipe(struct fal_seal *s);
 
-/* Seals the n bytes at `p` in place; `p` has room for n + FAL_SEAL_TAG, and is filled.
+/* Seals the n bytes at `p` in place, to n + FAL_SEAL_TAG bytes, for which `p` has room.
  * `ad` (borrowed, ad_n bytes; NULL when 0) is authenticated, not sent.  FAL_ELIMIT: the
- * counter is used up, as 2^64 - 1 is never a nonce (Noise, revision 34, section 5.1);
- * FAL_ENOMEM: no more can be sealed. */
+ * counter is used up, because 2^64 - 1 is never a nonce (Noise, revision 34, section
+ * 5.1); FAL_ENOMEM: this seal can seal no further record. */
 int fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 /* Opens a record of n bytes, tag included, in place: n - FAL_SEAL_TAG bytes at `p` are

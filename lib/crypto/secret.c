@@ -22,7 +22,7 @@ fal_secret_alloc(size_t n)
 bool
 fal_secret_locked(void *p, size_t n)
 {
-	return sodium_mlock(p, n) == 0; /* again, as sodium_malloc does not tell */
+	return sodium_mlock(p, n) == 0; /* once more: sodium_malloc hides the result */
 }
 
 void

@@ -23,15 +23,15 @@ void fal_secret_free(void *p);
 /* Overwrites n bytes; the compiler does not remove the writes. */
 void fal_secret_wipe(void *p, size_t n);
 
-/* Are n bytes equal?  The time does not tell where they differ. */
+/* Are n bytes equal?  The time that the function takes does not depend on the bytes. */
 bool fal_secret_equal(const void *a, const void *b, size_t n);
 
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);
 
-/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages: each
- * fal_secret_alloc takes mappings of its own, of which the system has some 65,000, too
- * few for the keys of sessions and publications.  For any thread. */
+/* A key of FAL_KEY_BYTES in locked memory, contents undefined.  Keys share pages, because
+ * each fal_secret_alloc takes mappings, and the system has some 65,000 mappings, too few
+ * for the keys of sessions and publications.  For any thread. */
 uint8_t *fal_secret_key(void);
 /* Wipes and frees the key; may be NULL. */
 void fal_secret_key_free(uint8_t *key);

@@ -1,5 +1,5 @@
-/* Signatures: Ed25519 (RFC 8032), with keys in the files of openssl(1), and signed lines.
- * Texts in and out; falcon-key(1) defines both.
+/* Signatures: Ed25519 (RFC 8032), with keys in files as openssl(1) has them, and signed
+ * lines.  falcon-key(1) defines both texts.
  */
 #ifndef FAL_CRYPTO_SIGN_H
 #define FAL_CRYPTO_SIGN_H
@@ -30,8 +30,8 @@ int fal_sign_secret_parse(const char *text, size_t n,
 int fal_sign_public_parse(const char *text, size_t n,
 			  uint8_t public[static FAL_KEY_BYTES]);
 
-/* Appends to `line`, which has no newline, a newline, the signature of all these bytes in
- * base64, and a newline. */
+/* Appends to `line`, which has no newline: a newline, the signature of the line and this
+ * newline in base64, and a newline. */
 void fal_sign_line(const uint8_t secret[static FAL_KEY_BYTES], struct fal_buf *line);
 
 /* Checks the output of fal_sign_line, byte for byte; sets the length of the line, which

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
+#include "base/sorted.h"
 #include "base/text.h"
 #include "cli/file.h"
 
@@ -185,7 +186,7 @@ pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	fal_emul_draw(m, kind, n, u);
 	switch (kind) {
 	case FAL_PATTERN_JITTER:
-		/* Each clock takes time. */
+		/* A clock takes at least a tenth of its usual time. */
 		pace.slow = fmax(0.1, 1 + p->arg[0] * normal_of(u[0], u[1]));
 		break;
 	case FAL_PATTERN_SLEEP:
@@ -308,16 +309,6 @@ pattern_speed(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	default:
 		return s;
 	}
-}
-
-/* Returns the delay in ns that the network pattern adds at `t`. */
-static uint64_t
-pattern_delay(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
-{
-	uint64_t until;
-	return is_window_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
-		       ? seconds_to_ns(p->arg[0])
-		       : 0;
 }
 
 /* --- the machine ------------------------------------------------------------------ */
@@ -629,20 +620,14 @@ struct fal_speed
 fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 {
 	const uint64_t base = s->loop != 0 ? t / s->loop * s->loop : 0, at = t - base;
-	size_t low = 0, high = s->n; /* the line for `at` is in low … high-1 */
-	while (high - low > 1) {
-		const size_t mid = low + (high - low) / 2;
-		if (s->v[mid].t <= at)
-			low = mid;
-		else
-			high = mid;
-	}
+	/* the first line after `at`; the first line of all is at 0 */
+	const size_t next = fal_sorted_place64(s->v, s->n, sizeof(*s->v), at + 1);
 	uint64_t until = UINT64_MAX;
-	if (low + 1 < s->n)
-		until = base + s->v[low + 1].t;
+	if (next < s->n)
+		until = base + s->v[next].t;
 	else if (s->loop != 0)
 		until = base + s->loop;
-	return (struct fal_speed){ s->v[low].speed, until };
+	return (struct fal_speed){ s->v[next - 1].speed, until };
 }
 
 /* --- the link -------------------------------------------------------------------- */
@@ -652,10 +637,11 @@ emul_delay_ns(void *arg, uint64_t now)
 {
 	const struct fal_emul *e = arg;
 	const struct fal_pattern *p = &e->pattern[FAL_PATTERN_NETWORK];
-	uint64_t ns = e->latency_ns;
-	if (p->on && e->origin != 0 && now >= e->origin)
-		ns += pattern_delay(p, &e->machine, now - e->origin);
-	return ns;
+	uint64_t until;
+	const bool is_slow = p->on && e->origin != 0 && now >= e->origin &&
+			     is_window_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2],
+					      &e->machine, now - e->origin, &until);
+	return e->latency_ns + (is_slow ? seconds_to_ns(p->arg[0]) : 0);
 }
 
 const struct fal_link *

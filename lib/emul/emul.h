@@ -101,7 +101,7 @@ double fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p
 /* {0}: no line. */
 struct fal_speeds {
 	struct fal_speeds_line {
-		uint64_t t; /* ns, increasing, the first 0 */
+		uint64_t t; /* ns, increasing, the first 0; first member: base/sorted.h */
 		double speed;
 	} *v;
 	size_t n, cap;

@@ -422,13 +422,14 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	const struct fal_traits traits = fal_rule_traits(rule);
 	const uint32_t max = !traits.groups     ? n
 			     : rule->groups > 0 ? rule->groups
-						: rule->most;
+						: rule->max_groups;
 	const uint32_t pushers = max < n ? max : n;
 	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
 	const uint32_t late = traits.alone ? (pushers - 1) / together : traits.delay;
 	const bool is_bounded = rule->threshold > 0 && rule->threshold <= late;
 	const uint32_t updates = is_bounded ? rule->threshold - 1 : late;
-	const double delay = rule->of > 0 ? (double)rule->early / rule->of : updates;
+	const double delay =
+		rule->slack_q > 0 ? (double)rule->slack_p / rule->slack_q : updates;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
 	/* Local steps run the optimiser in the worker, on its own weights: late changes
@@ -448,7 +449,7 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	const double pushes =
 		traits.alone && pushers > together ? (double)pushers / together : 1;
 	const double factor = fal_stable_factor(&o, pushes, delay);
-	if (rule->of > 0 && factor <= 1)
+	if (rule->slack_q > 0 && factor <= 1)
 		return false;
 	snprintf(out, FAL_STALE_TEXT,
 		 "%s with %s %g: stable learning rates are up to %.*f times lower", what,

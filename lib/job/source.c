@@ -151,7 +151,7 @@ source_open(struct source *s, const char *path, struct fal_diag *diag)
 	}
 	if (err >= 0)
 		s->kind = fal_filetype_of(s->head, s->head_n);
-	if (s->kind != NULL && s->kind->is == FAL_FILETYPE_PACKED)
+	if (s->kind != NULL && s->kind->kind == FAL_FILETYPE_PACKED)
 		err = FAL_EFORMAT;
 	return err < 0 ? source_close(s, err) : FAL_OK;
 }
@@ -163,7 +163,7 @@ source_close(struct source *s, int err)
 	free(s->in);
 	close(s->fd);
 	if (err == FAL_OK || err == FAL_ENOMEM || err == FAL_EIO || s->kind == NULL ||
-	    s->kind->is == s->own)
+	    s->kind->kind == s->own)
 		return err;
 	return fal_diag_set(s->diag, err, "%s: %s %s", s->path,
 			    s->is_gzip ? "holds what is" : "is", s->kind->name);

@@ -976,13 +976,13 @@ static struct fal_rule
 report_more_slack(const struct fal_report *r, double loss)
 {
 	enum { OF = 16 };
-	const bool is_fraction = r->rule.of > 0;
+	const bool is_fraction = r->rule.slack_q > 0;
 	for (uint32_t p = 1; p < OF && r->rule.slack == 0; p++) {
 		struct fal_rule then = {
-			.scheme = FAL_EPSP, .slack = 1, .early = p, .of = OF
+			.scheme = FAL_EPSP, .slack = 1, .slack_p = p, .slack_q = OF
 		};
-		for (; then.early % 2 == 0; then.of /= 2)
-			then.early /= 2;
+		for (; then.slack_p % 2 == 0; then.slack_q /= 2)
+			then.slack_p /= 2;
 		if (p * (1 - loss) >= OF * loss &&
 		    fal_rule_check_grid(&then, &r->state->summary.job.grid, NULL) ==
 			    FAL_OK &&
@@ -1223,7 +1223,8 @@ report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_
 {
 	const struct fal_rule *rule = &r->rule;
 	const double clocks =
-		1 + (rule->of > 0 ? (double)rule->early / rule->of : rule->slack);
+		1 +
+		(rule->slack_q > 0 ? (double)rule->slack_p / rule->slack_q : rule->slack);
 	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
 	/* A tail keeps its share of a clock, and its tasks their share of a full task. */

@@ -174,7 +174,7 @@ static void
 worker_take_grant(struct sim_worker *w, const struct fal_act *a,
 		  const struct fal_round_info *r, double now)
 {
-	const uint64_t version = a->late ? r->after : r->version;
+	const uint64_t version = a->late ? r->late_version : r->version;
 	double from = a->late ? INFINITY : w->model_at;
 	if (r->delta && r->base == FAL_START_LOCAL)
 		from = now;

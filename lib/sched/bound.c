@@ -84,7 +84,7 @@ fal_bound_batch_saving(const struct fal_bound_lanes *v, size_t n, double tasks,
 		       const struct fal_bound_tail *tail)
 {
 	const double t = fal_bound_capacity(v, n, tasks);
-	/* Tasks for each full task. */
+	/* The number of tasks in place of one full task. */
 	const double more =
 		tail != NULL ? 1 + tail->tasks / tasks * (1 / tail->unit - 1) : 1;
 	double rate = 0, saved = 0;

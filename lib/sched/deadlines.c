@@ -5,11 +5,11 @@
  *
  * A worker that is nearly late is pinged, and pinged again when its debt is due.  The
  * answer arrives after all earlier messages of the worker, and has the progress of its
- * lanes.  A worker whose lanes progress has more time, up to FAL_DEADLINE_TIMES_MAX times
- * the deadline, but not on probation.  All other workers have missed the deadline.  A
- * worker that sends block by block has missed its deadline if all blocks together take
- * much more time than before.  No worker is late while no other worker waits for its work
- * (probation.c). */
+ * lanes.  A worker whose lanes progress has more time, up to ten times the deadline, but
+ * not on probation.  A worker that does not answer, or whose lanes stand still, has
+ * missed the deadline.  A worker that sends block by block has missed its deadline if all
+ * blocks together take much more time than before.  No worker is late while no other
+ * worker waits for its work (probation.c). */
 #include "sched/state.h"
 
 #include "base/minmax.h"
@@ -24,10 +24,10 @@ static const double rtt_max = 1;    /* … each of at most so many seconds */
 /* A worker is pinged after this part of its deadline.  If the deadline is unknown, the
  * ping goes out at once, so that all later steps of the lanes count as progress. */
 static const double ping_part = 0.85;
-/* Deadlines without a history: so many medians of the other workers, or so many pulls;
- * … */
-static const double unknown_times = 4;
-static const double probe_times = 10; /* … or, with no known turn, in least probes */
+static const double times_max = 10; /* no deadline is extended beyond this factor */
+/* Deadlines without a history of the worker, as multiples: of the median of the other
+ * workers, or of a pull; and, if no turn of any worker is known, of the least probe. */
+static const double unknown_times = 4, probe_times = 10;
 
 void
 fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
@@ -70,7 +70,7 @@ fal_typical_update(struct fal_sched *s)
 		for (const struct fal_worker *w = s->worker; w < s->worker + s->workers;
 		     w++)
 			if (!w->has_left && w->turn[k].n > 0)
-				v[n++] = w->turn[k].mid * turn_slowness(w, k);
+				v[n++] = w->turn[k].median * turn_slowness(w, k);
 		s->typical.at_measured[k] = s->typical.measured[k];
 		s->typical.turn_s[k] = n > 0 ? fal_nth_least(v, n, (n - 1) / 2) : 0;
 	}
@@ -85,7 +85,8 @@ turn_guess_s(const struct fal_sched *s, const struct fal_worker *w,
 	if (s->typical.turn_s[kind] > 0)
 		return unknown_times * s->typical.turn_s[kind];
 	if (kind == FAL_TURN_PUSH) /* a pull is about as large */
-		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull.most);
+		return fal_max(w->turn[FAL_TURN_TASK].limit,
+			       unknown_times * w->pull.largest);
 	return probe_times * s->typical.probe_s *
 	       fal_oversubscription(w->lanes, w->cores);
 }
@@ -95,7 +96,7 @@ fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct fal_window *t = &w->turn[FAL_TURN_TASK];
 	if (t->n > 0)
-		return t->mid * fal_oversubscription(w->lanes, w->cores);
+		return t->median * fal_oversubscription(w->lanes, w->cores);
 	return turn_guess_s(s, w, FAL_TURN_TASK) / unknown_times;
 }
 
@@ -116,7 +117,7 @@ static double
 turn_deadline_s(const struct fal_sched *s, const struct fal_worker *w,
 		enum fal_turn_kind kind, double least)
 {
-	double d = w->turn[kind].n > 0 ? w->turn[kind].most * turn_slowness(w, kind)
+	double d = w->turn[kind].n > 0 ? w->turn[kind].limit * turn_slowness(w, kind)
 				       : turn_guess_s(s, w, kind);
 	d = fal_max(fal_max(d, floor_s), least);
 	return s->patience * d *
@@ -139,22 +140,21 @@ turn_limit_s(const struct fal_sched *s, const struct fal_worker *w,
 	const double d = turn_deadline_s(s, w, kind, distance_floor_s(w));
 	return w->standing == FAL_PROBATION
 		       ? d
-		       : fal_max(d,
-				 FAL_DEADLINE_TIMES_MAX * turn_deadline_s(s, w, kind, 0));
+		       : fal_max(d, times_max * turn_deadline_s(s, w, kind, 0));
 }
 
 /* ---- debts ---------------------------------------------------------------- */
 
-/* Replaces the debt `d` by contribution `c`, closed since `first`, if the contribution is
- * due before. */
+/* Replaces the debt `d` by contribution `c`, which was closed at `first`, if `c` is due
+ * earlier. */
 static void
 debt_add_push(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_contrib *c, double first, struct fal_debt *d)
 {
-	const double since = fal_max(first, c->came);
+	const double since = fal_max(first, c->last_block_at);
 	const double allowed_s =
 		turn_deadline_s(s, w, FAL_TURN_PUSH, distance_floor_s(w));
-	const double pulls_s = unknown_times * s->patience * w->pull.most;
+	const double pulls_s = unknown_times * s->patience * w->pull.largest;
 	const double whole_s = fal_max(turn_limit_s(s, w, FAL_TURN_PUSH), pulls_s);
 	if (since + allowed_s < d->since + d->allowed_s) {
 		d->first = first;
@@ -205,14 +205,14 @@ debt_add_pushes(const struct fal_sched *s, const struct fal_worker *w, struct fa
 			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 				continue;
 			debt_add_push(s, w, &l->contrib[c],
-				      fal_max(l->contrib[c].claimed,
+				      fal_max(l->contrib[c].claimed_at,
 					      fal_worker_relieved_at(w, r)),
 				      d);
 			left--;
 		}
 	}
 	/* The other contributions belong to rounds of other workers (flexrr). */
-	const struct fal_contrib any = { .came = w->block_at };
+	const struct fal_contrib any = { .last_block_at = w->block_at };
 	if (left > 0 && w->head == NULL)
 		debt_add_push(s, w, &any, fal_max(w->progress_at, w->relieved.at), d);
 }
@@ -234,7 +234,7 @@ fal_debt_of(const struct fal_sched *s, const struct fal_worker *w)
 		/* The worker may have to pull the version first. */
 		const double task_s = fal_task_deadline_s(s, w);
 		d.first = d.since = w->progress_at;
-		d.allowed_s = task_s + fal_min(w->pull.most, task_s);
+		d.allowed_s = task_s + fal_min(w->pull.largest, task_s);
 		d.what = "eval";
 	}
 	return d;

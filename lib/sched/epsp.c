@@ -30,7 +30,7 @@ epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load
 
 /* Do claims of `w` wait much longer than its tasks take?  Then the coordinator is the
  * bottleneck: a move of a task of `w` costs two messages, and the claim comes no sooner.
- * The verdict of the last claim holds for as long as a few such claims would wait. */
+ * The verdict is valid for the time that four such claims would wait. */
 static bool
 worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker *w,
 			     double now)
@@ -53,59 +53,41 @@ latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, do
 	return slot;
 }
 
-/* Moves one task to the worker that would finish the task first, if that worker would
- * finish before the holder.  The move must gain a round trip and also 5 % of the task,
- * because projections are uncertain. False: no task is moved. */
+/* Gives one task of the worker with the latest finish to the worker that would finish the
+ * task first: moves an unstarted task; or, with `clones` and if no task can move, clones
+ * a running task at an idle worker.  The other worker must finish sooner than the holder,
+ * by a round trip and by a part of the task, because projections are uncertain.  False:
+ * no task is given. */
 static bool
-move_task(struct fal_sched *s, double now, uint32_t *fresh)
+task_give(struct fal_sched *s, bool clones, double now, uint32_t *fresh)
 {
-	uint32_t taker = fal_heap_top(&s->takers);
-	uint32_t donor = latest_finish(s, &s->donors, fresh, now);
-	if (taker == FAL_NONE || donor == FAL_NONE || taker == donor)
+	const struct fal_heap *takers = clones ? &s->idle : &s->takers;
+	const uint32_t taker = fal_heap_top(takers);
+	const uint32_t holder =
+		latest_finish(s, clones ? &s->runners : &s->donors, fresh, now);
+	if (taker == FAL_NONE || holder == FAL_NONE || taker == holder ||
+	    (clones && s->donors.n > 0))
 		return false;
-	struct fal_worker *to = &s->worker[taker], *from = &s->worker[donor];
-	struct fal_node *n = fal_worker_last_unstarted(s, from);
+	struct fal_worker *to = &s->worker[taker], *from = &s->worker[holder];
+	struct fal_node *n =
+		clones ? fal_worker_uncloned(from) : fal_worker_last_unstarted(s, from);
 	if (n == NULL || worker_waits_for_coordinator(s, to, now) ||
 	    !fal_retry_allows(s, to, n->round, n->task))
 		return false;
 	const struct fal_load task = fal_load_of_task(n->round, n->task);
 	const double finish =
 		fal_worker_project(s, to, fal_load_runnable(s, to), task, now);
-	const double cost = to->rtt + 0.05 * fal_task_s(s, to, to->lanes) *
+	const double cost = to->rtt + (clones ? 0.1 : 0.05) *
+					      fal_task_s(s, to, to->lanes) *
 					      fal_load_size(s, to, task);
 	if (finish + cost >= from->finish)
 		return false;
 	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
 	*fresh = FAL_NONE;
-	fal_node_move(s, n, to, now);
-	return true;
-}
-
-/* Clones the running task with the latest finish at the fastest idle worker, if that
- * worker would finish the whole task clearly sooner than the holder finishes the rest: by
- * a round trip and 10 % of the task.  False: no task is cloned. */
-static bool
-clone_task(struct fal_sched *s, double now, uint32_t *fresh)
-{
-	uint32_t idle = fal_heap_top(&s->idle);
-	uint32_t runner = latest_finish(s, &s->runners, fresh, now);
-	if (idle == FAL_NONE || runner == FAL_NONE || s->donors.n > 0)
-		return false;
-	struct fal_worker *to = &s->worker[idle], *from = &s->worker[runner];
-	const struct fal_load none = { 0 };
-	const struct fal_node *n = fal_worker_uncloned(from);
-	if (n == NULL || worker_waits_for_coordinator(s, to, now) ||
-	    !fal_retry_allows(s, to, n->round, n->task))
-		return false;
-	const struct fal_load task = fal_load_of_task(n->round, n->task);
-	const double doubt =
-		0.1 * fal_task_s(s, to, to->lanes) * fal_load_size(s, to, task);
-	const double finish = fal_worker_project(s, to, none, task, now);
-	if (from->finish <= finish + doubt + to->rtt)
-		return false;
-	from->help.clock_s = fmax(from->help.clock_s, from->finish - finish - to->rtt);
-	*fresh = FAL_NONE;
-	fal_worker_clone_task(s, from, to, now);
+	if (clones)
+		fal_worker_clone_task(s, from, to, now);
+	else
+		fal_node_move(s, n, to, now);
 	return true;
 }
 
@@ -113,9 +95,9 @@ static void
 epsp_rebalance(struct fal_sched *s, double now)
 {
 	uint32_t fresh = FAL_NONE;
-	while (move_task(s, now, &fresh))
+	while (task_give(s, false, now, &fresh))
 		;
-	while (!s->policy.no_clones && clone_task(s, now, &fresh))
+	while (!s->policy.no_clones && task_give(s, true, now, &fresh))
 		;
 }
 
@@ -172,11 +154,11 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
 	const uint64_t slack = s->policy.rule.slack;
 	(void)t;
-	r->info.version = s->first + (r->order > slack ? r->order - slack : 0);
+	r->info.version = s->policy_version + (r->order > slack ? r->order - slack : 0);
 	if (r->order > 0) {
-		r->info.late = fal_rule_first_late_task(&s->policy.rule, &s->grid,
-							r->info.clock);
-		r->info.after = r->info.version + 1;
+		r->info.first_late = fal_rule_first_late_task(&s->policy.rule, &s->grid,
+							      r->info.clock);
+		r->info.late_version = r->info.version + 1;
 	}
 }
 

@@ -111,16 +111,6 @@ reclaim_task(struct fal_sched *s, struct fal_worker *w, double now)
 	}
 }
 
-/* Does `w` work for round `r`, or has `w` worked for `r` before? */
-static bool
-works_for_round(const struct fal_worker *w, const struct fal_round *r)
-{
-	const struct fal_node *n = w->head;
-	while (n != NULL && n->round != r)
-		n = n->next;
-	return n != NULL || fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
-}
-
 /* `w` is done or waits, and helps one of the workers before it in the ring: the worker
  * that is furthest behind. */
 static void
@@ -147,8 +137,9 @@ help_slowest(struct fal_sched *s, struct fal_worker *w, double now)
 	const double one = fal_task_samples(r, last_unstarted_of(helpee, r)->task);
 	const double round = fal_round_samples(s, r);
 	struct flexrr_team *own = helpee->team->state;
-	double n =
-		own->samples + (works_for_round(w, r) ? next_loan : first_loan) * round;
+	const bool has_helped = samples_left(w, r) > 0 ||
+				fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
+	double n = own->samples + (has_helped ? next_loan : first_loan) * round;
 	while (n + rounding < one)
 		n += next_loan * round;
 	own->samples = fmod(lend_tasks(s, helpee, w, r, n, now), one);
@@ -185,7 +176,7 @@ worker_seek_work(struct fal_sched *s, struct fal_worker *w, double now)
 	uint32_t slot = fal_worker_slot(s, w);
 	if (!fal_heap_has(&s->takers, slot)) /* this heap holds active workers only */
 		return;
-	if (s->policy.rule.half) {
+	if (s->policy.rule.steals_half) {
 		if (w->queued == 0)
 			steal_half(s, w, now);
 		return;

@@ -4,11 +4,11 @@
  * |g|/M, where M is the number of all workers.  A single group is bsp; a group for each
  * worker is asp.
  *
- * mode=delta: each round of a group steps a model of its own, the branch (in names:
- * line).  After `rounds` rounds the group pushes the branch: the change since the branch
- * last copied the newest version has weight |g|/M, and the branch then copies the next
- * version.  A group that loses all members pushes its branch at once; all groups push
- * their branches when no round is open any more.
+ * mode=delta: each round of a group steps a model of its own, the branch.  After `rounds`
+ * rounds the group pushes the branch: the change since the branch last copied the newest
+ * version has weight |g|/M, and the branch then copies the next version.  A group that
+ * loses all members pushes its branch at once; all groups push their branches when no
+ * round is open any more.
  *
  * With a quorum a group that has pushed waits for the next version.  The version is made
  * when all groups have pushed; or when `quorum` groups have pushed and `grace` seconds
@@ -61,7 +61,7 @@ struct group {
 	uint32_t among;    /* M at that time */
 	bool has_pushed;   /* quorum: has pushed, and waits for the next version */
 	uint64_t samples;  /* samples of its own that the next version has */
-	double least;      /* scratch of places_diversity */
+	double least_rate; /* scratch of places_diversity */
 	const char *site;  /* scratch of places_diversity */
 };
 
@@ -160,18 +160,18 @@ places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 	struct diversity d = { .spread = 1 };
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct group *g = s->team[i]->state;
-		g->least = INFINITY;
+		g->least_rate = INFINITY;
 		g->site = NULL;
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct group *g = place_group(s, &p[i], is_new);
-		g->least = fmin(g->least, p[i].rate);
+		g->least_rate = fmin(g->least_rate, p[i].rate);
 		d.sites += g->site != NULL && strcmp(g->site, p[i].site) != 0;
 		g->site = p[i].site; /* places are in the order of sites */
 	}
 	for (uint32_t i = 0; i < n; i++)
-		d.spread =
-			fmax(d.spread, p[i].rate / place_group(s, &p[i], is_new)->least);
+		d.spread = fmax(d.spread,
+				p[i].rate / place_group(s, &p[i], is_new)->least_rate);
 	return d;
 }
 
@@ -234,10 +234,11 @@ groups_control(struct fal_sched *s, double now)
 	const bool has_grown = loss_has_grown(state), is_first = state->since <= 0;
 	if (rule->groups > 0)
 		state->n = rule->groups;
-	else if ((state->stale > rule->most * state->rounds || has_grown) && state->n > 1)
+	else if ((state->stale > rule->max_groups * state->rounds || has_grown) &&
+		 state->n > 1)
 		state->n--;
-	else if (idle > too_idle && !has_grown && !is_first && state->n < rule->most &&
-		 state->n < s->active)
+	else if (idle > too_idle && !has_grown && !is_first &&
+		 state->n < rule->max_groups && state->n < s->active)
 		state->n++;
 	state->at = s->version + rule->window; /* window 0: at each update */
 	state->is_stale = false;
@@ -298,7 +299,7 @@ branch_collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t 
 {
 	struct group *g = t->state;
 	const struct fal_act act = {
-		.kind = FAL_ACT_PUSH, .weight = weight, .among = among, .line = t->id
+		.kind = FAL_ACT_PUSH, .weight = weight, .among = among, .branch = t->id
 	};
 	s->pending.rounds -= g->unpushed;
 	if (s->pending.rounds == 0)
@@ -383,15 +384,16 @@ quorum_publish(struct fal_sched *s, const struct pushes *p)
 		g->samples = 0;
 	}
 	if (rule->delta) {
-		act.weight = rule->outer;
-		/* If only some groups push at a time, the versions of these groups act on
-		 * the others as momentum does.  Versions and momentum together should
-		 * span as many pushes as the momentum alone does when all groups push. */
+		act.weight = rule->outer_rate;
+		/* If only some groups push at a time, their updates reach the other
+		 * groups late, which acts like momentum.  So the momentum is lowered:
+		 * both effects together span as many pushes as the momentum alone does
+		 * when all groups push. */
 		const double spans = (double)(p->came + p->missing) / p->came;
 		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {
 		act.divisor = s->pending.step_samples;
-		act.in = 1;
+		act.clock_part = 1;
 		fal_pending_clear(s);
 	}
 	state->publish_at = INFINITY;
@@ -457,9 +459,9 @@ groups_before_round(struct fal_sched *s, struct fal_team *t)
 	g->weight = (double)t->members / s->active;
 	if (!s->policy.rule.delta)
 		return;
-	t->line = fal_branch_version(t->id, ++s->lines);
+	t->branch_version = fal_branch_version(t->id, ++s->branch_versions);
 	g->taken = s->version;
-	struct fal_act act = { .kind = FAL_ACT_BRANCH, .version = t->line };
+	struct fal_act act = { .kind = FAL_ACT_BRANCH, .version = t->branch_version };
 	fal_act_emit(s, act);
 }
 
@@ -469,7 +471,7 @@ groups_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	const struct group *g = t->state;
 	if (!s->policy.rule.delta)
 		return;
-	r->info.version = t->line;
+	r->info.version = t->branch_version;
 	r->info.taken = g->taken;
 	r->info.local = g->unpushed + 1;
 }
@@ -481,12 +483,12 @@ branch_step(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	struct fal_team *t = r->team;
 	struct group *g = t->state;
 	r->info.stale_updates = s->version - r->info.taken;
-	t->line = fal_branch_version(t->id, ++s->lines);
+	t->branch_version = fal_branch_version(t->id, ++s->branch_versions);
 	g->newest =
 		g->unpushed == 0 || r->info.clock > g->newest ? r->info.clock : g->newest;
 	g->unpushed++;
 	end->fate = FAL_FATE_BRANCH;
-	end->version = t->line;
+	end->version = t->branch_version;
 	if (s->policy.rule.quorum > 0) {
 		end->divisor = fal_round_samples(s, r);
 		return;

@@ -39,15 +39,16 @@ struct fal_contrib {
 	enum fal_contrib_state state;
 	bool sealed; /* takes no more claims: its worker has asked for the ticket */
 	/* The caller's: */
-	uint32_t blocks; /* blocks that shards have added, not dropped */
-	double claimed;  /* time of its last claim */
-	double first;    /* time of its first block; 0: none came */
-	double came;     /* time of its last block */
-	bool whole; /* all its blocks are counted, but some results are not reported */
-	bool everywhere; /* FENCED, and all shards know of the fence */
+	uint32_t blocks;       /* blocks that shards have added, not dropped */
+	double claimed_at;     /* time of its last claim */
+	double first_block_at; /* time of its first block; 0: none came */
+	double last_block_at;  /* time of its last block */
+	bool is_counted; /* all its blocks are counted, but some results are not reported
+			  */
+	bool is_fenced_by_all; /* FENCED, and all shards know of the fence */
 };
 
-#define FAL_CLAIM_HASH 16 /* bytes, bytes of the hash of a task's result */
+#define FAL_CLAIM_HASH 16 /* bytes of the hash of a task's result */
 
 struct fal_claim {
 	uint32_t task;
@@ -99,7 +100,7 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 struct fal_ledger {
 	/* the round has tasks first … first+tasks-1 of its clock */
 	uint32_t first, tasks;
-	/* claimed: tasks that a contribution that is not fenced has claimed, and skipped
+	/* claimed: tasks with a claim of a contribution that is not fenced, and skipped
 	 * tasks; skipped: skipped tasks only. */
 	uint32_t claimed, skipped;
 	uint32_t claimed_samples, skipped_samples;

@@ -18,29 +18,25 @@ struct plan_spans {
 	uint32_t at[FAL_SPANS + 1];
 };
 
-/* Does `w` keep its tasks, although the scheme moves tasks?  Such tasks can be claimed
- * ahead.  A claim costs the clock a round trip; a claim ahead costs the clock the help of
- * other workers.  So tasks do move if a round trip is short beside a clock.  The task by
- * which a worker without shares is tried moves in any case. */
-static bool
-worker_is_firm(const struct fal_sched *s, const struct fal_worker *w)
-{
-	static const double least = 0.01; /* part of a clock */
-	return s->traits.shared && !w->is_tried && w->help.clocks > 1 &&
-	       w->help.mean_s < w->rtt && w->rtt > least * s->clock_s;
-}
-
 /* Grants `w` a task of the plan. */
 static void
 plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_t task,
 	   double now)
 {
+	static const double short_rtt = 0.01; /* part of a clock */
 	const bool is_first = r->given.newest[task - r->ledger.first] == 0;
+	/* Does `w` keep its tasks, although the scheme moves tasks?  Such tasks can be
+	 * claimed ahead.  A claim costs the clock a round trip; a claim ahead costs the
+	 * clock the help of other workers.  So tasks do move if a round trip is short
+	 * beside a clock.  The task by which a worker without shares is tried moves in
+	 * any case. */
+	const bool is_firm = s->traits.shared && !w->is_tried && w->help.clocks > 1 &&
+			     w->help.mean_s < w->rtt && w->rtt > short_rtt * s->clock_s;
 	w->work.share += is_first;
 	w->suspicion.has_task = true;
 	fal_ledger_log(&r->ledger, is_first ? FAL_ENTRY_GRANT : FAL_ENTRY_REGRANT, w->id,
 		       0, task);
-	fal_task_grant(s, w, r, task, is_first && worker_is_firm(s, w), now);
+	fal_task_grant(s, w, r, task, is_first && is_firm, now);
 }
 
 /* ---- prices --------------------------------------------------------------- */
@@ -291,7 +287,7 @@ plan_cut_spans(const struct fal_sched *s, const struct fal_round *r)
 	const uint32_t small = fal_grid_large_tasks(&s->grid, r->info.clock);
 	struct plan_spans spans = { .at = { 0 } };
 	uint32_t early = 0;
-	while (early < r->free_n && r->free_task[early] < r->info.late)
+	while (early < r->free_n && r->free_task[early] < r->info.first_late)
 		early++;
 	const uint32_t border = early > 0 ? early : r->free_n;
 	const uint32_t end[] = { 0, border, r->free_n };

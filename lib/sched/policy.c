@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLACK_Q_MAX = 4096 }; /* of epsp:p/q */
+
 /* ---- traits ---------------------------------------------------------------------- */
 
 static const struct scheme_row {
@@ -100,24 +102,14 @@ fal_scheme_name(enum fal_scheme_id id)
 	return scheme_rows[id].name;
 }
 
-static uint64_t
-greatest_common_divisor(uint64_t a, uint64_t b)
-{
-	while (b != 0) {
-		const uint64_t rest = a % b;
-		a = b;
-		b = rest;
-	}
-	return a;
-}
-
 uint32_t
 fal_rule_first_late_task(const struct fal_rule *r, const struct fal_grid *g,
 			 uint64_t clock)
 {
 	const uint64_t samples = fal_grid_samples(g, clock);
-	return r->of == 0 ? UINT32_MAX
-			  : fal_grid_tasks_within(g, clock, samples * r->early / r->of);
+	return r->slack_q == 0 ? UINT32_MAX
+			       : fal_grid_tasks_within(g, clock,
+						       samples * r->slack_p / r->slack_q);
 }
 
 int
@@ -137,13 +129,12 @@ fal_rule_check_grid(const struct fal_rule *r, const struct fal_grid *g,
 			    "%s: no task of %u samples lies within this part of a "
 			    "clock's %u samples; 1/%u has one",
 			    fal_rule_text(r, name), task, samples,
-			    samples / task < FAL_SLACK_OF_MAX ? samples / task
-							      : FAL_SLACK_OF_MAX);
+			    samples / task < SLACK_Q_MAX ? samples / task : SLACK_Q_MAX);
 }
 
 /* ---- parameters ------------------------------------------------------------------ */
 
-/* ABOVE: a REAL that is not its minimum itself; SLACK: a NUMBER, or a fraction below
+/* ABOVE: a REAL larger than its minimum; SLACK: a NUMBER, or a fraction below
  * 1. */
 enum kind { NUMBER, REAL, ABOVE, SWITCH, SLACK };
 enum when {
@@ -191,14 +182,16 @@ static const struct param params[] = {
 	{ BIT(RINGMASTER), NULL, NUMBER, ALWAYS, AT(threshold), 1, 4096, 0, "auto",
 	  NULL },
 	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, NULL, NULL },
-	{ BIT(FLEXRR), "steal", SWITCH, ALWAYS, AT(half), 0, 1, 0, "rapid", "half" },
+	{ BIT(FLEXRR), "steal", SWITCH, ALWAYS, AT(steals_half), 0, 1, 0, "rapid",
+	  "half" },
 	{ BIT(CONSGD), "lambda", ABOVE, ALWAYS, AT(lambda), 0, 1, 0, "", NULL },
 	{ BIT(DYNSGD), "staleness", SWITCH, ALWAYS, AT(by_updates), 0, 1, 0, "version",
 	  "updates" },
 	{ BIT(WBSP), "overlap", SWITCH, ALWAYS, AT(overlap), 0, 1, 1, "no", "yes" },
 	{ BIT(WBSP), "publish", SWITCH, ALWAYS, AT(slowest), 0, 1, 0, "all", "slowest" },
 	{ BIT(WBSP), "cap", NUMBER, ALWAYS, AT(cap), 1, STEPS_MAX, 16, NULL, NULL },
-	{ BIT(GROUPS), "max", NUMBER, PROGRESSIVE, AT(most), 1, 1024, 4, NULL, NULL },
+	{ BIT(GROUPS), "max", NUMBER, PROGRESSIVE, AT(max_groups), 1, 1024, 4, NULL,
+	  NULL },
 	{ BIT(GROUPS), "window", NUMBER, PROGRESSIVE, AT(window), 1, 100000, 20, NULL,
 	  NULL },
 	{ BIT(GROUPS), "mode", SWITCH, ALWAYS, AT(delta), 0, 1, 0, "grad", "delta" },
@@ -206,7 +199,7 @@ static const struct param params[] = {
 	{ BIT(GROUPS), "quorum", NUMBER, ALWAYS, AT(quorum), 1, 1024, 0, NULL, NULL },
 	{ BIT(GROUPS), "grace", REAL, QUORUM, AT(grace), 0, 3600, 0, ", of seconds",
 	  NULL },
-	{ BIT(GROUPS), "outer", ABOVE, OUTER, AT(outer), 0, 1, 0.7, "", NULL },
+	{ BIT(GROUPS), "outer", ABOVE, OUTER, AT(outer_rate), 0, 1, 0.7, "", NULL },
 	{ BIT(GROUPS), "momentum", REAL, OUTER, AT(momentum), 0, 0.999, 0.9, "", NULL },
 	{ LOCAL_STEPS, "steps", NUMBER, ALWAYS, AT(steps), 1, STEPS_MAX, 1, NULL, NULL },
 };
@@ -237,8 +230,8 @@ param_get(const struct fal_rule *r, const struct param *p)
 	const char *at = (const char *)r + p->at;
 	if (p->kind == SWITCH)
 		return *(const bool *)at;
-	if (p->kind == SLACK && r->of > 0)
-		return (double)r->early / r->of;
+	if (p->kind == SLACK && r->slack_q > 0)
+		return (double)r->slack_p / r->slack_q;
 	return p->kind == NUMBER || p->kind == SLACK ? *(const uint32_t *)at
 						     : *(const double *)at;
 }
@@ -262,8 +255,8 @@ param_put(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 	const double v = param_get(r, p);
 	if (p->kind == SWITCH) {
 		fal_put_fmt(out, "%s", v != 0 ? p->yes : p->word);
-	} else if (p->kind == SLACK && r->of > 0) {
-		fal_put_fmt(out, "%u/%u", r->early, r->of);
+	} else if (p->kind == SLACK && r->slack_q > 0) {
+		fal_put_fmt(out, "%u/%u", r->slack_p, r->slack_q);
 	} else if (p->kind == NUMBER && p->word != NULL && v == p->def) {
 		fal_put_fmt(out, "%s", p->word);
 	} else {
@@ -306,9 +299,8 @@ diag_bad_value(const struct fal_rule *r, const struct param *p, const char *valu
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: '%s' is neither a whole number from %.0f to "
 				    "%.0f nor a fraction from 1/%d to %d/%d",
-				    name, FAL_QUOTE(value), p->min, p->max,
-				    FAL_SLACK_OF_MAX, FAL_SLACK_OF_MAX - 1,
-				    FAL_SLACK_OF_MAX);
+				    name, FAL_QUOTE(value), p->min, p->max, SLACK_Q_MAX,
+				    SLACK_Q_MAX - 1, SLACK_Q_MAX);
 	if (p->kind == NUMBER)
 		return fal_diag_set(
 			diag, FAL_EINVAL,
@@ -332,12 +324,16 @@ rule_read_fraction(struct fal_rule *r, const char *text)
 	if (slash == NULL)
 		return false;
 	snprintf(early, sizeof(early), "%.*s", (int)(slash - text), text);
-	if (fal_parse_u64(slash + 1, 2, FAL_SLACK_OF_MAX, &q) < 0 ||
+	if (fal_parse_u64(slash + 1, 2, SLACK_Q_MAX, &q) < 0 ||
 	    fal_parse_u64(early, 1, q - 1, &p) < 0)
 		return false;
-	const uint64_t by = greatest_common_divisor(p, q);
-	r->early = (uint32_t)(p / by);
-	r->of = (uint32_t)(q / by);
+	uint64_t by = q; /* becomes the greatest common divisor */
+	for (uint64_t rest = p, next; rest != 0; rest = next) {
+		next = by % rest;
+		by = rest;
+	}
+	r->slack_p = (uint32_t)(p / by);
+	r->slack_q = (uint32_t)(q / by);
 	return true;
 }
 
@@ -410,33 +406,27 @@ rule_read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *d
 	return rule_read_value(r, p, eq + 1, diag);
 }
 
-/* Reports a key without the other key that this key needs. */
-static int
-diag_no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *diag)
-{
-	struct fal_buf value = { 0 };
-	param_put(r, p, &value);
-	fal_put_u8(&value, '\0');
-	int err =
-		fal_diag_set(diag, FAL_EINVAL, "%s: %s '%s' has no meaning without %s",
-			     fal_scheme_name(r->scheme), p->key,
-			     value.err < 0 ? "" : (const char *)value.p, needs[p->when]);
-	fal_buf_free(&value);
-	return err;
-}
-
 /* Refuses keys without the other key that they need; sets the values of absent keys to
  * 0. */
 static int
 rule_check_needs(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 {
 	for (const struct param *p = params; p < params + PARAMS; p++) {
-		bool given = (seen >> (p - params) & 1) != 0;
 		if (!param_is_of(p, r->scheme) || param_applies(p, r))
 			continue;
-		if (given)
-			return diag_no_meaning(r, p, diag);
-		param_set(r, p, 0);
+		if ((seen >> (p - params) & 1) == 0) {
+			param_set(r, p, 0);
+			continue;
+		}
+		struct fal_buf value = { 0 };
+		param_put(r, p, &value);
+		const int err =
+			fal_diag_set(diag, FAL_EINVAL,
+				     "%s: %s '%.*s' has no meaning without %s",
+				     fal_scheme_name(r->scheme), p->key, (int)value.n,
+				     (const char *)value.p, needs[p->when]);
+		fal_buf_free(&value);
+		return err;
 	}
 	return FAL_OK;
 }

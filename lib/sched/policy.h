@@ -33,7 +33,7 @@ enum fal_scheme_id {
 	FAL_SCHEMES
 };
 
-enum { FAL_SLACK_MAX = 64, FAL_SLACK_OF_MAX = 4096, FAL_LOCAL_STEPS_MAX = 1024 };
+enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
 
 /* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
 struct fal_rule {
@@ -43,11 +43,11 @@ struct fal_rule {
 	uint32_t slack; /* s: ssp, consgd, dynsgd (default 3), flexrr (1), epsp (0) */
 	/* epsp:p/q: p and q in lowest terms, and slack is 1; 0, 0: the slack is no
 	 * fraction */
-	uint32_t early, of;
-	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
-			     rounded) */
-	uint32_t groups;  /* G: groups; 0: progressive */
-	uint32_t most;    /* groups, progressive: the most groups (g_max) */
+	uint32_t slack_p, slack_q;
+	uint32_t backups;    /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
+				rounded) */
+	uint32_t groups;     /* G: groups; 0: progressive */
+	uint32_t max_groups; /* groups, progressive: the most groups (g_max) */
 	/* groups, progressive: updates of the model between decisions */
 	uint32_t window;
 	bool delta;      /* groups: mode=delta */
@@ -57,11 +57,11 @@ struct fal_rule {
 	/* with a quorum: the version then waits so many seconds for other pushes */
 	double grace;
 	/* groups with delta and a quorum: rate and momentum of the outer step */
-	double outer, momentum;
+	double outer_rate, momentum;
 	/* flexrr: helpers of each worker, the next workers in a ring */
 	uint32_t helpers;
 	/* flexrr: steal=half: a worker that has finished takes half of another's rest */
-	bool half;
+	bool steals_half;
 	double lambda;   /* consgd: λ; 0: 1/M, with M workers */
 	bool by_updates; /* dynsgd: staleness=updates instead of version */
 	/* wbsp: overlap=yes: the next local step begins before the push is done */
@@ -137,7 +137,7 @@ struct fal_traits {
 	/* the next round of a worker begins while the worker pushes the last one */
 	bool overlaps;
 	bool collects; /* several rounds may make one version */
-	bool fresh;    /* only rounds on the version before make a version */
+	bool fresh;    /* a version is made of rounds on the version before it only */
 	/* an update is a whole step, whatever part of a clock the update has */
 	bool counted;
 	/* the weight of a round depends on its place in the order of arrival at its

@@ -149,21 +149,6 @@ unended_add(struct fal_task_pool *p, uint64_t clock)
 	p->unended[i] = (struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
 }
 
-/* Takes from the runs that came back. */
-static void
-back_take(struct fal_task_pool *p, uint32_t most, struct fal_task_range *out)
-{
-	struct fal_task_range *r = &p->back[0];
-	*out = *r;
-	if (r->count > most) {
-		out->count = most;
-		r->first += most;
-		r->count -= most;
-		return;
-	}
-	memmove(p->back, p->back + 1, --p->backs * sizeof(*p->back));
-}
-
 void
 fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t most,
 		   struct fal_task_range *out)
@@ -171,7 +156,13 @@ fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t 
 	assert(most > 0);
 	*out = (struct fal_task_range){ .count = 0 };
 	if (p->backs > 0) {
-		back_take(p, most, out);
+		struct fal_task_range *r = &p->back[0];
+		*out = *r;
+		out->count = r->count < most ? r->count : most;
+		r->first += out->count;
+		r->count -= out->count;
+		if (r->count == 0)
+			memmove(p->back, p->back + 1, --p->backs * sizeof(*p->back));
 		return;
 	}
 	if (whole || p->part[part].clock == p->clocks)

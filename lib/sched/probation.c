@@ -3,11 +3,11 @@
  * A suspect becomes a full member again by work that arrives.  Probation gives a suspect
  * one task, which no other worker may take meanwhile.  At most one worker is on probation
  * at a time.  After a failed probation the next one waits until the time lost is no more
- * than FAL_COST_PART of all time since.
+ * than 2 % of all time since.
  *
  * The time that other workers have waited for a worker is a debt of the worker's key,
  * because sessions come and go.  A key that owes more than allowed gets no work until the
- * excess is paid; each second pays FAL_COST_PART of a second.
+ * excess is paid; each second pays 2 % of a second.
  *
  * At any time some worker works.  When no worker is left, all suspects are recalled, and
  * all deadlines double, because the deadlines were too short.  When no worker of another
@@ -24,6 +24,10 @@
 /* The most doublings of a probation's time.  With more time a task that was late before
  * may succeed. */
 enum { DOUBLINGS_MAX = 4 };
+
+/* Other workers may wait for a key so many seconds, or so many typical tasks or pushes,
+ * whichever is more.  For more the key pays, by this part of each second. */
+static const double free_s = 2, free_turns = 16, cost_part = 0.02;
 
 static const char work_came[] = "its work came", no_other[] = "nobody else is left";
 
@@ -117,7 +121,7 @@ key_debt(const struct fal_sched *s, uint32_t key, double now)
 		struct fal_key_debt *c = &s->debt[i];
 		if (c->key != key)
 			continue;
-		c->lost = fmax(0, c->lost - FAL_COST_PART * (now - c->at));
+		c->lost = fmax(0, c->lost - cost_part * (now - c->at));
 		c->at = now;
 		c->is_announced = c->is_announced && c->lost > 0;
 		return c;
@@ -138,8 +142,7 @@ key_paid_at(const struct fal_sched *s, const struct fal_key_debt *c, double now)
 		return now;
 	const double *turn_s = s->typical.turn_s;
 	const double typical = fmax(turn_s[FAL_TURN_TASK], turn_s[FAL_TURN_PUSH]);
-	const double free_s = fmax(FAL_COST_FREE_S, FAL_COST_FREE_TURNS * typical);
-	return now + fmax(0, c->lost - free_s) / FAL_COST_PART;
+	return now + fmax(0, c->lost - fmax(free_s, free_turns * typical)) / cost_part;
 }
 
 double
@@ -188,7 +191,7 @@ worker_suspect(struct fal_sched *s, struct fal_worker *w, double since, double n
 {
 	if (w->standing == FAL_PROBATION) {
 		w->suspicion.failures += w->suspicion.failures < DOUBLINGS_MAX;
-		s->probation.next_at = now + (now - since) / FAL_COST_PART;
+		s->probation.next_at = now + (now - since) / cost_part;
 	}
 	w->standing = FAL_SUSPECT;
 	w->suspicion.since = now;
@@ -290,10 +293,10 @@ debt_waits_since(const struct fal_sched *s, const struct fal_worker *w,
 }
 
 /* Acts on a missed deadline of `w`.  True: `w` is a suspect now.  False: no worker waits
- * for `w`; or no worker would do the work sooner, suspects that were not pinged since
- * aside.  While the time of no task is known, a busy worker would not be sooner.  A
- * worker that awaits a version is not busy, because the version may wait for this very
- * work. */
+ * for `w`, or no worker would do the work sooner.  While the time of no task is known, a
+ * busy worker would not be sooner.  A worker that awaits a version is not busy, because
+ * the version may wait for this very work.  Silent suspects do not count, and are
+ * pinged. */
 static bool
 debt_missed(struct fal_sched *s, struct fal_worker *w, const struct fal_debt *d,
 	    const char *why, double now)

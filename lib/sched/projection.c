@@ -8,6 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Speeds that differ by this factor are different speeds. */
+#define JUMP 1.5
+
 /* ---- speeds --------------------------------------------------------------- */
 
 static const double ewma_weight = 0.3; /* weight of the newest value */
@@ -86,8 +89,8 @@ fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t 
 	return lanes / fal_task_s(s, w, lanes);
 }
 
-/* Notes lane count `p`, measured for the first time, as the nearest measured one of the
- * lane counts around. */
+/* Lane count `p` is measured for the first time: notes `p` at each lane count for which
+ * `p` is the nearest measured one. */
 static void
 pace_add_lanes(struct fal_worker *w, uint32_t p)
 {
@@ -138,24 +141,11 @@ measure_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 	if (w->pace[w->lanes].nearest != w->lanes)
 		pace_add_lanes(w, w->lanes);
 	double *t = &w->pace[w->lanes].task_s;
-	bool jumps = task_s > FAL_JUMP * *t || task_s * FAL_JUMP < *t;
+	bool jumps = task_s > JUMP * *t || task_s * JUMP < *t;
 	if (jumps && fabs(task_s - *t) > jump_rtts * w->rtt)
 		*t = task_s;
 	else
 		fal_ewma(t, median_of_last(&w->recent));
-}
-
-/* Learns the fixed part from a task with `part` of a full one's samples that took `ratio`
- * of its seconds, part < ratio < 1, by LMS: the larger the task, the less the task
- * tells. */
-static void
-measure_fixed(struct fal_sched *s, struct fal_worker *w, double part, double ratio)
-{
-	double fixed = (ratio - part) / (1 - part), weight = (1 - part) * (1 - part);
-	if (isnan(w->fixed))
-		w->fixed = fixed;
-	w->fixed += ewma_weight * weight * (fixed - w->fixed);
-	fal_typical_add_fixed(s, w->fixed);
 }
 
 /* A full task takes no less than a short one, and no more than in proportion.  A time
@@ -169,16 +159,24 @@ fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 	bool known = w->pace[w->lanes].nearest == w->lanes;
 	if (full <= 0)
 		full = task_s / fal_bound_task_size(worker_fixed(s, w), part);
-	if (known && task_s < full && full < task_s / part)
-		measure_fixed(s, w, part, task_s / full);
-	else
+	if (!known || task_s >= full || full >= task_s / part) {
 		measure_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
+		return;
+	}
+	/* LMS: the larger the task, the less the task tells. */
+	const double fixed = (task_s / full - part) / (1 - part);
+	const double weight = (1 - part) * (1 - part);
+	if (isnan(w->fixed))
+		w->fixed = fixed;
+	w->fixed += ewma_weight * weight * (fixed - w->fixed);
+	fal_typical_add_fixed(s, w->fixed);
 }
 
 double
 fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->recent.n > 0 ? w->recent.most : late_times * fal_task_s(s, w, w->lanes);
+	return w->recent.n > 0 ? w->recent.limit
+			       : late_times * fal_task_s(s, w, w->lanes);
 }
 
 /* ---- projections ---------------------------------------------------------- */
@@ -203,7 +201,7 @@ static struct fal_load
 project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	      struct fal_load first, double now, double *r)
 {
-	double late = w->recent.n > 0 ? w->recent.most : late_times * t;
+	double late = w->recent.n > 0 ? w->recent.limit : late_times * t;
 	const struct fal_node *node = w->head;
 	struct fal_load rest = first;
 	uint32_t i = 0;
@@ -253,7 +251,8 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
 		last = first.tasks > 0 ? r[p - 1] : 0;
-		return now + fal_max(project_level(r, p, t * n - less), last) + w->push.s;
+		return now + fal_max(project_level(r, p, t * n - less), last) +
+		       w->push.least;
 	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);
@@ -263,7 +262,7 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 			end = fal_max(end - less, r[i]);
 		last = fal_max(last, used ? end : 0);
 	}
-	return now + last + w->push.s;
+	return now + last + w->push.least;
 }
 
 /* ---- paces of a worker's tasks, for the trace ------------------------------- */
@@ -300,8 +299,8 @@ fal_work_add(struct fal_work *work, double task_s, uint32_t samples, double size
 	struct fal_work_pace all[FAL_WORK_PACES + 1];
 	const uint32_t n = work->paces;
 	struct fal_work_pace *last = n > 0 ? &work->pace[n - 1] : NULL;
-	if (last != NULL && fal_max(full_s, pace_mean(last)) <=
-				    FAL_JUMP * fal_min(full_s, pace_mean(last))) {
+	if (last != NULL &&
+	    fal_max(full_s, pace_mean(last)) <= JUMP * fal_min(full_s, pace_mean(last))) {
 		pace_merge(last, &ran);
 	} else if (n < FAL_WORK_PACES) {
 		work->pace[work->paces++] = ran;

@@ -87,19 +87,19 @@ node_awaited_version(const struct fal_sched *s, const struct fal_worker *w,
 {
 	const struct fal_round_info *r = &n->round->info;
 	/* The helper of a mixed round computes on whatever version the helper has. */
-	const uint64_t on = r->mixed             ? w->version
-			    : n->task >= r->late ? r->after
-						 : r->version;
+	const uint64_t on = r->mixed                   ? w->version
+			    : n->task >= r->first_late ? r->late_version
+						       : r->version;
 	return n->began < 0 && fal_branch_of(on) == 0 && on > s->published ? on : 0;
 }
 
-/* With a fraction of slack: must the task wait at `w` for its version?  Other slacks
- * grant no task for which a worker with nothing else to do would wait. */
+/* With a fraction of slack: must the task wait at `w` for its version?  With
+ * other slacks no idle worker holds a task that waits for its version. */
 static bool
 node_waits(const struct fal_sched *s, const struct fal_worker *w,
 	   const struct fal_node *n)
 {
-	return n->round->info.late != FAL_NONE && node_awaited_version(s, w, n) > 0;
+	return n->round->info.first_late != FAL_NONE && node_awaited_version(s, w, n) > 0;
 }
 
 struct fal_load
@@ -122,7 +122,7 @@ fal_worker_uncloned(const struct fal_worker *w)
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
 		if (fal_task_newest_holder(n->round, n->task) == n &&
 		    !node_is_preclaimed(n) &&
-		    (n->began >= 0 || n->round->info.late == FAL_NONE))
+		    (n->began >= 0 || n->round->info.first_late == FAL_NONE))
 			return n;
 	return NULL;
 }
@@ -157,7 +157,7 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 	struct fal_node *n = w->head;
 	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
-		const bool late = n->task >= n->round->info.late;
+		const bool late = n->task >= n->round->info.first_late;
 		const uint64_t on = node_awaited_version(s, w, n);
 		if (on > 0) {
 			awaited = fal_min(awaited, (double)on);
@@ -166,7 +166,8 @@ begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 		if (n->began < 0) {
 			/* The version of a late task is pulled after its grant. */
 			const double pulled_at =
-				late ? fal_max(n->pulled_at, s->published_at + w->pull.s)
+				late ? fal_max(n->pulled_at,
+					       s->published_at + w->pull.least)
 				     : n->pulled_at;
 			n->began = fal_max(now, pulled_at);
 			w->pullable_at = fal_min(w->pullable_at, now);
@@ -198,10 +199,10 @@ void
 fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 {
 	/* A late worker is reviewed, even if only its messages are late.  The next review
-	 * is when its task has run twice as long, however often the finish is projected
-	 * anew before. */
+	 * is when its task has run twice as long; a new projection of the finish does not
+	 * change that time. */
 	const double turn =
-		w->turn[FAL_TURN_TASK].most * fal_oversubscription(w->lanes, w->cores);
+		w->turn[FAL_TURN_TASK].limit * fal_oversubscription(w->lanes, w->cores);
 	double late =
 		w->running_since + fal_max(fal_max(fal_task_late_s(s, w), turn), 1e-3);
 	if (w->reviewed_at > w->progress_at)
@@ -279,27 +280,21 @@ fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 
 /* ---- grants --------------------------------------------------------------- */
 
-/* Can no other worker take tasks of `w`, and does each task have a lane?  A worker that
- * joins then could at first only run a running task again. */
-static bool
-worker_is_alone(const struct fal_sched *s, const struct fal_worker *w,
-		const struct fal_round *r)
-{
-	return s->active == 1 && fal_worker_active(w) && s->traits.shared &&
-	       r->ledger.tasks <= w->lanes && w->queued <= w->lanes;
-}
-
 /* Can no other worker get the task while `w` has it?  Such a task never moves and is
  * never cloned.  A task of a probation, or a retry, may be. */
 static bool
 task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 		  const struct fal_round *r, uint32_t task, bool is_firm)
 {
-	const struct fal_node *n = fal_task_newest_holder(r, task);
-	return s->conf.preclaims &&
-	       (!s->traits.moves || is_firm || worker_is_alone(s, w, r)) &&
+	/* With one worker and a lane for each task, a worker that joins could at first
+	 * only run a running task again. */
+	const bool is_alone = s->active == 1 && fal_worker_active(w) &&
+			      s->traits.shared && r->ledger.tasks <= w->lanes &&
+			      w->queued <= w->lanes;
+	return s->conf.preclaims && (!s->traits.moves || is_firm || is_alone) &&
 	       !r->info.delta && w->standing != FAL_PROBATION && !w->is_group &&
-	       n->other == NULL && fal_retry_find(s, r->info.clock, task) == NULL;
+	       fal_task_newest_holder(r, task)->other == NULL &&
+	       fal_retry_find(s, r->info.clock, task) == NULL;
 }
 
 /* Grants the task, and claims the task ahead for the worker.  All tasks that the worker
@@ -333,9 +328,10 @@ node_attach(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint
 	const uint32_t i = task - r->ledger.first;
 	struct fal_node *n = fal_xcalloc(1, sizeof(*n)), *after = w->tail;
 	/* In a round with two versions, tasks that need the later version come last. */
-	while (after != NULL && (after->round->id > r->id ||
-				 (after->round == r && after->task >= r->info.late &&
-				  task < r->info.late)))
+	while (after != NULL &&
+	       (after->round->id > r->id ||
+		(after->round == r && after->task >= r->info.first_late &&
+		 task < r->info.first_late)))
 		after = after->prev;
 	*n = (struct fal_node){
 		.prev = after,
@@ -389,7 +385,7 @@ fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	struct fal_act act = { .kind = FAL_ACT_GRANT,
 			       .worker = w->id,
 			       .round = r->id,
-			       .late = task >= r->info.late };
+			       .late = task >= r->info.first_late };
 	w->grants++;
 	fal_grant_history_add(&r->given, task - r->ledger.first, w->id);
 	if (fills != FAL_NONE)

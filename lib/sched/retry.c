@@ -135,35 +135,31 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	/* A task of a fenced contribution is free only when all shards know of the
 	 * fence. */
 	const bool is_free =
-		t->fills == FAL_NONE || r->ledger.contrib[t->fills].everywhere;
+		t->fills == FAL_NONE || r->ledger.contrib[t->fills].is_fenced_by_all;
 	if (is_free && fal_task_newest_holder(r, task) == NULL)
 		fal_task_release(s, r, task);
-}
-
-/* The first retry of the next round, whose tasks the pool hands out again; NULL: none. */
-static const struct fal_retry *
-retry_next(const struct fal_sched *s)
-{
-	const struct fal_task_range *run = s->pool.back;
-	for (uint32_t i = 0; i < s->retries && s->pool.backs > 0; i++)
-		if (s->retry[i].clock == run->clock &&
-		    s->retry[i].task - run->first < run->count)
-			return &s->retry[i];
-	return NULL;
 }
 
 bool
 fal_retries_review(struct fal_sched *s, double now)
 {
+	/* the next round, if its tasks have come back to the pool */
+	const struct fal_task_range *run = s->pool.backs > 0 ? s->pool.back : NULL;
+	const struct fal_retry *t = NULL; /* the first retry of the next round */
 	uint32_t kept = 0;
 	bool changed = false;
 	if (s->retries == 0 && s->barred == 0)
 		return false;
-	for (uint32_t i = 0; i < s->retries; i++)
-		if (s->retry[i].clock >= s->pool.over)
-			s->retry[kept++] = s->retry[i];
+	for (uint32_t i = 0; i < s->retries; i++) {
+		if (s->retry[i].clock < s->pool.over)
+			continue;
+		s->retry[kept] = s->retry[i];
+		if (t == NULL && run != NULL && s->retry[i].clock == run->clock &&
+		    s->retry[i].task - run->first < run->count)
+			t = &s->retry[kept];
+		kept++;
+	}
 	s->retries = kept;
-	const struct fal_retry *t = retry_next(s);
 	const int best = t != NULL ? retry_best_rank(s, NULL, t) : 0;
 	s->barred = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {

@@ -60,7 +60,7 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 	r->info = (struct fal_round_info){
 		.clock = run->clock,
 		.version = s->version,
-		.late = FAL_NONE,
+		.first_late = FAL_NONE,
 		.delta = s->traits.delta,
 		.mixed = s->traits.mixed,
 		.owner = s->traits.own ? t->id : 0,
@@ -132,9 +132,9 @@ fal_round_divisor(const struct fal_sched *s, const struct fal_round *r)
 }
 
 void
-fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind)
+fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t clocks_ahead)
 {
-	r->info.stale_clocks = behind;
+	r->info.stale_clocks = clocks_ahead;
 	r->info.stale_updates = s->version - r->info.version;
 	struct fal_worker *w =
 		r->info.owner != 0 ? fal_worker_find(s, r->info.owner) : NULL;
@@ -254,10 +254,10 @@ fal_pending_order_step(struct fal_sched *s, double divisor)
 			       .clock = s->pending.clock,
 			       .own = !s->traits.shared,
 			       .divisor = divisor,
-			       .in = 1 };
+			       .clock_part = 1 };
 	assert(s->pending.rounds > 0);
 	if (s->traits.alone)
-		act.in = fal_task_pool_ended_part(&s->pool, s->pending.clock);
+		act.clock_part = fal_task_pool_ended_part(&s->pool, s->pending.clock);
 	act.version = ++s->version;
 	act.over = s->pool.over;
 	for (const struct fal_round *r = s->oldest;
@@ -282,7 +282,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	struct fal_team *t = r->team;
 	round_close(s, r, now);
 	fal_round_notify_owner(s, r);
-	if (s->conf.brought) { /* the other scheduler knows which clocks are over */
+	if (s->conf.is_external) { /* the other scheduler knows which clocks are over */
 		fal_team_update(s, t, t->members, t->clock + 1);
 	} else if (end.fate == FAL_FATE_RETRY) {
 		fal_task_pool_back(&s->pool, &run);
@@ -325,11 +325,11 @@ fal_workers_account(struct fal_sched *s, const struct fal_round *r)
 
 /* ---- shared rounds: a round is a clock -------------------------------------- */
 
-/* Measures the help in a clock: the seconds that workers saved the clock because they
- * took tasks of another worker; or that the first idle worker could have saved if tasks
- * of the last worker had moved.  Moves cost a clock one round trip, whichever worker's
- * tasks move.  So the largest help counts for every worker, unless the worker is more
- * than twice as far away as the helped worker. */
+/* Measures the help in a clock, in seconds: what the clock gained because a worker took
+ * tasks of another worker; or what the clock could have gained if tasks of the last
+ * worker had moved to the first idle worker.  Moves cost a clock one round trip,
+ * whichever worker's tasks move.  So the largest help counts for every worker, unless the
+ * worker is more than twice as far away as the helped worker. */
 static void
 clock_measure_help(struct fal_sched *s, double now)
 {
@@ -387,7 +387,7 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
 				now - w->pullable_at - fal_task_s(s, w, w->lanes);
-			if (pull_s > w->pull.s) {
+			if (pull_s > w->pull.least) {
 				w->pull.n = 0;
 				fal_window_min_add(&w->pull, pull_s);
 			}
@@ -517,9 +517,9 @@ fal_teams_count_active(const struct fal_sched *s)
 uint64_t
 fal_slowest_clock(const struct fal_sched *s, const struct fal_team *but)
 {
-	bool is_top = but != NULL && fal_heap_top(&s->behind) == but->at;
-	double least =
-		is_top ? fal_heap_second(&s->behind) : fal_heap_min_key(&s->behind);
+	bool is_top = but != NULL && fal_heap_top(&s->teams_by_clock) == but->at;
+	double least = is_top ? fal_heap_second(&s->teams_by_clock)
+			      : fal_heap_min_key(&s->teams_by_clock);
 	return isinf(least) ? UINT64_MAX : (uint64_t)least;
 }
 
@@ -558,10 +558,10 @@ fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members, uint6
 	t->members = members;
 	t->clock = clock;
 	if (members > 0)
-		fal_heap_set(&s->behind, t->at, (double)clock);
+		fal_heap_set(&s->teams_by_clock, t->at, (double)clock);
 	else
-		fal_heap_remove(&s->behind, t->at);
-	if (s->behind.n > 0)
+		fal_heap_remove(&s->teams_by_clock, t->at);
+	if (s->teams_by_clock.n > 0)
 		s->slowest = fal_slowest_clock(s, NULL);
 	if (fal_slowest_clock(s, NULL) != slowest)
 		fal_teams_wake(s);
@@ -575,7 +575,7 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	size_t n = (size_t)at + 1;
 	assert(at >= s->teams);
 	FAL_XGROW(s->team, s->team_cap, n);
-	fal_heap_reserve(&s->behind, n);
+	fal_heap_reserve(&s->teams_by_clock, n);
 	fal_heap_reserve(&s->eager, n);
 	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_state_bytes);
 	while (s->teams < at)
@@ -584,7 +584,8 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 				.at = at,
 				.clock = s->slowest,
 				/* Each shared round made one version. */
-				.begun = s->traits.shared ? s->version - s->first : 0,
+				.begun = s->traits.shared ? s->version - s->policy_version
+							  : 0,
 				.version = UINT64_MAX,
 				.state = t + 1 };
 	s->team[s->teams++] = t;
@@ -611,7 +612,7 @@ void
 fal_teams_compact(struct fal_sched *s)
 {
 	uint32_t kept = 0;
-	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->teams_by_clock);
 	fal_heap_clear(&s->eager);
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
@@ -620,7 +621,7 @@ fal_teams_compact(struct fal_sched *s)
 		t->at = kept;
 		s->team[kept++] = t;
 		if (t->members > 0)
-			fal_heap_set(&s->behind, t->at, (double)t->clock);
+			fal_heap_set(&s->teams_by_clock, t->at, (double)t->clock);
 	}
 	s->teams = kept;
 	fal_teams_wake(s);
@@ -631,7 +632,7 @@ fal_teams_free(struct fal_sched *s)
 {
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
-	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->teams_by_clock);
 	fal_heap_clear(&s->eager);
 	fal_heap_clear(&s->scheme_heap[0]);
 	fal_heap_clear(&s->scheme_heap[1]);
@@ -648,8 +649,8 @@ fal_teams_form(struct fal_sched *s)
 		s->scheme->start(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->slowest = 0;
-	s->first = s->version;
-	s->whole = fal_task_pool_untouched(&s->pool);
+	s->policy_version = s->version;
+	s->policy_clock = fal_task_pool_untouched(&s->pool);
 	s->pending.clock = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		w->team = NULL;
@@ -713,7 +714,7 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 	uint64_t own = s->pool.part[t->part].clock;
 	if (s->grid.parts == 1 || s->pool.part[last].clock >= own)
 		return t->part;
-	if (own >= s->allowed)
+	if (own >= s->clock_limit)
 		return last;
 	return s->manned[last] > 0 ? t->part : last;
 }
@@ -787,26 +788,14 @@ team_next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *
 }
 
 void
-fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line, double now)
+fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t branch_version,
+		double now)
 {
-	w->version = line != 0 ? line : s->version;
-	w->pulled_at = fmax(w->pulled_at, now + w->pull.s);
+	w->version = branch_version != 0 ? branch_version : s->version;
+	w->pulled_at = fmax(w->pulled_at, now + w->pull.least);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL,
 					  .worker = w->id,
-					  .version = line });
-}
-
-/* Sends the newest version, or that of the team's branch, to the members that lack it. */
-static void
-team_pull(struct fal_sched *s, struct fal_team *t, double now)
-{
-	uint64_t newest = t->line != 0 ? t->line : s->version;
-	struct fal_worker *w;
-	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;) {
-		if (w->version != newest)
-			fal_worker_pull(s, w, t->line, now);
-	}
-	t->version = newest;
+					  .version = branch_version });
 }
 
 /* Are all members barred, because other workers must do the retries in the next round? */
@@ -831,7 +820,7 @@ team_may_begin(const struct fal_sched *s, const struct fal_team *t)
 			      : s->pending.rounds > 0 ? s->pending.clock
 						      : fal_task_pool_first(&s->pool);
 	const uint32_t open_max = team_is_on_probation(s, t) ? 1 : open_rounds_max(s);
-	return t->members > 0 && t->open < open_max && next < s->allowed &&
+	return t->members > 0 && t->open < open_max && next < s->clock_limit &&
 	       next < s->pool.clocks && !team_is_barred(s, t) &&
 	       (!s->is_held || (s->traits.waves && !fal_sched_is_drained(s))) &&
 	       (!s->traits.waves || next == wave) &&
@@ -843,11 +832,12 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 {
 	struct fal_task_range run;
 	bool is_shared = s->traits.shared;
-	uint32_t part = team_next_part(s, t), most = team_round_tasks(s, t, part);
+	const uint32_t part = team_next_part(s, t);
+	const uint32_t tasks_max = team_round_tasks(s, t, part);
 	const uint32_t hindmost = s->pool.hindmost;
 	if (s->scheme->before_round != NULL)
 		s->scheme->before_round(s, t);
-	fal_task_pool_take(&s->pool, part, is_shared, most, &run);
+	fal_task_pool_take(&s->pool, part, is_shared, tasks_max, &run);
 	round_open(s, t, &run);
 	/* Any team may begin a round on a part of the data that becomes the hindmost and
 	 * has no team. */
@@ -862,10 +852,16 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 		if (s->skip[i].clock == r->info.clock &&
 		    fal_ledger_has(&r->ledger, s->skip[i].task))
 			round_skip_task(s, r, s->skip[i].task, 0);
-	if (!is_shared && r->info.base != FAL_START_LOCAL)
-		team_pull(s, t, now);
 	if (is_shared && s->scheme->set_lanes != NULL)
 		s->scheme->set_lanes(s);
+	if (is_shared || r->info.base == FAL_START_LOCAL)
+		return;
+	/* Members that lack the newest version, or that of the team's branch, pull it. */
+	t->version = t->branch_version != 0 ? t->branch_version : s->version;
+	struct fal_worker *w;
+	for (uint32_t at = 0; (w = team_next_member(s, t, &at)) != NULL;)
+		if (w->version != t->version)
+			fal_worker_pull(s, w, t->branch_version, now);
 }
 
 /* Prepares the team's workers for grants of the rounds from `round` on. */
@@ -881,7 +877,7 @@ team_refresh(struct fal_sched *s, struct fal_team *t, uint64_t round, double now
 			w->pull_timer.since = now;
 			w->pullable_at = INFINITY;
 			w->pull_timer.round = round;
-			w->pulled_at = now + w->pull.s;
+			w->pulled_at = now + w->pull.least;
 		}
 		fal_worker_refresh(s, w, now);
 	}
@@ -897,8 +893,8 @@ fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
 	round_open(s, t, &run);
 	s->newest->info.version = b->exponents;
 	if (b->version != b->exponents) {
-		s->newest->info.late = b->task;
-		s->newest->info.after = b->version;
+		s->newest->info.first_late = b->task;
+		s->newest->info.late_version = b->version;
 	}
 	team_refresh(s, t, s->newest->id, now);
 	if (s->scheme->set_lanes != NULL)
@@ -944,17 +940,6 @@ round_has_all_claims(const struct fal_round *r)
 	       r->completion == FAL_ROUND_COMPLETE;
 }
 
-/* Can the round commit early: are all its tasks claimed, by workers that have its
- * version?  Only in the oldest round may tasks that were claimed ahead still run: else
- * workers would need more versions. */
-static bool
-round_can_commit(const struct fal_sched *s, const struct fal_round *r)
-{
-	return round_has_all_claims(r) && (r->ledger.due == 0 || r == s->oldest) &&
-	       s->published >=
-		       (r->info.late != FAL_NONE ? r->info.after : r->info.version);
-}
-
 /* Orders the end of the round, and the step that applies the round. */
 static void
 round_order_commit(struct fal_sched *s, struct fal_round *r)
@@ -981,7 +966,13 @@ fal_rounds_commit_early(struct fal_sched *s, double now)
 		if (r->commit == FAL_COMMIT_REPORTED)
 			continue;
 		if (r->commit == FAL_COMMIT_NONE) {
-			if (!round_can_commit(s, r))
+			const uint64_t version = r->info.first_late != FAL_NONE
+							 ? r->info.late_version
+							 : r->info.version;
+			/* Only in the oldest round may tasks that were claimed ahead
+			 * still run: else workers would need more versions. */
+			if (!round_has_all_claims(r) || version > s->published ||
+			    (r->ledger.due > 0 && r != s->oldest))
 				break;
 			round_order_commit(s, r);
 		}

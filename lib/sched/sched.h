@@ -17,9 +17,7 @@
  * groups O(W log W) once per round of a group; O(W) when a worker leaves.  Memory: O(W +
  * tasks of the open rounds).
  *
- * schemes.md describes the schemes and their origins; falcon(7) defines the names.  A
- * "line" in names is a branch: the model of one group, which steps by itself between its
- * pushes (groups.c).
+ * schemes.md describes the schemes and their origins; falcon(7) defines the words.
  */
 #ifndef FAL_SCHED_SCHED_H
 #define FAL_SCHED_SCHED_H
@@ -59,7 +57,7 @@ struct fal_sched_conf {
 	bool skips;
 	/* Another scheduler brings the tasks: only fal_sched_open_external begins a
 	 * round.  Only for rules with shared rounds. */
-	bool brought;
+	bool is_external;
 	/* The state of an earlier scheduler with shared rounds, which this scheduler
 	 * continues: `clock` clocks are over with `version`; its policy holds since
 	 * version `first`; `round` is the number of the next round.  All 0: the job
@@ -94,14 +92,14 @@ enum fal_act_kind {
 	 * the STEP that follows.  No worker hears of that STEP before the MODEL for all
 	 * workers.  See fal_sched_note_applied */
 	FAL_ACT_END,
-	/* collect weight · the change of branch `line` since FAL_ACT_BRANCH, for the STEP
+	/* collect weight · the change of `branch` since FAL_ACT_BRANCH, for the STEP
 	 * that follows */
 	FAL_ACT_PUSH,
 	/* apply the collected rounds: this makes `version` (fal_sched_note_published).
 	 * The divisor of the summed gradients is `divisor`, in samples; 0: all samples
-	 * were skipped, and nothing is applied.  The rounds are the part `in` of their
-	 * clock, 0 to 1.  Changes of weights are applied as they are; or, if `weight` is
-	 * not 0, by an outer step at rate `weight`, with `momentum` */
+	 * were skipped, and nothing is applied.  `clock_part`: the part of their
+	 * clock that the rounds are, 0 to 1.  Changes of weights are applied as they are;
+	 * or, if `weight` is not 0, by an outer step at rate `weight`, with `momentum` */
 	FAL_ACT_STEP,
 	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
 	 * the branch's version `version` */
@@ -168,10 +166,10 @@ struct fal_act {
 	bool ahead;                /* END, STEP */
 	double weight;             /* END, PUSH, STEP */
 	double momentum;           /* STEP */
-	/* If `weight` is a share of the workers: the number of all these workers.  STEP
-	 * of a quorum: the number of groups. */
+	/* The number of workers of which `weight` is a share; STEP of a quorum: the
+	 * number of groups; else 0. */
 	uint32_t among;
-	uint32_t line;    /* PUSH */
+	uint32_t branch;  /* PUSH */
 	uint64_t version; /* BRANCH, END, STEP, MODEL, CHECK */
 	uint64_t slot;    /* END */
 	uint64_t below;   /* END: slots below this one get no more changes */
@@ -182,8 +180,8 @@ struct fal_act {
 	 * policy that end after a clock that was ordered ahead */
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
-	double divisor;       /* STEP, END by a line: samples */
-	double in;            /* STEP: the part of its clock that the update has */
+	double divisor;       /* STEP, END with FAL_FATE_BRANCH: samples */
+	double clock_part;    /* STEP: the part of its clock that the update has */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, CLEARED: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
 	double seconds;       /* SUSPECT, CLEARED, BARRED */
@@ -200,18 +198,18 @@ enum fal_start {
 /* A round, open, or ended and not yet forgotten. */
 struct fal_round_info {
 	uint64_t round, clock, version;
-	/* Tasks from `late` on, if any, are computed on version `after`, the others on
-	 * `version`.  All tasks use the exponents of `version`. */
-	uint32_t late;
-	uint64_t after;
+	/* Tasks from `first_late` on, if any, are computed on `late_version`, the others
+	 * on `version`.  All tasks use the exponents of `version`. */
+	uint32_t first_late;
+	uint64_t late_version;
 	uint32_t first, tasks;
-	uint32_t samples;  /* without those of skipped tasks */
-	bool delta, mixed; /* delta: contributions are changes of weights; mixed: the
-			      tasks are computed on several versions */
-	bool armed;        /* its END was ordered ahead, and the round is not over */
-	bool passed;       /* armed, and all its results are reported */
-	uint32_t owner;    /* the worker's id; 0: a team of several */
-	uint32_t group;    /* from 1; 0: none */
+	uint32_t samples;    /* without those of skipped tasks */
+	bool delta, mixed;   /* delta: contributions are changes of weights; mixed: the
+				tasks are computed on several versions */
+	bool commit_ordered; /* its END was ordered ahead, and the round is not over */
+	bool all_reported;   /* commit_ordered, and all its results are reported */
+	uint32_t owner;      /* the worker's id; 0: a team of several */
+	uint32_t group;      /* from 1; 0: none */
 	/* Of a round on a branch: the version that the branch has copied, and the number
 	 * of the branch's rounds since then, this round included.  Of other rounds:
 	 * `version`, and 0. */
@@ -301,8 +299,8 @@ struct fal_join {
 	bool group; /* a group server, which claims the results of its members */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
-	/* measurements in an earlier session; was.lanes 0: none */
-	struct fal_history was;
+	/* measurements in an earlier session; history.lanes 0: none */
+	struct fal_history history;
 };
 /* Adds a worker that is ready to work.  `id`, from 1 to UINT32_MAX - 1, is larger than
  * every id before.  task_s: its own probe of a full task at one lane, 0 if unknown;
@@ -381,10 +379,11 @@ void fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
 void fal_sched_note_published(struct fal_sched *s, double now, uint64_t version);
 /* Notes that all shards have stepped with a round whose end was ordered ahead.  So the
  * shards have all its contributions, and the scheduler no longer waits for missing
- * reports.  Ignores unknown rounds and rounds that have `passed` (fal_round_info). */
+ * reports.  Ignores unknown rounds and rounds that have `all_reported` (fal_round_info).
+ */
 void fal_sched_note_stepped(struct fal_sched *s, double now, uint64_t round);
-/* The same, for the end of the round: a round that has `passed` is now over.  Ignores all
- * other rounds. */
+/* Notes that all shards have ended the round.  A round that has `all_reported` is then
+ * over; other rounds are ignored. */
 void fal_sched_note_applied(struct fal_sched *s, double now, uint64_t round);
 /* The oldest version of the rounds that were ordered ahead and are not over, but at most
  * `version`; `version` if there is no such round. */
@@ -445,7 +444,7 @@ bool fal_sched_next_action(struct fal_sched *s, struct fal_act *out);
 void fal_sched_forget(struct fal_sched *s);
 void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
-/* ---- work of another scheduler, with conf.brought ---- */
+/* ---- work of another scheduler, with conf.is_external ---- */
 
 struct fal_external_task {
 	uint64_t clock, version,

@@ -83,7 +83,7 @@ rounds_complete_reported(struct fal_sched *s, double now)
 			continue;
 		r->completion = FAL_ROUND_COMPLETE;
 		s->unreported--;
-		if (s->conf.brought) { /* forward the sum to the other scheduler */
+		if (s->conf.is_external) { /* forward the sum to the other scheduler */
 			fal_round_end(s, r, (struct fal_act){ .fate = FAL_FATE_FORWARD },
 				      now);
 			fal_workers_account(s, r);
@@ -241,6 +241,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
+	static const uint32_t no_key = 0x80000000; /* marks keys that are made up */
 	workers_make_room(s, now);
 	uint32_t lanes = s->conf.lanes_start > 0 ? s->conf.lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
@@ -248,7 +249,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	struct fal_worker *w = &s->worker[s->workers++];
 	*w = (struct fal_worker){
 		.id = j->id,
-		.key = j->key != 0 ? j->key : FAL_OWN_KEY | j->id,
+		.key = j->key != 0 ? j->key : no_key | j->id,
 		.numerics = j->numerics,
 		.version = UINT64_MAX,
 		.lanes = lanes,
@@ -273,7 +274,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		w->suspicion.since = now;
 	}
 	s->last_id = w->id;
-	fal_worker_restore(w, &j->was);
+	fal_worker_restore(w, &j->history);
 	if (!isnan(w->fixed))
 		fal_typical_add_fixed(s, w->fixed);
 	s->typical.unmeasured++;
@@ -305,7 +306,7 @@ fal_sched_set_lanes(struct fal_sched *s, double now, uint32_t id, uint32_t lanes
 					 .task_s = at > 0 ? w->pace[at].task_s : 0,
 					 .fixed = -1,
 					 .eval_s = w->eval_s,
-					 .push_s = w->push.s };
+					 .push_s = w->push.least };
 	free(w->pace);
 	w->pace = fal_xcalloc((size_t)lanes + 1, sizeof(*w->pace));
 	w->own_min = w->own_max = w->cores = lanes;
@@ -369,7 +370,7 @@ fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *ou
 				     .task_s = w->pace[lanes].task_s,
 				     .fixed = isnan(w->fixed) ? -1 : w->fixed,
 				     .eval_s = w->eval_s,
-				     .push_s = w->push.s };
+				     .push_s = w->push.least };
 	return true;
 }
 
@@ -392,7 +393,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
 	s->version = s->published = conf->from.version;
-	s->first = conf->from.first;
+	s->policy_version = conf->from.first;
 	s->next_round = conf->from.round;
 	fal_task_pool_skip_clocks(&s->pool, conf->from.clock);
 	return s;
@@ -425,7 +426,7 @@ fal_sched_free(struct fal_sched *s)
 	free(s->known);
 	fal_task_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
-	fal_heap_free(&s->behind);
+	fal_heap_free(&s->teams_by_clock);
 	fal_heap_free(&s->eager);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_free(&s->of_workers[i]);
@@ -444,9 +445,9 @@ fal_sched_free(struct fal_sched *s)
 void
 fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock)
 {
-	if (s->allowed == clock)
+	if (s->clock_limit == clock)
 		return;
-	s->allowed = clock;
+	s->clock_limit = clock;
 	fal_teams_wake(s);
 	sched_settle(s, now);
 }
@@ -492,9 +493,10 @@ fal_sched_oldest_version(const struct fal_sched *s, uint32_t id)
 	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return s->version;
-	const bool is_on_line = w->team->line != 0 && w->version != UINT64_MAX &&
+	const bool is_on_line = w->team->branch_version != 0 &&
+				w->version != UINT64_MAX &&
 				fal_branch_of(w->version) != 0;
-	uint64_t oldest = is_on_line ? w->team->line : s->version;
+	uint64_t oldest = is_on_line ? w->team->branch_version : s->version;
 	for (const struct fal_round *r = w->team->rounds; r != NULL; r = r->next)
 		if (r->commit != FAL_COMMIT_REPORTED)
 			oldest = r->info.version < oldest ? r->info.version : oldest;
@@ -507,19 +509,20 @@ fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 {
 	const struct fal_worker *w = fal_worker_find(s, id);
 	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
-	const uint64_t oldest =
-		r != NULL && w->team->line != 0 ? 0 : fal_sched_oldest_version(s, id);
+	const uint64_t oldest = r != NULL && w->team->branch_version != 0
+					? 0
+					: fal_sched_oldest_version(s, id);
 	uint32_t n = 0;
 	for (; r != NULL; r = r->next) {
-		/* A committed round that lost claims needs workers that fill them:
-		 * perhaps a worker that was granted a task before this version got
-		 * old. */
+		/* A committed round that lost claims needs workers that run the tasks
+		 * again: perhaps workers that were granted a task before this version
+		 * got old. */
 		const bool is_filled = r->commit == FAL_COMMIT_REPORTED &&
 				       r->ledger.claimed < r->ledger.tasks;
 		if ((r->info.version >= oldest || is_filled) && ++n <= cap)
 			out[n - 1] = r->info.version;
-		if (r->info.late != FAL_NONE && ++n <= cap)
-			out[n - 1] = r->info.after;
+		if (r->info.first_late != FAL_NONE && ++n <= cap)
+			out[n - 1] = r->info.late_version;
 	}
 	return n;
 }
@@ -543,13 +546,13 @@ fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clo
 {
 	const uint64_t front = fal_task_pool_first(&s->pool);
 	/* Clocks with tasks of another policy may end in another order. */
-	if (!s->traits.shared || clock > front || clock < s->whole)
+	if (!s->traits.shared || clock > front || clock < s->policy_clock)
 		return false;
 	/* Each round is a clock: of the rounds so far, `front - clock` come after that
 	 * clock. */
 	*out = (struct fal_sched_from){ .clock = clock,
 					.version = version,
-					.first = s->first,
+					.first = s->policy_version,
 					.round = s->next_round - (front - clock) };
 	return true;
 }
@@ -631,20 +634,11 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	out->first = r->ledger.first;
 	out->tasks = r->ledger.tasks;
 	out->samples = fal_round_counted_samples(s, r);
-	out->armed = r->commit != FAL_COMMIT_NONE && !r->has_ended;
-	out->passed = r->commit == FAL_COMMIT_REPORTED;
+	out->commit_ordered = r->commit != FAL_COMMIT_NONE && !r->has_ended;
+	out->all_reported = r->commit == FAL_COMMIT_REPORTED;
 	out->taken = r->info.local > 0 ? r->info.taken : r->info.version;
 	out->ledger = &r->ledger;
 	return true;
-}
-
-/* Do all shards know that contribution `fills` is fenced?  No worker is told to fill the
- * contribution before that. */
-static bool
-contrib_may_fill(const struct fal_ledger *l, struct fal_contrib_id fills)
-{
-	const uint32_t ci = fills.worker != 0 ? fal_ledger_find(l, fills) : FAL_NONE;
-	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
 }
 
 /* Notes that the worker has run the task, whether its result counts or not. */
@@ -672,7 +666,7 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
 	w->work.samples += fal_task_samples(r, c->task);
 	if (!w->is_tried)
 		w->tries = 0;
-	r->ledger.contrib[ci].claimed = now;
+	r->ledger.contrib[ci].claimed_at = now;
 	struct fal_claim *claim = fal_ledger_claimed(&r->ledger, c->task);
 	memcpy(claim->hash, c->hash, sizeof(c->hash));
 	claim->version = c->version;
@@ -682,40 +676,37 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
 	fal_retry_clear(s, r, c->task);
 }
 
-/* Is the contribution number not usable?  A number names one contribution in the whole
- * session, because the trace has the number.  So a number of another round is refused.  A
- * new number is refused, too, if the remembered numbers have too many gaps. */
-static bool
-contrib_number_is_used(const struct fal_worker *w, const struct fal_round *r,
-		       struct fal_contrib_id id)
-{
-	return (fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
-	       fal_ledger_find(&r->ledger, id) == FAL_NONE;
-}
-
 /* Claims a task that was granted without a contribution. */
 static int
 claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	   const struct fal_claim_report *c)
 {
-	struct fal_contrib_id id = { c->worker, c->seq };
+	const struct fal_contrib_id id = { c->worker, c->seq };
+	struct fal_ledger *l = &r->ledger;
 	uint64_t twice;
 	uint32_t ci;
-	if (contrib_number_is_used(w, r, id))
+	int won = 0;
+	/* A number names one contribution in the whole session, because the trace has the
+	 * number.  So a number of another round is refused; a new number is refused, too,
+	 * if the remembered numbers have too many gaps. */
+	if ((fal_intervals_has(&w->seqs, id.seq) || w->seqs.n == FAL_INTERVALS_MAX) &&
+	    fal_ledger_find(l, id) == FAL_NONE)
 		return FAL_ESTATE;
-	int won = contrib_may_fill(&r->ledger, c->fills)
-			  ? fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
-					     &ci)
-			  : 0;
+	/* No worker is told to fill a contribution before all shards know that the
+	 * contribution is fenced. */
+	const bool fills = c->fills.worker != 0;
+	const uint32_t filled = fills ? fal_ledger_find(l, c->fills) : FAL_NONE;
+	if (!fills || (filled != FAL_NONE && l->contrib[filled].is_fenced_by_all))
+		won = fal_ledger_claim(l, id, c->fills, c->task, c->loss, &ci);
 	if (won < 0)
 		return won;
 	claim_note_run(s, now, r, w, c);
 	if (won == 0) {
 		w->work.lost++;
-		fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+		fal_ledger_log(l, FAL_ENTRY_LOST, w->id, 0, c->task);
 		return 0;
 	}
-	const bool is_new = r->ledger.contrib[ci].tasks == 1;
+	const bool is_new = l->contrib[ci].tasks == 1;
 	w->open_contribs += is_new;
 	if (is_new &&
 	    fal_intervals_add(&w->seqs, id.seq, (uint64_t)id.seq + 1, &twice) < 0)
@@ -735,7 +726,8 @@ contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	/* Blocks that are sent while the contribution is still growing are under way
 	 * before its last claim.  Then the time since the claim tells nothing about a
 	 * push. */
-	const double from = c->first > 0 ? fmin(c->first, c->claimed) : c->claimed;
+	const double from = c->first_block_at > 0 ? fmin(c->first_block_at, c->claimed_at)
+						  : c->claimed_at;
 	c->state = FAL_CONTRIB_DONE;
 	w->open_contribs--;
 	fal_turn_add(s, w, FAL_TURN_PUSH, now - fmax(from, fal_worker_relieved_at(w, r)));
@@ -744,7 +736,7 @@ contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
 	 * was taken away. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_window_min_add(&w->push,
-				   fmax(now - fmax(c->claimed, w->empty_since), 1e-6));
+				   fmax(now - fmax(c->claimed_at, w->empty_since), 1e-6));
 	fal_worker_refresh(s, w, now);
 }
 
@@ -758,7 +750,7 @@ claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	claim_note_run(s, now, r, w, c);
 	fal_task_drop(s, r, c->task, w);
 	claim_add_result(s, now, r, w, c, ci);
-	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole)
+	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].is_counted)
 		contrib_done(s, now, r, ci, w);
 	return 1;
 }
@@ -867,10 +859,10 @@ fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
 	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
 		return;
 	if (blocks > 0)
-		c->came = w->block_at = now;
-	if (blocks > 0 && c->first == 0)
-		c->first = now;
-	c->whole |= complete;
+		c->last_block_at = w->block_at = now;
+	if (blocks > 0 && c->first_block_at == 0)
+		c->first_block_at = now;
+	c->is_counted |= complete;
 	if (complete && c->due == 0)
 		contrib_done(s, now, r, ci, w);
 }
@@ -884,8 +876,8 @@ fal_sched_note_fenced(struct fal_sched *s, double now, uint64_t round,
 	if (ci == FAL_NONE)
 		return;
 	struct fal_contrib *c = &r->ledger.contrib[ci];
-	assert(c->state == FAL_CONTRIB_FENCED && !c->everywhere);
-	c->everywhere = true;
+	assert(c->state == FAL_CONTRIB_FENCED && !c->is_fenced_by_all);
+	c->is_fenced_by_all = true;
 	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
 		const uint32_t task = r->ledger.claim[i].task;
 		if (!fal_ledger_task(&r->ledger, task)->skipped)
@@ -930,7 +922,7 @@ void
 fal_sched_note_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 		    uint64_t steps)
 {
-	/* for times that messages carry as whole nanoseconds */
+	/* messages carry times in whole nanoseconds */
 	static const double rounding = 1e-6;
 	struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
@@ -999,7 +991,7 @@ uint64_t
 fal_sched_open_external(struct fal_sched *s, double now,
 			const struct fal_external_task *b)
 {
-	assert(s->conf.brought && b->version <= s->version);
+	assert(s->conf.is_external && b->version <= s->version);
 	fal_round_open_external(s, b, now);
 	const uint64_t round = s->newest->id;
 	/* A clock may come back: another group may have had its tasks before. */
@@ -1035,7 +1027,7 @@ fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round)
 void
 fal_sched_set_version(struct fal_sched *s, double now, uint64_t version)
 {
-	assert(s->conf.brought && version >= s->version);
+	assert(s->conf.is_external && version >= s->version);
 	s->version = version;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
 		if (!w->has_left)

@@ -55,7 +55,7 @@ struct fal_team {
 	uint64_t begun;           /* rounds begun, ever */
 	/* its own clock: number of its rounds that were applied or dropped */
 	uint64_t clock;
-	uint64_t line; /* newest version of its branch; 0: no branch */
+	uint64_t branch_version; /* newest version of its branch; 0: no branch */
 	/* the version of its last pull; UINT64_MAX: none, or its round was lost */
 	uint64_t version;
 	void *state; /* the scheme's own, fal_scheme.team_state_bytes */
@@ -90,7 +90,7 @@ struct fal_worker {
 	 * retry the task.  is_barred: the worker begins no round.  is_waiting: the worker
 	 * is barred and has no open round, so other workers do not wait for this one. */
 	bool is_barred, is_waiting;
-	/* the numbers of active workers of job and team include this worker */
+	/* is counted among the active workers of the job and of its team */
 	bool is_counted;
 	/* by policy: its share of a clock, as a multiple of an equal share; < 0: as
 	 * projected */
@@ -147,8 +147,8 @@ struct fal_worker {
 	uint32_t plan[FAL_SPANS]; /* by span: the number of tasks about to be granted */
 	struct fal_load planned;  /* the planned tasks that begin together */
 	uint32_t idle_clocks;     /* clocks in a row without a share */
-	/* Tries of a worker without shares, since its last result from an ordinary share.
-	 * is_tried: the last tasks came by such a try. */
+	/* How often plan_try_idle has given the worker a task, since its last result from
+	 * an ordinary share.  is_tried: the last tasks came by such a try. */
 	uint32_t tries;
 	bool is_tried;
 
@@ -260,13 +260,13 @@ struct fal_sched {
 	struct fal_task_pool pool;
 	struct fal_rng rng;
 
-	uint64_t version;    /* newest */
-	uint64_t published;  /* the newest version that all shards have made */
-	double published_at; /* when all shards had made that version */
-	uint64_t lines;      /* number of versions of branches, ever */
-	uint64_t first;      /* version since which the policy holds */
-	uint64_t whole;      /* from this clock on, all tasks belong to this policy */
-	uint64_t allowed;    /* only rounds of clocks before this clock may begin */
+	uint64_t version;         /* newest */
+	uint64_t published;       /* the newest version that all shards have made */
+	double published_at;      /* when all shards had made that version */
+	uint64_t branch_versions; /* number of versions of branches, ever */
+	uint64_t policy_version;  /* version since which the policy holds */
+	uint64_t policy_clock; /* from this clock on, all tasks belong to this policy */
+	uint64_t clock_limit;  /* only rounds of clocks before this clock may begin */
 	bool is_held;
 	/* time of the last end of a clock, 0: none; EWMA of the seconds of a clock */
 	double clock_ended_at, clock_s;
@@ -297,8 +297,8 @@ struct fal_sched {
 		uint32_t unmeasured;          /* workers without a measured task */
 		uint32_t measured[FAL_TURNS]; /* workers with a measured turn, ever */
 		double turn_s[FAL_TURNS];     /* lower median over workers; 0: unknown */
-		/* turn_s was computed with these numbers of over clocks and of measured
-		 * workers, and with this least probe. */
+		/* The inputs of the last computation of turn_s: clocks that were over,
+		 * the least probe, and measured workers. */
 		uint64_t at_over;
 		double at_probe_s;
 		uint32_t at_measured[FAL_TURNS];
@@ -330,10 +330,10 @@ struct fal_sched {
 	struct fal_team **team;
 	uint32_t teams;
 	size_t team_cap;
-	struct fal_heap behind; /* teams with active workers; least clock first */
-	struct fal_heap eager;  /* teams that may be able to begin a round */
-	uint64_t slowest; /* least clock in `behind`; while `behind` is empty, the last
-			     known one */
+	struct fal_heap teams_by_clock; /* teams with active workers; least clock first */
+	struct fal_heap eager;          /* teams that may be able to begin a round */
+	uint64_t slowest; /* least clock in `teams_by_clock`; while `teams_by_clock` is
+			     empty, the last known one */
 	uint32_t *manned; /* by part of the data: number of teams with active workers */
 
 	/* Tasks to be retried, and for each the worker that had no finite result. */
@@ -387,7 +387,8 @@ struct fal_sched {
 	};
 
 	bool has_fixed_shares; /* the policy fixes the share of some worker */
-	/* shares by speed: samples in the plan for each task per second of speed */
+	/* shares by speed: planned samples for each unit of speed, in full tasks a
+	 * second */
 	double quota;
 	/* the planned tasks are late tasks, which wait for a version of their own */
 	bool is_planning_late;
@@ -418,7 +419,6 @@ _Static_assert(offsetof(struct fal_sched, scheme_heap[2]) ==
 	       "every heap of workers is counted");
 
 #define FAL_EVALUATED UINT32_MAX /* the id of no worker */
-#define FAL_OWN_KEY 0x80000000u  /* set in the key of a worker that has no key */
 
 static inline bool
 fal_worker_is_suspect(const struct fal_worker *w)
@@ -533,9 +533,6 @@ double fal_worker_rate(const struct fal_sched *s, const struct fal_worker *w,
 void fal_worker_restore(struct fal_worker *w, const struct fal_history *was);
 /* Seconds of a full eval task. */
 double fal_eval_task_s(const struct fal_sched *s, const struct fal_worker *w);
-/* Speeds that differ by this factor count as different. */
-#define FAL_JUMP 1.5
-
 /* Counts a claimed task that took `task_s` seconds; size: in full tasks.  The task joins
  * the last pace if their speeds are alike; else the task begins a new pace.  With more
  * than FAL_WORK_PACES paces the two neighbours that differ least are merged (Ward). */
@@ -558,9 +555,6 @@ double fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 			  struct fal_load first, struct fal_load extra, double now);
 
 /* ---- deadlines.c ---- */
-
-/* Nothing extends a deadline beyond this factor. */
-#define FAL_DEADLINE_TIMES_MAX 10.0
 
 /* The debt of a worker that is due first. */
 struct fal_debt {
@@ -589,7 +583,7 @@ void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind 
 bool fal_typical_update(struct fal_sched *s);
 /* Seconds of a turn of `w` with a full task, as measured here; else a guess. */
 double fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w);
-/* Is there no measured turn, and no probe, of any worker of the job? */
+/* Does the job have neither a measured turn nor a probe? */
 bool fal_turns_unknown(const struct fal_sched *s);
 
 struct fal_debt fal_debt_of(const struct fal_sched *s, const struct fal_worker *w);
@@ -659,7 +653,7 @@ void fal_task_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
  * again. */
 void fal_task_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 			   const struct fal_worker *w);
-/* The same, but never tells the worker, which knows. */
+/* Removes the task from the queue of `w`, without a message to `w`. */
 void fal_task_drop(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		   const struct fal_worker *w);
 /* Tells the worker to forget the task. */
@@ -699,9 +693,10 @@ void fal_worker_account(struct fal_sched *s, struct fal_worker *w,
 			const struct fal_round *r);
 /* The same of all workers. */
 void fal_workers_account(struct fal_sched *s, const struct fal_round *r);
-/* Sets the round's staleness: in clocks, `behind`, which is how far its team is ahead of
- * the slowest; and in updates since the round's version. */
-void fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t behind);
+/* Sets the round's staleness, in clocks and in updates since the round's version.
+ * clocks_ahead: how far its team is ahead of the slowest team. */
+void fal_round_set_staleness(struct fal_sched *s, struct fal_round *r,
+			     uint64_t clocks_ahead);
 /* Samples of the round's tasks; the second call leaves skipped tasks out. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_counted_samples(const struct fal_sched *s, const struct fal_round *r);
@@ -742,9 +737,9 @@ void fal_teams_begin_rounds(struct fal_sched *s, double now);
 /* Opens a round of a task of another scheduler (fal_sched_open_external). */
 void fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
 			     double now);
-/* Sends `w` the newest version, or version `line` of its branch; deadlines of grants from
- * now on include that pull. */
-void fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t line,
+/* Sends `w` the newest version or, unless branch_version is 0, this version of its
+ * branch; deadlines of grants from now on include that pull. */
+void fal_worker_pull(struct fal_sched *s, struct fal_worker *w, uint64_t branch_version,
 		     double now);
 /* The least clock of the teams with active workers, except `but` (NULL: of all).
  * UINT64_MAX: no such team.  O(1). */
@@ -758,13 +753,6 @@ bool fal_commits_early(const struct fal_sched *s);
 void fal_rounds_commit_early(struct fal_sched *s, double now);
 
 /* ---- probation.c ---- */
-
-/* What a key may cost other workers for free: so many seconds, or so many typical tasks
- * or pushes, whichever is more.  Beyond that a key may cost others this part of each
- * second. */
-#define FAL_COST_FREE_S 2.0
-#define FAL_COST_FREE_TURNS 16
-#define FAL_COST_PART 0.02
 
 /* Reviews the debts of `w`: pings `w`, or makes `w` a suspect, if a debt is due. */
 void fal_deadline_review(struct fal_sched *s, struct fal_worker *w, double now);
@@ -794,7 +782,7 @@ void fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 			 struct fal_worker *w, uint32_t task);
 /* Forgets the retry of a task that has a result now. */
 void fal_retry_clear(struct fal_sched *s, const struct fal_round *r, uint32_t task);
-/* Forgets the retries of a round that nobody wants any more. */
+/* Forgets the retries of a cancelled round. */
 void fal_retry_clear_round(struct fal_sched *s, const struct fal_round *r);
 /* Draws the worker for the retry of the task; NULL: there is no retry, or any worker may
  * do the retry. */

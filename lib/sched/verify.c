@@ -25,19 +25,6 @@ verify_place(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_
 	return i;
 }
 
-/* May the worker be asked?  The worker must hold the version.  In the one team of all,
- * every worker holds all kept versions; in other teams a worker holds the version that
- * was sent last. */
-static bool
-verify_may_ask(const struct fal_sched *s, const struct fal_round *r,
-	       const struct fal_worker *w, const struct fal_worker *of,
-	       const struct fal_claim_report *c)
-{
-	return fal_worker_active(w) && w->key != of->key && w->numerics == of->numerics &&
-	       w->checks < w->lanes && (s->traits.shared || w->version == c->version) &&
-	       verify_place(s, w->id, r->id, c->task) == s->verifies;
-}
-
 void
 fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_worker *of,
 		   const struct fal_claim_report *c, double now)
@@ -49,7 +36,13 @@ fal_verify_request(struct fal_sched *s, struct fal_round *r, const struct fal_wo
 	double least = INFINITY;
 	r->ledger.asked++;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
-		if (!verify_may_ask(s, r, w, of, c))
+		/* The worker must hold the version.  In the one team of all, every worker
+		 * holds all kept versions; in other teams a worker holds the version that
+		 * was sent last. */
+		if (!fal_worker_active(w) || w->key == of->key ||
+		    w->numerics != of->numerics || w->checks >= w->lanes ||
+		    (!s->traits.shared && w->version != c->version) ||
+		    verify_place(s, w->id, r->id, c->task) < s->verifies)
 			continue;
 		const double cost =
 			(w->queued + w->checks + 1) / fal_worker_rate(s, w, w->lanes);

@@ -11,10 +11,10 @@ void
 fal_window_min_add(struct fal_window_min *l, double s)
 {
 	l->v[l->n++ % 3] = s;
-	l->s = l->most = s;
+	l->least = l->largest = s;
 	for (uint32_t i = 0; i < 3 && i < l->n; i++) {
-		l->s = fal_min(l->s, l->v[i]);
-		l->most = fal_max(l->most, l->v[i]);
+		l->least = fal_min(l->least, l->v[i]);
+		l->largest = fal_max(l->largest, l->v[i]);
 	}
 }
 
@@ -38,8 +38,8 @@ fal_window_judge(struct fal_window *r)
 	const uint32_t n = r->n < FAL_WINDOW ? r->n : FAL_WINDOW;
 	double v[FAL_WINDOW];
 	memcpy(v, r->v, n * sizeof(*v));
-	r->mid = window_median(v, n);
+	r->median = window_median(v, n);
 	for (uint32_t i = 0; i < n; i++)
-		v[i] = fabs(r->v[i] - r->mid);
-	r->most = r->mid + 6 * fal_max(window_median(v, n), 0.05 * r->mid);
+		v[i] = fabs(r->v[i] - r->median);
+	r->limit = r->median + 6 * fal_max(window_median(v, n), 0.05 * r->median);
 }

@@ -10,16 +10,16 @@ enum { FAL_WINDOW = 16 }; /* values in a window */
 struct fal_window {
 	double v[FAL_WINDOW]; /* the k-th value ever, from 0, at k modulo FAL_WINDOW */
 	uint32_t n;           /* values ever */
-	double mid, most;     /* set by fal_window_judge; 0: not judged yet */
+	double median, limit; /* set by fal_window_judge; 0: not judged yet */
 };
 
 /* The least of the last three times of an action.  A single long time tells nothing of
  * the next time.  {0} is empty and valid. */
 struct fal_window_min {
-	double v[3]; /* the k-th value ever, from 0, at k modulo 3 */
-	uint32_t n;  /* values ever; set this to 0, and the next value replaces all */
-	double s;    /* the least of the last three; 0: unknown */
-	double most; /* the largest of the last three */
+	double v[3];    /* the k-th value ever, from 0, at k modulo 3 */
+	uint32_t n;     /* values ever; set this to 0, and the next value replaces all */
+	double least;   /* the least of the last three; 0: unknown */
+	double largest; /* the largest of the last three */
 };
 
 /* Adds `s`, finite. */
@@ -35,8 +35,8 @@ fal_window_ago(const struct fal_window *r, uint32_t ago)
 	return r->v[(r->n - 1 - ago) % FAL_WINDOW];
 }
 
-/* Sets mid, the median, and most: mid + 6·max(MAD, 5 % of mid), where MAD is the median
- * distance from mid.  n > 0. */
+/* Sets `median`, and `limit` to median + 6·max(MAD, 5 % of the median), where MAD is the
+ * median distance from the median.  n > 0. */
 void fal_window_judge(struct fal_window *r);
 
 #endif

@@ -102,8 +102,8 @@ complete_round(struct fal_coord *c, double now, const struct coord_round_acks *a
 	if (c->failure != NULL || !all_shards_in(c, acks->complete | acks->ended) ||
 	    !fal_sched_round(c->sched, acks->round, &r))
 		return;
-	/* Not if the round is armed: an early order ends the round. */
-	if (!r.armed && !follows_open_steps(c, &r))
+	/* Not if an early order ends the round. */
+	if (!r.commit_ordered && !follows_open_steps(c, &r))
 		fal_sched_note_complete(c->sched, now, r.round);
 }
 
@@ -259,7 +259,7 @@ update_is_reported(const struct fal_coord *c, const struct coord_pending_line *l
 	struct fal_round_info r;
 	for (uint32_t i = line->first; i < line->first + line->rounds; i++)
 		if (fal_sched_round(c->sched, c->rounds.collected[i].round, &r) &&
-		    r.armed && !r.passed)
+		    r.commit_ordered && !r.all_reported)
 			return false;
 	return true;
 }
@@ -291,7 +291,7 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	fal_sched_note_published(c->sched, now, version);
 	for (uint32_t i = line->first; i < end; i++) {
 		const uint64_t round = c->rounds.collected[i].round;
-		if (!fal_sched_round(c->sched, round, &r) || !r.armed)
+		if (!fal_sched_round(c->sched, round, &r) || !r.commit_ordered)
 			continue;
 		acks_remove(c, round);
 		fal_sched_note_applied(c->sched, now, round);
@@ -411,7 +411,7 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 	const bool applied = end == FAL_END_APPLIED;
 	const bool on_branch = a->fate == FAL_FATE_BRANCH;
 	const bool has_steps = applied && r.delta && r.steps > 0;
-	const bool is_late = r.late != FAL_NONE;
+	const bool is_late = r.first_late != FAL_NONE;
 	const bool revised = applied && a->fate == FAL_FATE_REWEIGHT;
 	const struct fal_ev_stale stale = { r.stale_clocks, r.stale_updates,
 					    revised ? a->count : 0 };
@@ -421,8 +421,8 @@ trace_round(struct fal_coord *c, double now, const struct coord_pending_line *li
 		.first = r.first,
 		.samples = r.samples,
 		/* The task of another coordinator is the only task of its round. */
-		.version = c->is_external && is_late ? r.after : r.taken,
-		.late = is_late && !c->is_external ? r.late : FAL_TRACE_ABSENT,
+		.version = c->is_external && is_late ? r.late_version : r.taken,
+		.late = is_late && !c->is_external ? r.first_late : FAL_TRACE_ABSENT,
 		.blocks = fal_blocks(c->conf.params),
 		.kind = r.delta ? FAL_TRACE_DELTA : FAL_TRACE_GRAD,
 		.owner = r.owner,
@@ -516,7 +516,7 @@ line_is_complete(const struct fal_coord *c, const struct coord_pending_line *lin
 	struct fal_round_info r;
 	return all_shards_in(c, line->acks) &&
 	       (line->act.kind != FAL_ACT_END ||
-		!fal_sched_round(c->sched, line->act.round, &r) || !r.armed);
+		!fal_sched_round(c->sched, line->act.round, &r) || !r.commit_ordered);
 }
 
 /* Writes the pending lines that are complete, in their order. */
@@ -643,7 +643,7 @@ on_shard_fenced(struct fal_coord *c, double now, const struct fal_shard_report *
 		find_contribution(c, acks_find(c, report->round), report->id, &reports);
 	/* Nothing to do: no fence was ordered, or all shards have reported before. */
 	if (contrib == NULL || contrib->state != FAL_CONTRIB_FENCED ||
-	    contrib->everywhere)
+	    contrib->is_fenced_by_all)
 		return;
 	reports->fenced |= UINT64_C(1) << report->shard;
 	if (all_shards_in(c, reports->fenced))
@@ -949,12 +949,12 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->line,
+					   .line = a->branch,
 					   .weight = a->weight };
 	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
 	rounds->branch[rounds->n_branches++] =
-		(struct fal_branch_push){ a->line, a->weight, a->among };
-	collect_branch(c, a->line);
+		(struct fal_branch_push){ a->branch, a->weight, a->among };
+	collect_branch(c, a->branch);
 	coord_command_shards(c, &o);
 }
 
@@ -1028,7 +1028,8 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 		o.clipped = c->conf.optim.clip > 0;
 		o.slot = find_pusher(c, &line);
 		if (samples != a->divisor) /* gradients of a part of a clock */
-			o.part = (struct fal_optim_part){ samples / a->divisor, a->in };
+			o.part = (struct fal_optim_part){ samples / a->divisor,
+							  a->clock_part };
 		o.divisor = samples;
 	}
 	if (!a->ahead)
@@ -1063,7 +1064,7 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	/* In a mixed round a helper computes on whatever version the helper has. */
 	const uint64_t version = a->kind == FAL_ACT_CHECK ? a->version
 				 : r.mixed && p != NULL   ? p->announced.next - 1
-				 : a->late                ? r.after
+				 : a->late                ? r.late_version
 							  : r.version;
 	const uint64_t exponents = r.mixed ? version : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed) {

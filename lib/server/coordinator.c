@@ -101,7 +101,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.grid = conf->grid,
 					.entropy = conf->entropy,
 					.ahead = !c->is_external,
-					.brought = c->is_external,
+					.is_external = c->is_external,
 					.lanes_start = conf->lanes_start,
 					.skips = c->conf.skips,
 					/* an evaluation runs forward only, which is about
@@ -312,7 +312,7 @@ static bool
 claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
 		     const struct fal_claim_report *in)
 {
-	const uint64_t version = in->task < r->late ? r->version : r->after;
+	const uint64_t version = in->task < r->first_late ? r->version : r->late_version;
 	bool is_other = !r->mixed && in->version != version;
 	for (size_t i = 0; i < c->rounds.n_granted && r->mixed; i++) {
 		const struct fal_granted_on *g = &c->rounds.granted[i];

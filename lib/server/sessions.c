@@ -681,7 +681,7 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 			      .task_s = probe.task_s,
 			      .fixed = probe.fixed,
 			      .rtt = p->rtt,
-			      .was = take_former_speed(c, p),
+			      .history = take_former_speed(c, p),
 			      .group = p->is_group_server };
 	coord_send_block_map(c, p->id);
 	coord_record_error(c, fal_sched_join(c->sched, now, &j));

@@ -782,10 +782,10 @@ judge_late(struct fal_audit *a, const struct fal_trace_round *r)
 	const struct fal_rule *rule = &a->rules.rule;
 	const struct fal_grid *g = &a->job.grid;
 	uint64_t want = FAL_TRACE_ABSENT;
-	if (rule->of > 0 && a->rules.applied > 0)
+	if (rule->slack_q > 0 && a->rules.applied > 0)
 		want = fal_grid_tasks_within(g, r->clock,
 					     (uint64_t)fal_grid_samples(g, r->clock) *
-						     rule->early / rule->of);
+						     rule->slack_p / rule->slack_q);
 	if (r->late == want)
 		return;
 	if (want == FAL_TRACE_ABSENT)

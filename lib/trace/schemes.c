@@ -261,9 +261,9 @@ rules_judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
 		     momentum = row.n > 1 ? row.v[1] : 0;
 	const double times = (double)u->line->groups / (double)s->pushes;
 	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
-	if (fabs(outer - s->rule.outer) > WEIGHT_TOLERANCE)
+	if (fabs(outer - s->rule.outer_rate) > WEIGHT_TOLERANCE)
 		finding(f, NULL, "version %ju: its outer rate is %g, not %g", u->version,
-			outer, s->rule.outer);
+			outer, s->rule.outer_rate);
 	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
 		finding(f, NULL, "version %ju: its outer momentum is %g, not %g",
 			u->version, momentum, want);

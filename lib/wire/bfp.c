@@ -3,14 +3,14 @@
  * A block's representation follows from its bound.  0: all values are zero, whatever
  * memory holds, so clearing costs nothing.  Up to INT32_MAX: the values are int32. Above:
  * int64. The values of one task's gradient stay floats, which stand for the same
- * integers, until something is added to them.  So one pass over memory brings them in, or
- * none if they were made here (fal_sum_memory), and the pass that adds them to others
- * quantises them.
+ * integers, until something is added to them.  So one pass over memory copies them here,
+ * or none if they were made here (fal_sum_memory).  The pass that adds them to another
+ * sum quantises them.
  *
  * The int32 places of all blocks lie side by side, so sums of int32 are read and written
- * without gaps, which costs a third less.  Behind them all lies, for each block, a second
- * place for the later half of its int64. A place that a block never needed is never
- * written, and takes no memory. */
+ * without gaps, which costs a third less.  Behind the places of all blocks, each block
+ * has a second place, for the later half of its int64.  A place that a block never needed
+ * is never written, and takes no memory. */
 #include "wire/bfp.h"
 
 #include "base/err.h"
@@ -236,8 +236,8 @@ fal_sum_grown(const struct fal_sum *s)
 }
 
 /* Raises block b's bound by `more`, and converts the values to the representation for
- * that bound.  Returns 1: the block is narrow and was all zero, which memory does not
- * show: the caller sets the values instead of adding; 0; FAL_ELIMIT. */
+ * that bound.  Returns 0; FAL_ELIMIT; 1: the block is narrow and was all zero, but its
+ * memory may hold other values, so the caller must set the values instead of adding. */
 static int
 raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 {
@@ -281,8 +281,9 @@ add_narrow_block(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
 		fal_bfp_add_narrow(to, narrow_at(src, b), len);
 }
 
-int
-fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
+/* As fal_sum_add, for one block. */
+static int
+sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 {
 	struct block *to = &dst->block[b];
 	const struct block *from = &src->block[b];
@@ -316,7 +317,7 @@ fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
 {
 	assert(dst != src && dst->n == src->n);
 	for (uint32_t b = 0; b < fal_blocks(dst->n); b++) {
-		int r = fal_sum_add_block(dst, src, b);
+		int r = sum_add_block(dst, src, b);
 		if (r < 0)
 			return r;
 	}
@@ -802,7 +803,7 @@ fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum 
 		if (fal_sum_bound(dst, b) == 0)
 			dst_exps[b] = src_exps[b];
 		if (dst_exps[b] == src_exps[b] || fal_sum_bound(src, b) == 0) {
-			err = fal_sum_add_block(dst, src, b);
+			err = sum_add_block(dst, src, b);
 		} else {
 			struct values from = { .len = fal_block_len(n, b),
 					       .bound = fal_sum_bound(src, b),
@@ -904,9 +905,10 @@ fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room)
 		return FAL_EINVAL;
 	if (tasks > 1)
 		return bound > SLACK * tasks * rec_most(rec, room) ? FAL_EINVAL : FAL_OK;
-	const uint64_t is = bound > 0 ? rec_largest(rec) : 0;
-	return is > rec_most(rec, room) || is < rec_least(rec, room) ? FAL_EINVAL
-								     : FAL_OK;
+	const uint64_t largest = bound > 0 ? rec_largest(rec) : 0;
+	return largest > rec_most(rec, room) || largest < rec_least(rec, room)
+		       ? FAL_EINVAL
+		       : FAL_OK;
 }
 
 int

@@ -104,8 +104,9 @@ void fal_sum_clear(struct fal_sum *s);
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
-/* The same for one block, whose values alone are `g`. Each value is read once, so another
- * process may write to `g` meanwhile; or `g` is fal_sum_memory of the block. */
+/* The same for one block; `g` has the values of this block only.  Each value is read
+ * once, so another process may write to `g` meanwhile.  `g` may be fal_sum_memory of the
+ * block. */
 int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			   int8_t exponent, unsigned room);
 
@@ -114,13 +115,10 @@ int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
  * blocks before the failed one are added, the others are unchanged. */
 int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 
-/* Returns the memory of a block whose values are of no more use, room for as many floats;
- * the next block's memory begins behind it.  Until the block is cleared, or these floats
- * are quantised, only its `needed` and its bound may be asked for. */
+/* Gives up the values of a block, and returns its memory, which has room for as many
+ * floats; the next block's memory follows.  Until the block is cleared, or these floats
+ * are quantised, the caller may only ask for its `needed` and its bound. */
 float *fal_sum_memory(struct fal_sum *s, uint32_t block);
-
-/* The same as fal_sum_add for one block. */
-int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
 /* Returns the block's values, of *width bytes each: 0 (NULL: all are zero), 4, or 8 if
  * the bound allows a value that is too large for 4. The values are in memory of the sum
@@ -195,14 +193,14 @@ int fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_
 int fal_sum_add_rec_aligned(struct fal_sum *dst, int8_t *e,
 			    const struct fal_bfp_rec *rec);
 
-/* Copy all values of a block to `v`; and set them, each within ±`bound`, which is at most
- * FAL_BFP_LIMIT. Returns 0. */
+/* fal_sum_load copies all values of a block to `v`; fal_sum_store sets them from `v`.
+ * Each value is within ±`bound`, which is at most FAL_BFP_LIMIT.  Returns 0. */
 void fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v);
 int fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t bound,
 		  int8_t needed);
 
-/* Copy all values of a record to `v`; and return an upper bound of their magnitude, by
- * base and width. */
+/* fal_bfp_rec_load copies all values of a record to `v`; fal_bfp_rec_bound returns an
+ * upper bound of their magnitude, which follows from base and width. */
 void fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v);
 uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
 
@@ -245,9 +243,9 @@ int8_t fal_exp_next(int8_t e, int8_t needed);
 
 /* ---- fewer bits ------------------------------------------------------------------ */
 
-/* Returns the exponent that counts as needed if values have `bits` bits (8 to FAL_BFP_P;
- * 0: FAL_BFP_P) where |g| <= 2^needed: higher, so that the quantum is larger.
- * FAL_EXP_NONE stays. */
+/* A block needs the exponent `needed` for values of FAL_BFP_P bits.  Returns the larger
+ * exponent, with a larger quantum, that the block needs for values of `bits` bits, 8 to
+ * FAL_BFP_P; 0 bits: `needed`.  FAL_EXP_NONE stays. */
 int8_t fal_exp_needed_at(int8_t needed, unsigned bits);
 
 /* Rounds each of `len` values to a whole number of quanta 2^(e - (FAL_BFP_P - 1)), up or

@@ -41,8 +41,8 @@ void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 void fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max);
 void fal_bfp_range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max);
 
-/* Splits v - base into two planes of u32; and to += base + such planes.  Both mod 2^64.
- */
+/* fal_bfp_split splits v - base into two planes of u32; fal_bfp_add_planes adds base and
+ * two such planes to `to`.  Both modulo 2^64. */
 void fal_bfp_split(const int64_t *restrict v, int64_t base, uint32_t len,
 		   uint32_t *restrict low, uint32_t *restrict high);
 void fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
@@ -54,7 +54,7 @@ void fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
 void fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v,
 			uint32_t base, uint32_t len, unsigned width);
 
-/* to = base + one plane's values; and to += those.  Both mod 2^32. */
+/* Sets `to` to base + the values of a plane; or adds these to `to`.  Modulo 2^32. */
 void fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
 		    uint32_t len, unsigned width);
 void fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in,

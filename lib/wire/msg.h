@@ -488,8 +488,9 @@ uint64_t fal_msg_schema(void);
  * `diag` names both. */
 int fal_msg_judge_schema(uint64_t schema, struct fal_diag *diag);
 
-/* Some blocks of a version: pointers to the parameters and exponents of the first of
- * them, and the number of values of the version from there on. */
+/* Some blocks of a version.  params, exps: the parameters and exponents of these blocks;
+ * values: the number of values from the first of these blocks to the end of the version.
+ */
 struct fal_model_part {
 	uint64_t version;
 	uint32_t first, blocks;
@@ -499,8 +500,8 @@ struct fal_model_part {
 };
 /* Returns the number of MODEL messages for `blocks` blocks. */
 uint32_t fal_msg_models(uint32_t blocks);
-/* Returns the number of blocks in message `index` of these.  The message begins with
- * block index · FAL_MODEL_BLOCKS. */
+/* Returns the number of blocks in MODEL message `index` of a version of `blocks` blocks.
+ * The message begins with block index · FAL_MODEL_BLOCKS. */
 uint32_t fal_msg_model_blocks(uint32_t blocks, uint32_t index);
 /* Append the MODEL message of a part.  The first call leaves out the values, which must
  * follow, and sets *values to them. */

@@ -181,7 +181,7 @@ static bool
 moved_needlessly(const struct plan *p, const struct outcome *o)
 {
 	const struct fal_rule rule = rule_of(p->scheme);
-	return all_equal(p) && p->orders == 0 && !p->apart && rule.of == 0 &&
+	return all_equal(p) && p->orders == 0 && !p->apart && rule.slack_q == 0 &&
 	       rule.scheme != FAL_FLEXRR && o->status.figures.tasks.moved > may_move(p);
 }
 

@@ -162,8 +162,9 @@ is_late(const struct toy *t, const struct fal_rule *rule, uint64_t clock, uint32
 	uint64_t end = 0;
 	for (uint32_t i = 0; i <= task; i++)
 		end += toy_task_samples(t, clock, i);
-	return rule->of > 0 &&
-	       end * rule->of > (uint64_t)toy_clock_samples(t, clock) * rule->early;
+	return rule->slack_q > 0 &&
+	       end * rule->slack_q >
+		       (uint64_t)toy_clock_samples(t, clock) * rule->slack_p;
 }
 
 void

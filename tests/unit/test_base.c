@@ -597,7 +597,7 @@ test_safetensors_of_any_length(void **state)
 		};
 		const struct fal_filetype *is = fal_filetype_of(head, sizeof(head));
 		assert_non_null(is);
-		assert_int_equal(is->is, FAL_FILETYPE_SAFETENSORS);
+		assert_int_equal(is->kind, FAL_FILETYPE_SAFETENSORS);
 	}
 }
 

@@ -248,10 +248,10 @@ stepped(const struct fal_act *a)
 static void
 pushed(const struct fal_act *a)
 {
-	play_at_least(is.unpushed[a->line], 1, "rounds that are pushed");
-	is.full += is.unpushed[a->line] == is.rounds;
-	is.unpushed[a->line] = 0;
-	fal_store_collect_branch(store, a->line, a->weight);
+	play_at_least(is.unpushed[a->branch], 1, "rounds that are pushed");
+	is.full += is.unpushed[a->branch] == is.rounds;
+	is.unpushed[a->branch] = 0;
+	fal_store_collect_branch(store, a->branch, a->weight);
 	is.weight = a->weight;
 }
 

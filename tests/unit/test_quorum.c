@@ -60,8 +60,8 @@ ended(const struct fal_act *a)
 static void
 pushed(const struct fal_act *a)
 {
-	if (is.last[a->line] <= 0)
-		is.last[a->line] = play.now;
+	if (is.last[a->branch] <= 0)
+		is.last[a->branch] = play.now;
 	is.sum += a->weight;
 	is.lines++;
 }
@@ -81,12 +81,12 @@ stepped(const struct fal_act *a)
 	if (rule->delta) {
 		play_check(is.lines, n, "lines");
 		play_near(is.sum, 1, 1e-9, "weights");
-		play_near(a->weight, rule->outer, 0, "outer rate");
+		play_near(a->weight, rule->outer_rate, 0, "outer rate");
 		play_near(a->momentum, fmax(1 - (1 - rule->momentum) * a->among / n, 0),
 			  1e-9, "outer momentum");
 	} else {
 		play_near(a->divisor, 64, 0, "divisor");
-		play_near(a->in, 1, 0,
+		play_near(a->clock_part, 1, 0,
 			  "of the clock"); /* other groups are not waited for */
 	}
 	for (uint32_t g = 1; g <= GROUPS; g++)

@@ -49,8 +49,8 @@ check(struct fal_window *r, const double *all, uint32_t n)
 	for (uint32_t i = 0; i < k; i++)
 		off[i] = fabs(all[n - k + i] - mid);
 	fal_window_judge(r);
-	same(r->mid, mid, "mid", n);
-	same(r->most, mid + 6 * fmax(naive_median(off, k), 0.05 * mid), "most", n);
+	same(r->median, mid, "mid", n);
+	same(r->limit, mid + 6 * fmax(naive_median(off, k), 0.05 * mid), "most", n);
 	for (uint32_t i = 0; i < k; i++)
 		same(fal_window_ago(r, i), all[n - 1 - i], "ago", n);
 }

@@ -46,17 +46,17 @@ static const struct good {
 	{ "epsp:2", "epsp:2", { .scheme = FAL_EPSP, .slack = 2 } },
 	{ "epsp:1/4",
 	  "epsp:1/4",
-	  { .scheme = FAL_EPSP, .slack = 1, .early = 1, .of = 4 } },
+	  { .scheme = FAL_EPSP, .slack = 1, .slack_p = 1, .slack_q = 4 } },
 	{ "epsp:6/8",
 	  "epsp:3/4",
-	  { .scheme = FAL_EPSP, .slack = 1, .early = 3, .of = 4 } },
+	  { .scheme = FAL_EPSP, .slack = 1, .slack_p = 3, .slack_q = 4 } },
 	{ "epsp:1/4096",
 	  "epsp:1/4096",
-	  { .scheme = FAL_EPSP, .slack = 1, .early = 1, .of = 4096 } },
+	  { .scheme = FAL_EPSP, .slack = 1, .slack_p = 1, .slack_q = 4096 } },
 	{ "flexrr", "flexrr:1", { .scheme = FAL_FLEXRR, .slack = 1, .helpers = 3 } },
 	{ "flexrr:0,steal=half,helpers=5",
 	  "flexrr:0,helpers=5,steal=half",
-	  { .scheme = FAL_FLEXRR, .helpers = 5, .half = true } },
+	  { .scheme = FAL_FLEXRR, .helpers = 5, .steals_half = true } },
 	{ "flexrr,steal=rapid",
 	  "flexrr:1",
 	  { .scheme = FAL_FLEXRR, .slack = 1, .helpers = 3 } },
@@ -79,10 +79,10 @@ static const struct good {
 	  { .scheme = FAL_WBSP, .slowest = true, .cap = 8, .steps = 2 } },
 	{ "groups",
 	  "groups:progressive",
-	  { .scheme = FAL_GROUPS, .most = 4, .window = 20 } },
+	  { .scheme = FAL_GROUPS, .max_groups = 4, .window = 20 } },
 	{ "groups:progressive,max=8,window=10",
 	  "groups:progressive,max=8,window=10",
-	  { .scheme = FAL_GROUPS, .most = 8, .window = 10 } },
+	  { .scheme = FAL_GROUPS, .max_groups = 8, .window = 10 } },
 	{ "groups:4", "groups:4", { .scheme = FAL_GROUPS, .groups = 4 } },
 	{ "groups:4,rounds=3,mode=delta",
 	  "groups:4,mode=delta,rounds=3",
@@ -101,7 +101,7 @@ static const struct good {
 	    .delta = true,
 	    .rounds = 1,
 	    .quorum = 2,
-	    .outer = 0.7,
+	    .outer_rate = 0.7,
 	    .momentum = 0.9 } },
 	{ "groups:4,mode=delta,quorum=2,outer=1,momentum=0",
 	  "groups:4,mode=delta,quorum=2,outer=1,momentum=0",
@@ -110,7 +110,7 @@ static const struct good {
 	    .delta = true,
 	    .rounds = 1,
 	    .quorum = 2,
-	    .outer = 1 } },
+	    .outer_rate = 1 } },
 };
 
 static void
@@ -130,12 +130,12 @@ reads_and_writes(void **state)
 			fail_msg("%s: other than it says (written: %s)", g->text, out.p);
 		/* Fields that a scheme does not use are 0. */
 		if (r.slack != g->rule.slack || r.backups != g->rule.backups ||
-		    r.groups != g->rule.groups || r.most != g->rule.most ||
+		    r.groups != g->rule.groups || r.max_groups != g->rule.max_groups ||
 		    r.window != g->rule.window || r.rounds != g->rule.rounds ||
 		    r.helpers != g->rule.helpers || r.cap != g->rule.cap ||
 		    r.steps != g->rule.steps || r.overlap != g->rule.overlap ||
 		    r.quorum != g->rule.quorum || r.grace > g->rule.grace ||
-		    r.outer > g->rule.outer || r.momentum > g->rule.momentum)
+		    r.outer_rate > g->rule.outer_rate || r.momentum > g->rule.momentum)
 			fail_msg("%s: a field is not what it should be", g->text);
 		struct fal_rule again = parse((const char *)out.p);
 		if (!fal_rule_equal(&r, &again))

@@ -180,15 +180,15 @@ ordered_while_at_work(void **state)
 		const struct fal_contrib_id id = ahead();
 		check(ledger()->due, tasks, "at work");
 		check(acts[FAL_ACT_STEP], 1, "steps ordered");
-		check(round_info(0).armed, 1, "ordered to end");
-		check(round_info(0).passed, 0, "passed");
+		check(round_info(0).commit_ordered, 1, "ordered to end");
+		check(round_info(0).all_reported, 0, "passed");
 		check((int64_t)fal_sched_oldest_version(sched, 1), 0, "computes on");
 		if (sooner) {
 			fal_sched_note_blocks(sched, now, 0, id, 1, true);
 			fal_sched_note_stepped(sched, now, 0);
 			fal_sched_note_applied(sched, now, 0);
 			follow_all();
-			check(round_info(0).armed, 1, "over without reports");
+			check(round_info(0).commit_ordered, 1, "over without reports");
 		}
 		for (uint32_t k = 0; k < tasks; k++) {
 			check(acts[FAL_ACT_MODEL], models, "told");
@@ -208,7 +208,7 @@ ordered_while_at_work(void **state)
 		fal_sched_note_applied(sched, now, 0);
 		follow_all();
 		check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
-		check(fal_sched_round(sched, 0, &is) && is.armed, 0, "armed");
+		check(fal_sched_round(sched, 0, &is) && is.commit_ordered, 0, "armed");
 		/* Now the next one may be. */
 		check(acts[FAL_ACT_STEP], 2, "steps ordered");
 		end(state);
@@ -231,10 +231,10 @@ made_and_never_reported(void **state)
 	const struct fal_contrib_id id = ahead();
 	fal_sched_note_blocks(sched, now, 0, id, 1, true);
 	fal_sched_note_stepped(sched, now, 0);
-	check(round_info(0).passed, 0, "passed");
+	check(round_info(0).all_reported, 0, "passed");
 	tick_until(FAL_ACT_FENCE, 1);
 	follow_all();
-	check(round_info(0).passed, 1, "passed");
+	check(round_info(0).all_reported, 1, "passed");
 	check(acts[FAL_ACT_GRANT], 1, "granted again");
 	fal_sched_note_applied(sched, now, 0);
 	check((int64_t)fal_sched_first_open_clock(sched), 1, "over");
@@ -354,7 +354,7 @@ join_known(uint32_t id, struct fal_history was)
 				    .cores = 1,
 				    .task_s = 0.01,
 				    .fixed = NAN,
-				    .was = was };
+				    .history = was };
 	check(fal_sched_join(sched, now, &j), 0, "join");
 	follow_all();
 }

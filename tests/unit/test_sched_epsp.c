@@ -594,7 +594,7 @@ lost_race_is_no_push(void **state)
 	now += 0.001;
 	fal_sched_note_blocks(sched, now, current(), (struct fal_contrib_id){ 2, 1 }, 1,
 			      true);
-	near(fal_worker_find(sched, 2)->push.s, 0.001, 1e-9, "seconds of the push");
+	near(fal_worker_find(sched, 2)->push.least, 0.001, 1e-9, "seconds of the push");
 }
 
 /* One task that takes much longer says how the rest of the clock will be; one that is a
@@ -697,11 +697,12 @@ late_tasks_wait_for_their_version(void **state)
 	open_clock(9);
 	check(acts[FAL_ACT_OPEN], 2, "rounds open");
 	check(fal_sched_count_versions(sched), 2, "versions");
-	check(round_info(0).late, FAL_NONE, "no task is early in the first clock");
+	check(round_info(0).first_late, FAL_NONE, "no task is early in the first clock");
 	for (uint64_t r = 1; r < 4; r++) {
 		check((int64_t)round_info(r).version, (int64_t)r - 1, "version");
-		check(round_info(r).late, 4, "late");
-		check((int64_t)round_info(r).after, (int64_t)r, "version of late tasks");
+		check(round_info(r).first_late, 4, "late");
+		check((int64_t)round_info(r).late_version, (int64_t)r,
+		      "version of late tasks");
 		uint32_t early[3] = { 0 }, all[3] = { 0 };
 		for (uint32_t id = 1; id <= 2; id++)
 			for (uint32_t i = 0; i < worker[id].n; i++) {

@@ -100,7 +100,7 @@ shards_are_waited_for(void **state)
 static double
 most_pull(uint32_t id)
 {
-	return fal_worker_find(sched, id)->pull.most;
+	return fal_worker_find(sched, id)->pull.largest;
 }
 
 /* What waits for a version that others are late with is not pulling, and nobody has
@@ -195,7 +195,7 @@ the_first_one_is_pulled_for(void **state)
 	check(w->tail->began >= now, 1, "the other one has begun");
 	now += 0.12;
 	check(claim_as(1, 0, 2, none, 0.1), 1, "claim");
-	near(w->pull.most, waits + 0.02, 1e-6, "what it pulled for");
+	near(w->pull.largest, waits + 0.02, 1e-6, "what it pulled for");
 }
 
 /* Nor does a claim of what it had before tell of what it pulls now. */
@@ -210,14 +210,14 @@ an_old_claim_is_no_pull(void **state)
 	now += 0.15;
 	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
 	struct fal_worker *w = fal_worker_find(sched, 1);
-	near(w->pull.s, 0.05, 1e-6, "what it pulled for");
+	near(w->pull.least, 0.05, 1e-6, "what it pulled for");
 	/* It was given what comes next meanwhile. */
 	w->pull_timer.is_running = true;
 	w->pull_timer.since = w->pullable_at = now;
 	w->pull_timer.round = current() + 1;
 	w->grants++;
 	check(claim_as(1, 0, 2, none, 0.1), 0, "the same claim again");
-	near(w->pull.s, 0.05, 1e-6, "what it pulls for");
+	near(w->pull.least, 0.05, 1e-6, "what it pulls for");
 }
 
 static struct fal_join
@@ -433,7 +433,7 @@ what_is_filled_is_named(void **state)
 		check(claim_of(0, id, worker[id].q[0].task, 1, none, 0.1), 1, "claim");
 	worker[1].n = worker[2].n = 0;
 	follow_all();
-	check(round_info(0).armed, 1, "ordered to end");
+	check(round_info(0).commit_ordered, 1, "ordered to end");
 	fal_sched_leave(sched, now, 1);
 	follow_all();
 	check(round_info(0).ledger->claimed, 1, "claimed of two");
