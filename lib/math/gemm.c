@@ -19,7 +19,7 @@ enum { DEPTH = 320, COLS = 192, ROWS_MAX = 8, PANEL_MAX = 48 };
 
 _Static_assert(FAL_GEMM_SCRATCH >= DEPTH * COLS, "a packed block fits into the scratch");
 
-/* By tests. */
+/* Set by tests and benches; NULL: the CPU decides. */
 static const struct gemm_isa *held;
 
 const struct gemm_isa *
@@ -123,7 +123,8 @@ copy_tile(const float *from, ptrdiff_t ld_from, float *to, ptrdiff_t ld_to, int 
 		memcpy(to + i * ld_to, from + i * ld_from, (size_t)cols * sizeof(*to));
 }
 
-/* A tile whose last vector is partly outside C. */
+/* A tile whose last vector is partly outside C, by a copy: AVX2 and NEON lack cheap
+ * masked stores. */
 static void
 compute_edge(const struct gemm_isa *isa, const struct gemm_tile *t, int rows, int vectors,
 	     int cols)
@@ -146,7 +147,9 @@ fill_steps(int32_t *at, int n, int step)
 		at[i] = i * step;
 }
 
-/* All tiles of a packed block. */
+/* All tiles of a packed block.  A is read in its place, since the rows of a tile, up to
+ * 8·DEPTH floats, stay in the L1 cache while the panels pass, and net.c keeps A free of
+ * small values. */
 static void
 compute_block(const struct gemm_isa *isa, const struct fal_gemm *g, int p0, int k, int j0,
 	      int n)
