@@ -185,10 +185,15 @@ void
 gemm_compute(const struct fal_gemm *g)
 {
 	const struct gemm_isa *isa = gemm_isa();
-	for (int p = 0; p < g->k; p += DEPTH) {
-		const int k = g->k - p < DEPTH ? g->k - p : DEPTH;
-		for (int j = 0; j < g->n; j += COLS) {
-			const int n = g->n - j < COLS ? g->n - j : COLS;
+	/* With one row of tiles a panel is used once, and half as deep a panel stays in
+	 * the L1 cache meanwhile: 5 % of an MLP's task of 8 samples. */
+	const bool is_low = g->m <= isa->rows;
+	const int cols = is_low ? isa->vectors * isa->width : COLS;
+	const int depth = is_low ? DEPTH / 2 : DEPTH;
+	for (int p = 0; p < g->k; p += depth) {
+		const int k = g->k - p < depth ? g->k - p : depth;
+		for (int j = 0; j < g->n; j += cols) {
+			const int n = g->n - j < cols ? g->n - j : cols;
 			pack_block(isa, g, p, k, j, n);
 			compute_block(isa, g, p, k, j, n);
 		}
