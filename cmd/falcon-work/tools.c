@@ -234,9 +234,12 @@ eval_predict(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 	const struct fal_batch batch = { e->samples, &s->test_order, &s->norm };
 	struct fal_net *net = NULL;
 	struct fal_arena *arena = NULL;
+	int err = fal_net_check_cpu(diag);
+	if (err < 0)
+		return err;
 	float *x = fal_calloc_aligned((size_t)s->job.task * m->inputs, sizeof(*x));
 	uint32_t *label = fal_xcalloc(s->job.task, sizeof(*label));
-	int err = x != NULL ? fal_net_new(m, s->job.task, &net) : FAL_ENOMEM;
+	err = x != NULL ? fal_net_new(m, s->job.task, &net) : FAL_ENOMEM;
 	if (err == FAL_OK)
 		err = fal_arena_new(net, &arena);
 	for (uint32_t task = 0; err == FAL_OK; task++) {

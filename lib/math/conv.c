@@ -281,7 +281,9 @@ fal_conv_forward(const struct fal_layer *l, const struct fal_conv *t)
 	}
 }
 
-/* The rows ky … ky + kh - 1 of kw taps each of the transposed dw: adds one sample. */
+/* Adds one sample to kh rows of kw taps each of the transposed dw.  The output channels
+ * are the lanes, and the taps are the rows of a tile, read from the frame in their place:
+ * so neither needs the column matrix, which would cost more than its product. */
 static void
 compute_taps(const struct conv_plan *p, struct gemm_tile t, int kh, int kw)
 {

@@ -55,7 +55,9 @@ struct fal_gemm;
 /* fal_gemm without OpenBLAS. */
 void gemm_compute(const struct fal_gemm *g);
 
-/* Bits of |x| from which on x is a factor: 2^-40. */
+/* Bits of |x| from which on x is a factor: 2^-40.  The lowest bit of a factor is then at
+ * least 2^-63, so products and partial sums are multiples of 2^-126, the least normal
+ * number. */
 #define GEMM_LEAST ((127 - 40) << 23)
 
 #endif

@@ -68,10 +68,10 @@ tile(const struct gemm_tile *t, const int groups, const int each, const int vect
 		tile(t, (m) <= MR ? (m) : 1, 1, (v) <= NV ? (v) : 1, false); \
 		return;                                                      \
 	}
-#define HEIGHTS(v)                                                                    \
-	HEIGHT(8, v)                                                                  \
-	HEIGHT(7, v) HEIGHT(6, v) HEIGHT(5, v) HEIGHT(4, v) HEIGHT(3, v) HEIGHT(2, v) \
-		HEIGHT(1, v)
+#define HEIGHTS(v)   \
+	HEIGHT(8, v) \
+	HEIGHT(7, v) \
+	HEIGHT(6, v) HEIGHT(5, v) HEIGHT(4, v) HEIGHT(3, v) HEIGHT(2, v) HEIGHT(1, v)
 
 static void
 product(const struct gemm_tile *t, int rows, int vectors)

@@ -1,4 +1,5 @@
-/* OpenBLAS, single-threaded and only for gemm: its level-1 sums depend on alignment. */
+/* The choice between Falcon's tiles and OpenBLAS, and the thread's arithmetic.  OpenBLAS
+ * is single-threaded and only for gemm: its level-1 sums depend on alignment. */
 #include "math/kern.h"
 
 #include "math/gemm_priv.h"
@@ -49,6 +50,7 @@ correct_core_type(void)
 #endif
 }
 
+/* Written before the lanes begin. */
 static bool uses_blas;
 
 static void

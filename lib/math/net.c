@@ -157,6 +157,19 @@ plan_arena(struct fal_net *net)
 }
 
 int
+fal_net_check_cpu(struct fal_diag *diag)
+{
+	char missing[FAL_GEMM_MISSING];
+	if (fal_gemm_supported(missing))
+		return FAL_OK;
+	return fal_diag_set(
+		diag, FAL_EINVAL,
+		"the CPU lacks %s: the layers need x86-64 with AVX2 and FMA, or "
+		"64-bit ARM",
+		missing);
+}
+
+int
 fal_net_new(const struct fal_model *m, uint32_t batch, struct fal_net **out)
 {
 	if (batch == 0)

@@ -13,6 +13,10 @@
 struct fal_net;
 struct fal_arena;
 
+/* Checks that the CPU has an instruction set for the layers: without one no other
+ * function here may be called.  FAL_EINVAL, with `diag`. */
+int fal_net_check_cpu(struct fal_diag *diag);
+
 /* Plans the arena for tasks of 1 … `batch` samples.  The net keeps `m`, which must not
  * change, until fal_net_free.  FAL_EINVAL (batch is 0), FAL_ELIMIT (an activation of the
  * batch has 2^31 values or more). */

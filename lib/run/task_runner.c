@@ -166,12 +166,9 @@ fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
 	int err = check_model_and_data(s, diag);
 	if (err < 0)
 		return err;
-	char missing[FAL_GEMM_MISSING];
-	if (!fal_gemm_supported(missing))
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "the CPU lacks %s: the layers need x86-64 with AVX2 "
-				    "and FMA, or 64-bit ARM",
-				    missing);
+	err = fal_net_check_cpu(diag);
+	if (err < 0)
+		return err;
 	fal_kern_use_blas(s->job.numerics == FAL_JOB_NUMERICS_FAST);
 	err = fal_net_new(s->model, s->job.task, out);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
