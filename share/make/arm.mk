@@ -31,6 +31,6 @@ check-arm: export FALCON_ARM = qemu-aarch64-static -L $(ARM_SYSROOT)
 check-arm: export FALCON_ARM_BIN = $(abspath $(ARM))
 check-arm: export FALCON_BIN = $(abspath $(B))
 check-arm: all | $(ARM_SYSROOT)
-	$(ARM_MAKE) all $(ARM_TESTS)
+	+$(ARM_MAKE) all $(ARM_TESTS)
 	SEEDS=50 FROM=0 FALCON_RUNNER="$(FALCON_ARM)" $(PROVE) --jobs $(JOBS) \
 		$(wildcard tests/arm/*.bats) $(ARM_TESTS)
