@@ -21,6 +21,8 @@ CFLAGS  ?= -O2 -g
 WERROR  ?= $(filter true,$(CI))
 
 B := build/$(MODE)
+# The folder that holds the mode folders, whatever B is.
+MODES := $(patsubst %/$(MODE),%,$(B))
 
 MODE_FLAGS_release := -D_FORTIFY_SOURCE=2
 MODE_FLAGS_debug   := -O0 -g3

@@ -13,7 +13,8 @@ ARM_MAKE = $(MAKE) B=$(ARM) CC="$(ARM_CC) --sysroot=$(ARM_SYSROOT)" \
 	OPENBLAS_CFLAGS="-I$(ARM_SYSROOT)/usr/include/aarch64-linux-gnu/$(ARM_BLAS)" \
 	OPENBLAS_LIBS="-L$(ARM_SYSROOT)$(ARM_LIB)/$(ARM_BLAS) -lopenblas \
 	-Wl,-rpath,$(ARM_LIB)/$(ARM_BLAS)"
-ARM_TESTS := $(UNIT:%=$(ARM)/tests/%) $(ARM)/tests/simulate
+# Without tests that ask the kernel what qemu answers otherwise: marks of the heap, RLIMIT_AS.
+ARM_TESTS := $(patsubst %,$(ARM)/tests/%,simulate $(filter-out test_aead test_cli,$(UNIT)))
 
 .PHONY: check-arm deps-arm
 deps-arm:
@@ -21,6 +22,7 @@ deps-arm:
 
 # Files alone: no program of the packages runs.
 $(ARM_SYSROOT): | deps-arm
+	rm -rf $@.new
 	mmdebstrap --quiet --variant=extract --architectures=arm64 \
 		--include="$(ARM_HAS)" bookworm $@.new
 	mv $@.new $@
@@ -29,6 +31,6 @@ check-arm: export FALCON_ARM = qemu-aarch64-static -L $(ARM_SYSROOT)
 check-arm: export FALCON_ARM_BIN = $(abspath $(ARM))
 check-arm: export FALCON_BIN = $(abspath $(B))
 check-arm: all | $(ARM_SYSROOT)
-	$(ARM_MAKE) all $(ARM_TESTS)
+	+$(ARM_MAKE) all $(ARM_TESTS)
 	SEEDS=50 FROM=0 FALCON_RUNNER="$(FALCON_ARM)" $(PROVE) --jobs $(JOBS) \
 		$(wildcard tests/arm/*.bats) $(ARM_TESTS)

@@ -85,9 +85,6 @@ points_program = $(call program,$(B)/tests/points/$(1),$(filter-out $(MODE_SRC_$
 $(foreach p,$(PROGS),$(eval $(call points_program,$(p))))
 POINTS_BIN := $(PROGS:%=$(B)/tests/points/%)
 
-# The folder that holds the mode folders, whatever B is.
-MODES := $(patsubst %/$(MODE),%,$(B))
-
 SIM  := $(if $(SIM_SRC),$(B)/tests/simulate)
 REPLAY := $(B)/tests/replay
 BATS := $(wildcard tests/bats/*.bats)
