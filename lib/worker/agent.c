@@ -127,12 +127,13 @@ charge_time(struct fal_agent *a, uint64_t now)
 {
 	const uint64_t dt = a->time.now != 0 && now > a->time.now ? now - a->time.now : 0;
 	const enum activity activity = present_activity(a);
-	/* Until its first task a worker waits for other workers to join, not for
-	 * training.
-	 */
-	a->time.spent[activity] += activity != WAIT || a->time.has_begun ? dt : 0;
-	if (activity != COMPUTE && dt > 0)
-		agent_wait_for(a, dt);
+	/* Waiting before the first task does not count: the worker waits for other
+	 * workers to join, and training has not begun. */
+	if (activity != WAIT || a->time.has_begun) {
+		a->time.spent[activity] += dt;
+		if (activity != COMPUTE && dt > 0)
+			agent_wait_for(a, dt);
+	}
 	a->time.push_all += a->is_pushing ? dt : 0;
 	a->time.pull_all += versions_are_coming(a) ? dt : 0;
 	a->time.early += all_lanes_are_early(a) ? dt : 0;
