@@ -165,8 +165,9 @@ apply_changes(const struct proj_opt *o, struct fal_cost *c)
 			    &diag);
 }
 
-/* Adds the effect of the single change in `only`; `what` NULL: the name of the added
- * worker.  Returns -1 to go on, or an exit code. */
+/* Adds the effect of the single change in `only`.  `what` names the change; if `what` is
+ * NULL, the name is that of the newest machine.  Returns -1 to go on, or an exit
+ * code. */
 static int
 whatif_add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 		  const char *what)

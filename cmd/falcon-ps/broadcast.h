@@ -43,8 +43,8 @@ struct ps_publisher {
 	const struct fal_parallel *parallel; /* seals; NULL: this thread does */
 	struct fal_shared_pool *pool;        /* made with the first publication */
 	uint64_t publications;               /* so far */
-	bool needs_chacha;                   /* by the version before */
-	struct fal_rule rule;                /* by which versions are made */
+	bool needs_chacha;                   /* the version before had such a reader */
+	struct fal_rule rule;                /* the rule under which versions are made */
 	bool is_mixed;    /* versions may be wanted in several encodings */
 	bool sends_whole; /* the placement measures waits, so no version leaves early */
 	struct ps_encoder {
@@ -53,9 +53,10 @@ struct ps_publisher {
 		uint32_t shard;
 		uint8_t *is_encoded; /* by message of the part */
 		uint32_t recheck_at; /* number of made blocks that may complete a piece */
-	} *encoders;                 /* of the publications that are not whole */
+	} *encoders; /* encoders of the publications that are not whole yet */
 	size_t encoders_n, encoders_cap;
-	/* By shard: the version may begin early once so many blocks of it are made. */
+	/* For each shard: a publication of `version` may begin early once this number of
+	 * its blocks is made. */
 	struct ps_recheck {
 		uint64_t version;
 		uint32_t blocks;
@@ -70,9 +71,10 @@ struct ps_publisher {
 struct ps_publish_opt {
 	uint64_t version;
 	uint32_t shard;
-	bool is_unfinished; /* the shard is still making it */
-	bool is_newest;     /* nothing newer was published at the request */
-	bool is_kept;       /* the reader keeps it for an evaluation */
+	bool is_unfinished; /* the shard is still making the version */
+	/* at the time of the request no newer version was published */
+	bool is_newest;
+	bool is_kept;       /* the reader keeps the version for an evaluation */
 	bool encodes_again; /* makes a second publication if one exists */
 	uint8_t suite;      /* of the receiver's session */
 	enum ps_encoding encoding;
@@ -138,13 +140,15 @@ int ps_shard_stats_get(struct ps_shard_stats *s, uint32_t first, uint32_t count,
 /* A session that reads publications. */
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: not connected yet */
-	uint64_t busy_since;  /* ns: since when its link has bytes to send; 0: no bytes */
+	/* time in ns since which the reader's link has had bytes to send; 0: no bytes */
+	uint64_t busy_since;
 	uint64_t *announced;  /* the last publications, PS_ANNOUNCED_MAX at most, */
 	uint64_t n_announced; /* … of so many */
 	size_t announced_cap;
-	uint64_t newest_publication; /* the largest number of all */
-	/* The largest number that has left `announced`: all numbers up to this one count
-	 * as announced. */
+	/* the largest number of all announced publications */
+	uint64_t newest_publication;
+	/* The largest publication number that was overwritten in `announced`.  Every
+	 * publication up to this number counts as announced. */
 	uint64_t oldest_publication;
 };
 
@@ -158,7 +162,8 @@ struct ps_broadcast {
 		uint32_t shard;
 		struct fal_coord_publication model;
 		struct fal_shared *shared; /* not whole yet; NULL: not begun yet */
-		bool is_early;             /* began before its version was made */
+		/* the delivery began before its version was made */
+		bool is_early;
 	} *v;
 	size_t n, cap;
 	struct ps_shard_stats stats;
@@ -178,10 +183,10 @@ void ps_broadcast_add(struct ps_broadcast *b, struct ps_reader *reader,
 /* Sends the wanted versions that are made by now; versions that their shard has dropped
  * are not sent.  Closes a channel that does not take its messages.  FAL_ENOMEM. */
 int ps_broadcast_send(struct ps_broadcast *b);
-/* Notes that the reader's link has taken all, or is gone. */
+/* Notes that the reader's link has taken all bytes, or is gone. */
 void ps_broadcast_note_drained(struct ps_broadcast *b, struct ps_reader *reader);
 /* The shards have other blocks: drops all publications, and the deliveries that have not
- * begun; those that have begun arrive. */
+ * begun; deliveries that have begun still arrive. */
 void ps_broadcast_reset(struct ps_broadcast *b);
 /* ps_broadcast_clear drops all publications and deliveries; closing channels may still
  * hold publications.  ps_broadcast_free also frees `b`'s memory, when no channel is

@@ -16,7 +16,7 @@
 
 enum { EXPORT_BATCH = 16 }; /* pieces between two waits for the socket */
 
-/* Logs an action of a session; the session's key follows the text. */
+/* Logs an action of a session: `what`, then the name of the session's key. */
 static void
 controllers_log(struct ps_server *s, const struct ps_session *session, const char *what)
 {

@@ -189,8 +189,8 @@ conclude_job(struct ps_server *s)
 	s->out->status = status;
 	if (!status.failed)
 		s->out->average = fal_shard_set_average(s->shard_set);
-	ps_publisher_drop(
-		&s->broadcast.publisher); /* no worker computes on it any more */
+	/* no worker computes on these versions any more */
+	ps_publisher_drop(&s->broadcast.publisher);
 	if (params != NULL)
 		s->end.err = ps_result_write_models(s->run, params, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,

@@ -70,11 +70,13 @@ uint64_t ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far);
 struct ps_shard_memory_inputs {
 	uint64_t program;
 	const struct fal_shard_set_conf
-		*shard_set; /* of the process's part of the model */
+		*shard_set; /* configuration for the process's part of the model */
 	const struct fal_rule *rule;
 	uint64_t workers;
-	uint32_t versions; /* to keep; the rule's own number if that is larger */
-	bool is_mixed;     /* as for ps_max_encodings */
+	/* number of versions to keep; if the rule needs more versions, its number
+	 * counts */
+	uint32_t versions;
+	bool is_mixed; /* as for ps_max_encodings */
 };
 
 /* Returns the bytes that a shard process needs. */
@@ -88,11 +90,11 @@ enum { PS_CACHE_MAX = 64 << 20 }; /* bytes; the newest chunk is kept in any case
 
 /* Zero except for `limit` is empty and valid. */
 struct ps_cache {
-	size_t limit; /* of `bytes` */
-	size_t bytes; /* kept now */
+	size_t limit; /* the most that `bytes` may be */
+	size_t bytes; /* bytes kept now */
 	struct ps_cached_chunk *v;
 	size_t n, cap;
-	uint64_t uses, made; /* requests, and chunks that were compressed */
+	uint64_t uses, made; /* uses: requests so far; made: chunks compressed so far */
 	struct fal_zip *zip;
 };
 
@@ -127,7 +129,8 @@ void image_queue_add_piece(struct image_queue *q, uint32_t to,
 			   struct fal_shard_set_piece *piece);
 
 /* Sends as much as the channel has room for; closes the channel if sending fails.
- * `on_sent` (may be NULL) is called for each image that was sent, and may take it. */
+ * `on_sent` (may be NULL) is called for each image that was sent, and may take the
+ * image. */
 void image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
 		      void (*on_sent)(void *arg, struct queued_image *image), void *arg);
 
@@ -158,32 +161,36 @@ int image_intake_add(struct image_intake *in, const struct fal_msg *m);
 /* ---- policy_log.c: the policy journal, and the clock from which each policy holds ---
  */
 
-/* The begin of a policy. */
+/* Since when a policy holds, and the key that set it. */
 struct ps_policy_origin {
 	uint64_t clock;        /* the first clock under the policy */
-	char by[FAL_MSG_NAME]; /* "job", or the name of the key that made it */
+	char by[FAL_MSG_NAME]; /* "job", or the name of the key that set the policy */
 };
 
 /* {.journal.fd = -1} is valid. */
 struct ps_policy_log {
 	struct ps_journal journal;
-	uint64_t lines;                 /* of the journal */
-	struct fal_policy last;         /* of the journal's last line; else the job's */
+	uint64_t lines; /* of the journal */
+	/* the policy of the journal's last line; the job's policy if there are no
+	 * lines */
+	struct fal_policy last;
 	struct ps_policy_origin origin; /* of `last` */
-	struct ps_key_change {          /* the clock of each key's last change */
+	/* for each key, the clock of its last change of policy */
+	struct ps_key_change {
 		char key[80];
 		uint64_t clock;
 	} *changes;
 	size_t n_changes, changes_cap;
-	/* For a job that resumes: at the snapshot so many lines of the journal held, the
-	 * last line since resumed_origin.  The policies of later lines hold again when
-	 * their clocks come. */
+	/* For a job that resumes: `resumed_lines` lines of the journal were in force at
+	 * the snapshot, the last of them since resumed_origin.  The policies of later
+	 * lines come into force again at their clocks. */
 	uint64_t resumed_lines;
 	struct ps_policy_origin resumed_origin;
 	struct ps_replayed_policy {
 		struct fal_policy policy;
 		struct ps_policy_origin origin;
-		struct fal_chain before; /* of the journal's lines before this one */
+		/* hash chain over the journal's lines before this one */
+		struct fal_chain before;
 	} *replayed;
 	size_t n_replayed, replayed_cap;
 	/* The policy that the coordinator begins with; borrowed.  loop.c sets this member
@@ -201,11 +208,12 @@ int ps_policy_log_open(struct ps_policy_log *log, char *path,
 		       const struct fal_policy *job, const struct fal_snap_manifest *was,
 		       struct fal_diag *diag);
 /* Notes in the journal that the job resumes at `clock` with changed files of these
- * `kinds`.  The note is a line that repeats the last policy, unless an earlier start
- * wrote that line.  FAL_EIO, FAL_ENOMEM. */
+ * `kinds`.  The note is a line that repeats the last policy; if an earlier start has
+ * written that line, nothing is written.  FAL_EIO, FAL_ENOMEM. */
 int ps_policy_log_accept_files(struct ps_policy_log *log, const char *kinds,
 			       uint64_t clock, uint64_t version);
-/* Appends a change of policy, on disk before this returns.  FAL_EIO, FAL_ENOMEM. */
+/* Appends a change of policy, and returns once the line is on disk.  FAL_EIO,
+ * FAL_ENOMEM. */
 int ps_policy_log_add(struct ps_policy_log *log, const struct fal_journal_line *l);
 /* Writes into a manifest how many lines of the journal are in force, while the last
  * `waiting` policies of log->replayed do not hold again yet. */
@@ -229,11 +237,13 @@ struct ps_best_model {
 
 struct ps_best_checkpoint {
 	uv_work_t work;
-	struct fal_buf writing, waiting; /* contents: of the file being written, and of
-					  * the next file */
-	uint64_t judged_clock;           /* clock of the last evaluation examined */
-	bool is_writing;                 /* after_event follows the end of writing */
-	int err;                         /* of the last write */
+	/* writing: contents of the file being written; waiting: contents of the next
+	 * file */
+	struct fal_buf writing, waiting;
+	/* clock of the last evaluation that ps_best_checkpoint_update has examined */
+	uint64_t judged_clock;
+	bool is_writing; /* after_event follows the end of writing */
+	int err;         /* error of the last write; 0: none */
 	struct fal_diag diag;
 	struct fal_ratelimit failures; /* of log lines about failed writes */
 };
@@ -252,7 +262,7 @@ void ps_best_checkpoint_free(struct ps_best_checkpoint *b);
 
 struct ps_upstream; /* opaque */
 
-/* Dials the coordinator.  READY follows when enough members are here. */
+/* Dials the coordinator.  READY is sent when enough members are here. */
 struct ps_upstream *ps_upstream_new(struct ps_server *s);
 /* Frees `u` after the loop's end; may be NULL. */
 void ps_upstream_free(struct ps_upstream *u);
@@ -290,12 +300,12 @@ struct ps_addrs {
 };
 
 /* The state that outlives an incarnation.  Between two incarnations the process still
- * handles signals, and the listener lets peers wait.  {0} is valid. */
+ * handles signals, and the listener keeps peers waiting.  {0} is valid. */
 struct ps_host {
 	uv_loop_t loop;
 	uv_signal_t heard[3];
 	struct fal_listen *listen; /* NULL: not yet, or closed */
-	bool was_signalled;        /* to stop */
+	bool was_signalled;        /* a signal to stop has come */
 };
 
 /* Closes the libuv handle, unless a close is under way. */
@@ -309,21 +319,23 @@ ps_close_handle(void *handle)
 /* The outcome of an incarnation. */
 struct ps_outcome {
 	struct fal_coord_status status;
-	char sha256[65];         /* of the model's file; "": none was written */
-	char hash[65];           /* of its version (trace/chain.h) */
-	uint64_t clock;          /* of the model's parameters */
+	char sha256[65]; /* of the model's file; "": none was written */
+	char hash[65];   /* of its version (trace/chain.h) */
+	/* number of clocks that were over with the model's parameters */
+	uint64_t clock;
 	const float *average;    /* of the weights, for its file; NULL: none */
-	char average_sha256[65]; /* of that file */
+	char average_sha256[65]; /* SHA-256 of the average's file */
 	double seconds;          /* of training, over all starts */
-	bool stopped;            /* before the job was done */
+	bool stopped;            /* the server ended before the job was done */
 	bool was_signalled;      /* stopped by a signal */
-	/* If a process with shards was lost: the number of processes that had shards, and
-	 * another incarnation follows.  0: no process was lost. */
+	/* 0: no process with shards was lost.  Else another incarnation follows, and
+	 * this is the number of processes that had shards. */
 	uint32_t lost_processes;
 	bool ended_upstream; /* the coordinator of --upstream ended this server */
 	int code;            /* the exit code if ended_upstream */
 	struct ps_addrs bound;
-	bool has_snapshot;   /* of the clock where it stopped */
+	/* there is a snapshot of the clock at which the server stopped */
+	bool has_snapshot;
 	struct fal_diag why; /* our own error, with status.failed; "": none */
 };
 
@@ -332,7 +344,7 @@ struct ps_run {
 	struct ps_options opt;
 	struct ps_host host;
 	uint64_t program;            /* bytes of the program */
-	struct fal_threads *threads; /* NULL: only the thread of the loop */
+	struct fal_threads *threads; /* NULL: the loop's thread does all work */
 	struct fal_files job;
 	struct ps_memory_inputs memory;
 	struct ps_state state;
@@ -341,13 +353,16 @@ struct ps_run {
 	struct fal_keyring *keys;    /* SIGHUP replaces it */
 	struct fal_addr coordinator; /* with --join or --upstream */
 	struct fal_client_key *key;  /* to the coordinator */
-	struct fal_retry retry;      /* of the connection, over all incarnations */
-	const char *path;            /* of the job's file */
-	bool members_differ;         /* the group's members ever differed in numerics */
+	/* the retries of the connection, over all incarnations */
+	struct fal_retry retry;
+	const char *path;    /* of the job's file */
+	bool members_differ; /* the group's members ever differed in numerics */
 	uint8_t instance[FAL_INSTANCE]; /* of this process, for the coordinator */
 	enum fal_compress compress;
-	char *best_path;           /* of the best model; NULL: it is not kept */
-	struct ps_best_model best; /* written, or about to be */
+	/* path for the best model; NULL: the best model is not kept */
+	char *best_path;
+	/* the best model that was written, or is about to be */
+	struct ps_best_model best;
 	struct ps_result_file model, average, result;
 	struct fal_snapshot_found found;     /* the snapshot to resume from, if any */
 	struct fal_coord_trace trace_before; /* of earlier starts */
@@ -358,11 +373,12 @@ struct ps_run {
 	 * incarnations. */
 	struct ps_account *restart_accounts;
 	uint32_t lost_processes; /* as in the outcome of the incarnation before */
-	int snapshots;           /* descriptor of their folder; -1: none are taken */
-	struct ps_outcome out;   /* of this incarnation */
+	/* descriptor of the snapshots' folder; -1: no snapshots are taken */
+	int snapshots;
+	struct ps_outcome out; /* of this incarnation */
 };
 
-/* May records of workers on this machine go unsealed, by the options? */
+/* Do the options allow unsealed records for workers on this machine? */
 static inline bool
 ps_allows_unsealed(const struct ps_options *o)
 {
@@ -392,7 +408,8 @@ int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
  * cannot take the job's time.  If one key is for all workers, each source has an account
  * of its own.  Time is an argument. */
 enum {
-	PS_ACCOUNTS = 1024,        /* keys or sources that are told apart */
+	/* the most keys or sources with an account of their own */
+	PS_ACCOUNTS = 1024,
 	PS_ARRIVALS_MAX = 256,     /* sessions at once; */
 	PS_ARRIVAL_S = 10,         /* … then one in so many seconds */
 	PS_REREAD_PER_S = 1 << 20, /* bytes a second of data sent a second time, */
@@ -408,9 +425,9 @@ struct ps_account {
 	double reread;   /* bytes used up at updated_at, of PS_REREAD_MAX */
 };
 
-/* Returns the account, aged to `now`.  A new account takes the place of the least used
- * account, and its debts: so all keys together are limited, however many keys there
- * are. */
+/* Returns the account, aged to `now`.  If no account of this key and source exists, the
+ * least used account is given to them, and keeps what it has used up.  So all keys
+ * together are limited, however many keys there are. */
 struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 				   const char *key, const char *source, double now);
 
@@ -421,7 +438,7 @@ struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
  * such ends at once, then one in 160 s. */
 #define PS_RESTART_COST 16
 
-/* Does the account have `cost` left? */
+/* May the account still be charged `cost`? */
 bool ps_account_affords(const struct ps_account *a, double cost);
 /* Charges the cost of a session.  Returns false, and charges nothing, if too little is
  * left: the session has to come back later. */
@@ -445,8 +462,11 @@ struct ps_session {
 	struct fal_chan *chan;
 	uint32_t id;             /* grows */
 	struct ps_reader reader; /* of versions */
-	char end_reason[256];    /* by the coordinator, not logged yet; "": none */
-	bool is_client;          /* sent FOLLOW, CONTROL or JOIN, so is no worker */
+	/* why the coordinator has ended the session, until this is logged; "": not
+	 * ended */
+	char end_reason[256];
+	/* the session has sent FOLLOW, CONTROL or JOIN, so it is not a worker's */
+	bool is_client;
 
 	/* A worker's session. */
 	char worker[64];     /* name of its ready worker; "": none */
@@ -462,8 +482,9 @@ struct ps_session {
 		uint32_t chunk;
 	} request[PS_REQUESTS_MAX]; /* oldest first */
 	size_t n_requests;
-	uint64_t chunk_bytes;      /* of chunks that were sent */
-	struct fal_buf held_hello; /* a HELLO from before the coordinator */
+	uint64_t chunk_bytes; /* of chunks that were sent */
+	/* a HELLO that came before the coordinator was made */
+	struct fal_buf held_hello;
 	double held_since;
 
 	struct ps_member *member; /* the shard process of this session; NULL: none */
@@ -475,9 +496,9 @@ struct ps_session {
 	} admission;
 	struct ps_follow { /* an observer */
 		bool was_requested;
-		bool is_live;     /* also wants future lines */
-		bool history_due; /* the lines so far are not sent yet */
-		bool is_active;   /* gets lines now */
+		bool is_live;     /* the observer also wants future lines */
+		bool history_due; /* the observer still waits for the lines so far */
+		bool is_active;   /* the observer gets each new line */
 	} follow;
 	struct ps_export {   /* of a model, to a controller */
 		bool is_due; /* the version is not copied yet */
@@ -512,7 +533,7 @@ void ps_send_text(struct ps_session *session, enum fal_text which,
  * the session has room.  ps_send_all_pending does so for all sessions. */
 void ps_send_pending(struct ps_session *session);
 void ps_send_all_pending(struct ps_server *s);
-/* Sends the versions that are wanted and have been made. */
+/* Sends the wanted versions that are made by now. */
 void ps_publish_versions(struct ps_server *s);
 /* Sends the workers DONE, LATER or REFUSE, with the reason. */
 void ps_send_to_workers(struct ps_server *s, enum fal_msg_type type, const char *why);
@@ -530,11 +551,12 @@ void ps_reply_wait(struct ps_session *session, const char *what);
 void ps_reply_result(struct ps_session *session, const char *why, const char *result);
 
 enum ps_end_reason {
-	PS_END_REFUSED, /* it did something forbidden; the text adds a build that
-			 * differs */
-	PS_END_LIMIT,   /* its key has too many sessions */
-	PS_END_KEY,     /* its key is not valid any more */
-	PS_END_LATER    /* it may come back after a while */
+	/* the session did something forbidden; if its program is another build, the
+	 * message says so */
+	PS_END_REFUSED,
+	PS_END_LIMIT, /* the session's key has too many sessions */
+	PS_END_KEY,   /* the session's key is no longer valid */
+	PS_END_LATER  /* the session may come back after a while */
 };
 
 /* Ends a session: sends REFUSE or LATER with `why`, logs `why`, and closes the channel
@@ -575,10 +597,10 @@ void ps_log_refusals(struct ps_server *s, bool is_over);
  * (falcon-protocol(7), SHARDS) --- */
 
 struct ps_shard_pool {
-	struct ps_member *own; /* this process, which has the first numbers */
-	struct ps_member **v;  /* the others, in the order of their JOINs */
+	struct ps_member *own; /* this process, whose shards have the first numbers */
+	struct ps_member **v;  /* the other processes, in the order of their JOINs */
 	size_t n, cap;
-	uint32_t wanted;  /* processes that the placement waits for; */
+	uint32_t wanted;  /* number of processes that the placement waits for; */
 	uv_timer_t grace; /* when it ends, --min-shards are enough */
 	uv_timer_t ping_timer;
 	double pinged_at;
@@ -588,9 +610,10 @@ struct ps_shard_pool {
 	bool memory_was_logged;  /* the log has a line that memory lacks for a move */
 	uint32_t rule_shards;    /* places of the rule; some may have no block */
 	struct ps_pool_drain_state {
-		bool is_active;     /* a drain is under way */
-		bool was_refused;   /* by a process that was to get blocks */
-		uint32_t requester; /* session that waits for it; 0: none */
+		bool is_active; /* a drain is under way */
+		/* a process that was to get blocks has refused them */
+		bool was_refused;
+		uint32_t requester; /* session that waits for the drain; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
 };
@@ -641,7 +664,8 @@ void ps_pool_on_moved(void *arg, const struct fal_map *map, int err);
  * such process; FAL_ESTATE, there is no other process. */
 int ps_pool_drain(struct ps_server *s, const struct ps_session *session,
 		  const char *which, struct fal_diag *why);
-/* Answers a drain that will not end: the job is over, or the server ends. */
+/* Answers the request for a drain that will not end, because the job is over or the
+ * server ends. */
 void ps_pool_cancel_drain(struct ps_server *s);
 
 /* Announces a worker to all processes.  When all processes know the worker, the worker
@@ -674,15 +698,15 @@ struct ps_snapshots {
 		size_t values;
 	} slot[FAL_SHARDS_MAX];
 	bool is_busy;                  /* a snapshot is under way */
-	uint32_t missing;              /* its images that are on their way */
+	uint32_t missing;              /* the snapshot's images that are on their way */
 	bool is_repeated;              /* another snapshot follows at once */
 	bool is_due;                   /* wanted as soon as a version can be marked */
 	uint32_t requester;            /* session that waits for the next one; 0: none */
-	bool has_taken;                /* this start has taken one */
-	bool last_is_good;             /* the snapshot begun last is on disk */
+	bool has_taken;                /* a snapshot was taken since this start */
+	bool last_is_good;             /* the last snapshot that was begun is on disk */
 	uint64_t clock;                /* of the last one that began; */
 	double at;                     /* … begun at */
-	uint64_t good_clock;           /* of the last one on disk */
+	uint64_t good_clock;           /* clock of the last snapshot on disk */
 	struct fal_ratelimit failures; /* of log lines about failed ones */
 };
 
@@ -734,13 +758,15 @@ void ps_status_on_unlike_results(void *arg, const struct fal_coord_mismatch *is)
 void ps_status_on_unstepped(void *arg, const struct fal_coord_skipped_blocks *is);
 void ps_status_on_late(void *arg, uint32_t peer, const char *name,
 		       const struct fal_coord_suspect *late);
-/* Was a worker of this name here, or may one come?  One may come if a key for workers has
- * this name, unless a worker of another name came under that key: then returns false, and
- * *instead is that other name; else *instead is NULL. */
+/* Was a worker of this name here, or may a worker of this name come?  Such a worker may
+ * come if a key for workers has this name.  But if a worker of another name has come
+ * under that key, returns false and sets *instead to that other name; else *instead is
+ * NULL. */
 bool ps_knows_worker(const struct ps_server *s, const char *name, const char **instead);
 /* Notes that the session brought work. */
 void ps_status_note_work(struct ps_server *s, struct ps_session *session);
-/* Logs the cost of task sizes when workers have joined. */
+/* If workers have joined, logs how much time is lost because tasks are whole, and
+ * because tasks are small. */
 void ps_log_task_sizes(struct ps_server *s, uint32_t workers);
 /* Logs, after growing pauses, the event that the job waits for, since when, and the
  * command to type. */
@@ -792,15 +818,18 @@ struct ps_timers {
 
 enum ps_upstream_end {
 	PS_UPSTREAM_OPEN,
-	PS_UPSTREAM_ENDED, /* by the coordinator, or an error: the server ends */
-	PS_UPSTREAM_LOST,  /* the connection: another incarnation follows */
-	PS_UPSTREAM_LEFT   /* the coordinator drained us: the server ends */
+	/* the coordinator ended the connection, or there was an error: the server
+	 * ends */
+	PS_UPSTREAM_ENDED,
+	PS_UPSTREAM_LOST, /* the connection was lost: another incarnation follows */
+	PS_UPSTREAM_LEFT  /* the coordinator drained us: the server ends */
 };
 
 /* The end of the server.  Other files record the causes; loop.c acts on them in
  * after_event. */
 struct ps_end {
-	int broken;              /* error of our own: the job has failed, see out->why */
+	/* an error of this program: the job has failed, see out->why */
+	int broken;
 	int err;                 /* error that ends the server, see s->diag */
 	uint32_t lost_processes; /* as in struct ps_outcome */
 	enum ps_upstream_end upstream;
@@ -816,9 +845,10 @@ struct ps_end {
 struct ps_progress {
 	struct fal_progress bar; /* on a terminal */
 	char epochs[48], loss[40], accuracy[32];
-	uint64_t epoch;     /* the last epoch that was logged */
-	double next_at;     /* when the next epoch may be logged */
-	double began_at;    /* the first clock; 0: not yet */
+	uint64_t epoch; /* the last epoch that was logged */
+	double next_at; /* when the next epoch may be logged */
+	/* time when enough workers for the first clock were here; 0: not yet */
+	double began_at;
 	uint64_t zip_clock; /* clock of the last measurement of compression */
 };
 
@@ -826,7 +856,7 @@ struct ps_server {
 	struct ps_run *run;
 	const struct fal_files *job; /* the run's */
 	const struct fal_snapshot_found
-		*resumed; /* snapshot that it resumes from; NULL: none */
+		*resumed; /* the snapshot from which the job resumes; NULL: none */
 	struct ps_outcome *out;
 	struct fal_diag *diag;
 	uv_loop_t *loop;
@@ -891,7 +921,8 @@ void ps_on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role
 void ps_on_key_removed(void *arg, struct fal_chan *c, const char *why);
 /* Sends LATER to workers whose HELLO has waited for shards as long as allowed. */
 void ps_expire_held_hellos(struct ps_server *s);
-/* The coordinator is there: introduces the sessions to it, and hands it held HELLOs. */
+/* Called when the coordinator is made: opens the present sessions at the coordinator,
+ * and passes on the HELLOs that were held back. */
 void ps_introduce_sessions(struct ps_server *s);
 
 /* ---- loop.c --- */

@@ -551,7 +551,8 @@ ps_pool_place(struct ps_server *s)
 		struct ps_member *m = part[i];
 		const uint32_t left = places - at;
 		const uint32_t end = at + (m->max_shards < left ? m->max_shards : left);
-		m->has_no_share = before[end] == before[at]; /* by the job's rule */
+		/* the job's placement gives the process no block */
+		m->has_no_share = before[end] == before[at];
 		if (!m->has_no_share &&
 		    pool_assign_shards(s, m, before[at], before[end] - before[at]) < 0)
 			return fal_diag_set(s->diag, FAL_ENOMEM, "%s",

@@ -822,7 +822,8 @@ coord_on_open(void *arg, struct fal_client *c)
 	m.join.standby = o->standby;
 	memcpy(m.join.instance, s->run->instance, sizeof(m.join.instance));
 	fal_client_send(c, &m);
-	if (!fal_client_reached(c)) /* PLACE may be long in coming */
+	/* Counts as admitted now, because PLACE may come much later */
+	if (!fal_client_reached(c))
 		fal_cli_err(PROG, "%s: joined, listening on %s", c->at,
 			    fal_listen_addr_text(s->listen));
 	fal_cli_notify("READY=1\nSTATUS=joined");

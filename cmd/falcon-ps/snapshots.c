@@ -207,8 +207,9 @@ ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past)
 		snapshots_write(s);
 }
 
-/* Has the image the same arrays as the first image that is here, each in proportion to
- * its shard's blocks?  Only the version of the very first image can be checked. */
+/* Does this image fit the image that is here already?  Both must have the same arrays,
+ * each in proportion to the blocks of its shard.  If no image is here yet, only the
+ * version can be checked, and that there are arrays. */
 static bool
 image_fits(const struct ps_server *s, uint32_t slot, const struct fal_image *image)
 {

@@ -74,8 +74,7 @@ int ps_trace_file_copy(struct ps_trace_file *f, const char *from, const char *pa
 const struct ps_trace_line *ps_trace_file_add(struct ps_trace_file *f, const char *line,
 					      size_t n);
 
-/* Appends the lines that an observer gets first: job, join, leave, policy, suspicions,
- * and the last 100 rounds. */
+/* Appends the lines that an observer gets first: `kept`, then `recent`. */
 void ps_trace_file_history(const struct ps_trace_file *f, struct fal_buf *out);
 
 /* ps_trace_file_flush writes all lines to the files; ps_trace_file_sync also syncs the

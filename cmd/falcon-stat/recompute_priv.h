@@ -33,7 +33,9 @@ struct course_clock {
 	uint64_t version;   /* the version made from the clock; 0: none */
 	uint64_t base;      /* the version that its tasks ran on, but … */
 	uint64_t late;      /* … tasks from here on ran on the next; FAL_TRACE_ABSENT */
-	size_t fingerprint; /* of its contributors: 1 + place; 0: none */
+	/* the numerics of the clock's contributors: 1 + index in struct course's
+	 * `fingerprint`; 0: not known */
+	size_t fingerprint;
 	double lr;
 	uint64_t total; /* clocks of the job at that time */
 	bool has_hash, has_exponents;

@@ -314,7 +314,8 @@ stat_watch(const struct stat_source *src)
 	w.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 	if (uv_mutex_init_recursive(&w.lock) < 0)
 		fal_out_of_memory();
-	/* What is wrong with the first reading is said as by the other modes. */
+	/* An error in the first reading is reported as in the other modes, because the
+	 * screen is not open yet. */
 	const int code = stat_source_read(src, STAT_READ, on_watched_line, &w);
 	if (code != FAL_EXIT_DONE)
 		return code;

@@ -216,7 +216,8 @@ slot_on_work_end(uv_work_t *work, int status)
 	prefetch_release(f);
 }
 
-/* Makes the pool read or write the cache for the slot.  False: there is no cache. */
+/* Makes the pool read or write the cache for the slot.  Returns false if there is no
+ * cache or the pool takes no work. */
 static bool
 slot_use_cache(struct slot *p, enum slot_stage stage)
 {

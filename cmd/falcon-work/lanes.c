@@ -32,7 +32,7 @@ struct lane {
 	uint32_t number;
 	pthread_t thread;
 	pthread_cond_t wake;
-	/* For the loop alone. */
+	/* Only the loop's thread uses the following members. */
 	bool is_busy;
 	uint64_t steps; /* steps of ended emulated tasks */
 	struct fal_emul_previous previous;
@@ -42,8 +42,8 @@ struct lane {
 	 * computes. */
 	uint64_t took_ns;
 	uint32_t took_count;
-	/* Under the mutex; in LANE_RUNNING, `job`, `begun_ns` and `virtual_ns` are only
-	 * read. */
+	/* The mutex protects the following members.  While the state is LANE_RUNNING,
+	 * `job`, `begun_ns` and `virtual_ns` are only read. */
 	enum lane_state state;
 	bool is_cancelled, quits;
 	struct fal_net_wait wait;
@@ -52,7 +52,8 @@ struct lane {
 	uint64_t waited_ns; /* time that the task has waited for blocks */
 	struct fal_lane_task job;
 	uint64_t begun_ns, virtual_ns, regained_ns;
-	struct fal_emul_previous ended; /* the last task, for the next one */
+	/* how the last task ended; the next emulated task begins from there */
+	struct fal_emul_previous ended;
 	struct lane_result result;
 };
 

@@ -48,8 +48,9 @@ int lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out
  * nothing with NULL. */
 void lanes_free(struct lanes *l);
 
-/* Gives an idle lane a task, which is copied but for its id; its pointers are kept until
- * the end.  The task begins at once if `has_samples`, else with lane_release. */
+/* Gives an idle lane a task.  The task is copied, except its id; its pointers must stay
+ * valid until the task ends.  The task begins at once if `has_samples`, else with
+ * lane_release. */
 void lane_start(struct lanes *l, uint32_t lane, const struct fal_lane_task *job,
 		bool has_samples);
 void lane_release(struct lanes *l, uint32_t lane);
@@ -63,8 +64,9 @@ void lane_cancel(struct lanes *l, uint32_t lane);
 /* The task that waits for lane_release, or NULL. */
 const struct fal_lane_task *lane_held_task(struct lanes *l, uint32_t lane);
 
-/* The progress of all lanes, in steps of their tasks: the backend's, or, with emulation,
- * parts of their virtual times.  The number never falls. */
+/* Returns the progress of all lanes, in steps of their tasks.  A step is a step of the
+ * backend or, with emulation, a part of the task's virtual time.  The number never
+ * falls. */
 uint64_t lanes_progress(const struct lanes *l);
 
 bool lanes_are_idle(const struct lanes *l);
@@ -76,8 +78,8 @@ struct spare_core { /* zeroed at first */
 	bool exists;
 };
 
-/* Suppose that so many lanes had computed all the time lately: would a third of a core
- * have been idle, beside all other load?  The measure is the idle time plus this
+/* Would a third of a core have been idle lately, if `lanes` lanes had computed all the
+ * time and all other load had been as it was?  The measure is the idle time plus this
  * process's own CPU time; the sum does not depend on what this process does with the
  * answer.  now: ns.  The answer holds for half a second.  The first answer is false; so
  * is the answer on a system without these figures. */

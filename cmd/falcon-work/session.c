@@ -49,7 +49,7 @@ struct shard_link {
 	bool was_dialled;
 };
 
-/* How far the connection has come. */
+/* The state of the connection. */
 enum phase {
 	CONNECTING,
 	READY,   /* READY was sent */
@@ -101,7 +101,7 @@ static void session_after_agent(struct session *s, int err);
 
 /* --- streams to shards ------------------------------------------------------------- */
 
-/* Have the link's shards blocks?  Without a block map they may have. */
+/* Do the link's shards have blocks?  Returns true if there is no block map yet. */
 static bool
 link_is_needed(const struct shard_link *l)
 {
@@ -195,8 +195,10 @@ enum link_fact {
 	LINK_IS_OPEN,
 	LINK_IS_CLOSED,
 	LINK_IS_DRAINED, /* the socket has all sent bytes */
-	LINK_HAS_ROOM,   /* takes bulk, or is not needed; ATTACH is sent first */
-	LINK_IS_USABLE   /* false: the stream has ended, though its shards have blocks */
+	/* the link is open, so ATTACH was sent, and has room for bulk; or is not
+	 * needed */
+	LINK_HAS_ROOM,
+	LINK_IS_USABLE /* false: the stream has ended, though its shards have blocks */
 };
 
 static bool
@@ -302,7 +304,7 @@ session_settle(struct session *s)
 	s->renews = false;
 }
 
-/* The connection is gone: cancels all work for it. */
+/* Called when the connection is gone: cancels all work for the coordinator. */
 static void
 session_on_close(void *arg, struct fal_client *c, int code)
 {
@@ -387,8 +389,8 @@ session_leave(struct session *s, const char *why)
 		fal_agent_leave(s->agent, uv_hrtime(), why);
 }
 
-/* Follows each call of the agent, which returned `err`: pushes, and ends the session by
- * an error or when the agent has left. */
+/* Called after each call of the agent, whose result is `err`: sends pushes, and ends the
+ * session after an error or when the agent has left. */
 static void
 session_after_agent(struct session *s, int err)
 {
@@ -416,9 +418,10 @@ session_after_agent(struct session *s, int err)
 	}
 }
 
-/* Tasks begin early only with a spare core for the work beside computing.  There is such
- * a core if the coordinator is on another machine; or, if the work is only copying, if
- * other programs leave a core idle. */
+/* Tasks begin early only with a spare core for the work beside computing.  A core counts
+ * as spare in two cases: the coordinator is on another machine; or the connection to it
+ * is local and unsealed, so that the work is only copying, and spare_core_exists() finds
+ * enough idle time. */
 static bool
 on_agent_begins(void *arg)
 {
@@ -472,7 +475,8 @@ send_ready(struct session *s)
 		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
 	}
 	s->phase = READY;
-	s->client.is_candidate = true; /* its numerics may be refused */
+	/* the coordinator may refuse the worker's numerics */
+	s->client.is_candidate = true;
 	fal_client_send(&s->client, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
 	char frozen[256];
@@ -489,7 +493,8 @@ send_ready(struct session *s)
 
 /* --- the job ---------------------------------------------------------------------- */
 
-/* A task of this clock begins: from time to time logs how far the job is. */
+/* Called when a task of this clock begins: from time to time logs the progress of the
+ * job. */
 static void
 session_log_progress(struct session *s, uint64_t clock)
 {
@@ -534,8 +539,8 @@ on_agent_steps(void *arg)
 	return runtime_progress(&s->runtime);
 }
 
-/* The agent needs more memory.  Without more sums the agent works on, but slower; without
- * more versions or local steps the worker has to leave. */
+/* Called when the agent needs more memory.  Without more sums the agent works on, but
+ * slower; without more versions or local steps the worker has to leave. */
 static bool
 on_agent_grow(void *arg, const struct fal_agent_limits *to)
 {
@@ -557,8 +562,8 @@ session_log_lateness(struct session *s)
 		    100 * (double)s->emulated.late_ns / (double)s->emulated.virtual_ns);
 }
 
-/* The lane can compute no more, since `what` failed.  If a trainer was given up, the log
- * has the reason, and the coordinator gets the reason. */
+/* Called when a lane can compute no further task, because `what` failed.  If a trainer
+ * was given up, the log has the reason, and the coordinator gets the reason. */
 static void
 session_lane_failed(struct session *s, const char *what, uint32_t lane, int err)
 {

@@ -51,8 +51,9 @@ struct fal_buf;
 struct fal_problems {
 	struct fal_diag *diag;
 	struct fal_buf *more;
-	int n, err; /* 0: none yet; FAL_EFORMAT if any problem is one, else of the first
-		     */
+	/* `n`: number of problems.  `err`: 0 without a problem; FAL_EFORMAT if any
+	 * problem has that error; else the error of the first problem. */
+	int n, err;
 };
 
 /* Adds a problem.  Returns 0, or an error to end the reading with. */

@@ -1,4 +1,5 @@
-/* A loss in messages: falcon-protocol(7), the types of its fields. */
+/* The form of a loss in messages.  falcon-protocol(7) describes the form, under the
+ * types of fields. */
 #ifndef FAL_BASE_LOSS_H
 #define FAL_BASE_LOSS_H
 

@@ -246,7 +246,8 @@ has_enough_descriptors(const struct fal_cli *cli)
 	return false;
 }
 
-/* Refuses an option for popt's reason, with the option that it may mean. */
+/* Refuses an option.  The message gives popt's reason and suggests the option that the
+ * user may have meant. */
 static int
 refuse_option(const struct fal_cli *cli, int reason)
 {

@@ -46,9 +46,9 @@ void fal_seal_wipe(struct fal_seal *s);
 int fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 /* Opens a record of n bytes, tag included, in place: n - FAL_SEAL_TAG bytes at `p` are
- * plain.  FAL_ETRUNC: shorter than a tag; FAL_EAUTH: not the next record of this key with
- * this `ad`: the counter keeps its value, the bytes at `p` are invalid, and the session
- * should end; FAL_ELIMIT as above. */
+ * plain.  FAL_ETRUNC: the record is shorter than a tag.  FAL_EAUTH: the record is not
+ * the next one of this key with this `ad`; then the counter keeps its value, the bytes
+ * at `p` are invalid, and the session should end.  FAL_ELIMIT: as above. */
 int fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 #endif

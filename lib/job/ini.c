@@ -29,7 +29,8 @@ is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* Does a line, or what follows a header or a value in quotes, end here? */
+/* Is there nothing in `s` but blanks and a comment?  `s` is a line, or the text after a
+ * header or after a quoted value. */
 static bool
 is_line_end(const char *s)
 {

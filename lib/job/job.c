@@ -502,7 +502,8 @@ check_local_steps(const struct job_parser *p)
 	return job_refuse(p, JOB_AT(rule), FAL_EINVAL, d.text);
 }
 
-/* A rule between values: broken or not, the key at fault, the fault. */
+/* A rule that values must keep together: whether the job breaks the rule, which key gets
+ * the blame, and the text of the message. */
 struct job_rule {
 	bool is_broken;
 	size_t at;

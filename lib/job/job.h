@@ -23,8 +23,8 @@
 /* The begins of blocks: anywhere in the flat vector, or at each tensor. */
 enum fal_job_block { FAL_JOB_BLOCK_VECTOR, FAL_JOB_BLOCK_TENSOR };
 
-/* The products of the layers: Falcon's own, with the same bits on all machines; OpenBLAS's
- * for each machine. */
+/* The products of the layers: Falcon's own, with the same bits on all machines;
+ * OpenBLAS's for each machine. */
 enum fal_job_numerics { FAL_JOB_NUMERICS_PORTABLE, FAL_JOB_NUMERICS_FAST };
 
 /* Do unlike results of two keys end the job? */
@@ -82,8 +82,9 @@ enum fal_job_best { FAL_JOB_BEST_NO, FAL_JOB_BEST_YES };
 /* The most channels in data.mean and data.std. */
 #define FAL_JOB_CHANNELS 16
 
-/* Each member is the key of that name; without the key in the text 0, NULL or the first
- * value of an enum, unless a comment gives another default. */
+/* Each member has the value of the key of the same name.  If the text lacks the key, the
+ * member is 0, NULL or the first value of its enum, unless a comment gives another
+ * default. */
 struct fal_job {
 	char *name;
 	uint64_t seed;

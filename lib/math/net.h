@@ -81,10 +81,10 @@ bool fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a,
 
 #define FAL_FINGERPRINT_BYTES 16
 
-/* Hashes the gradient of a random task of the net's largest size and calculations with
- * subnormal numbers.  Parameters come from fal_model_init(seed), inputs in [0, 1) and
- * labels from the stream (seed, FAL_RNG_TEST, 0).  The fingerprint distinguishes machines
- * but does not expose liars.  FAL_ENOMEM. */
+/* Hashes two things: the gradient of a random task of the largest size that the net
+ * allows, and the results of calculations with subnormal numbers.  Parameters come from
+ * fal_model_init(seed), inputs in [0, 1) and labels from the stream (seed, FAL_RNG_TEST,
+ * 0).  The fingerprint distinguishes machines but does not expose liars.  FAL_ENOMEM. */
 int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
 			uint8_t out[static FAL_FINGERPRINT_BYTES]);
 

@@ -315,8 +315,8 @@ range_after(const struct fal_optim *o, uint64_t at)
 	return low < o->ranges ? &o->range[low] : NULL;
 }
 
-/* Returns the number of elements from `at` of the piece on that lie in one range, which
- * becomes `*in`, or in none (NULL). */
+/* Starts at element `at` of the piece.  Returns how many elements from there on lie in
+ * the same range, or in no range.  Sets `*in` to that range, or to NULL. */
 static size_t
 stretch_at(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
 	   const struct fal_range **in)

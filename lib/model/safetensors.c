@@ -449,7 +449,8 @@ make_tensor(const struct st_reader *r, const struct entry *p, struct fal_tensor 
 		const uint32_t d = t->dim[t->dims] = p->dim[t->dims];
 		if (d == 0)
 			return FAIL(r, "tensor '%s' is empty", FAL_QUOTE(p->name));
-		/* No overflow: the factors are below 2^32 and at most 2^31. */
+		/* No overflow: d is below 2^32, and t->count before the product is at
+		 * most 2^31. */
 		if ((t->count *= d) > FAL_MODEL_MAX_FLOATS)
 			return fal_diag_set(r->diag, FAL_ELIMIT,
 					    "%s: tensor '%s' has more than 2^31 values",

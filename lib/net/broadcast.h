@@ -20,14 +20,16 @@
 struct fal_shared {
 	struct fal_publication pub; /* each receiver gets id and key in the receiver's
 				     * session */
-	uint64_t version;           /* this and the next five: as struct fal_shared_opt */
+	/* this member and the next five: as in struct fal_shared_opt */
+	uint64_t version;
 	uint32_t parts;
 	uint8_t suite;
 	bool zstd, lasting, unsealed;
-	bool broken;              /* by fal_shared_abandon */
-	uint32_t made;            /* records, of pub.count */
-	uint32_t taken;           /* records that the fastest channel has taken */
-	size_t bytes;             /* sum over records */
+	bool broken;   /* fal_shared_abandon was called */
+	uint32_t made; /* number of records made so far, of pub.count */
+	/* number of records that the fastest channel has taken */
+	uint32_t taken;
+	size_t bytes;             /* bytes of all records */
 	struct fal_zip_stat stat; /* the gain of compression, and its time at both ends,
 				   * as measured here; 0 without compression */
 	unsigned refs;
@@ -40,7 +42,9 @@ struct fal_shared {
 		size_t n, cap;
 		unsigned lent;
 	} *records;
-	size_t cap; /* capacity; grows with the records, not by pub.count */
+	/* capacity of `records`, which grows with the records made, not with
+	 * pub.count */
+	size_t cap;
 };
 
 static inline bool
@@ -60,16 +64,17 @@ void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
 
 struct fal_shared_opt {
 	struct fal_shared_pool *pool;
-	uint64_t publication; /* from 1; larger than all before; each encoding of a
-			       * version is a publication */
-	uint32_t count;       /* messages, at least 1 */
-	const void *ad;       /* associated data that all readers know: job, */
-	size_t ad_n;          /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
-	uint64_t version;     /* for fal_chan_drop_outdated */
-	uint32_t parts;       /* publications of a version; 0: one */
-	uint8_t suite;        /* 0: ChaCha20-Poly1305, which all readers open */
-	bool zstd;            /* compresses each message that becomes smaller */
-	bool lasting;         /* for the owner's fal_is_outdated_fn */
+	/* number of the publication, from 1, larger than all earlier numbers; each
+	 * encoding of a version is a publication of its own */
+	uint64_t publication;
+	uint32_t count;   /* number of messages, at least 1 */
+	const void *ad;   /* associated data that all readers know: job, */
+	size_t ad_n;      /* incarnation, version, …; ≤ FAL_SHARED_AD_MAX; borrowed */
+	uint64_t version; /* for fal_chan_drop_outdated */
+	uint32_t parts;   /* publications of a version; 0: one */
+	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
+	bool zstd;        /* compresses each message that becomes smaller */
+	bool lasting;     /* for the owner's fal_is_outdated_fn */
 	bool unsealed; /* for channels of fal_chan_is_unsealed alone; not with `zstd` */
 };
 
@@ -78,7 +83,7 @@ struct fal_shared_opt {
  * (the suite is not available). */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
-/* Makes the next n records, of n messages (borrowed).  Each message lies in two places.
+/* Makes the next n records from n messages (borrowed).  Each message lies in two places.
  * `index` is the message's number in the publication, below `count` and used once.  An
  * error adds no record: FAL_ELIMIT beyond FAL_RECORD_MAX, FAL_ESTATE beyond `count`,
  * FAL_ENOMEM. */
@@ -100,7 +105,7 @@ struct fal_shared *fal_shared_ref(struct fal_shared *s);
  * may be NULL. */
 void fal_shared_drop(struct fal_shared *s);
 
-/* The record made as number `i`, in the form of the wire; borrowed. */
+/* Returns the record that was made as number `i`, as the wire carries it; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
 /* Lends record `i`.  A lent record outlives the publication until the record is returned
  * as often as lent.  So a slow reader keeps no more of a version than the records under

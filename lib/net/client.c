@@ -100,7 +100,9 @@ fal_compress_parse(const char *word, enum fal_compress *out)
 /* ---- retries ------------------------------------------------------------------ */
 
 enum {
-	REFUSED_MS = 3000,         /* refusals alone for so long: FAL_EXIT_NOPERM */
+	/* after refusals and nothing else for longer than this, the verdict is
+	 * FAL_EXIT_NOPERM */
+	REFUSED_MS = 3000,
 	LEAST_MS = 1000,           /* for the last attempt */
 	PAUSE_FIRST_MAX_MS = 1000, /* until the first success, and while refused */
 };

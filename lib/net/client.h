@@ -48,11 +48,14 @@ struct fal_retry {
 	/* uv_hrtime when the coordinator was lost; before any success, when the first
 	 * attempt began; 0: the coordinator is there. */
 	uint64_t lost;
-	uint64_t give_up; /* ns to search for a lost coordinator; 0: no limit */
-	uint64_t came;    /* time of the last success; for readers */
+	/* the client gives up after searching for a lost coordinator for so many ns; 0:
+	 * never */
+	uint64_t give_up;
+	uint64_t came; /* time of the last success; read by the callers */
 	/* private */
-	bool was_reached;    /* some coordinator was reached, ever */
-	bool has_paused;     /* since the last success, or the first refusal */
+	bool was_reached; /* some coordinator was reached at some time */
+	/* there was a pause since the last success, or since the first refusal */
+	bool has_paused;
 	bool was_unanswered; /* FAL_EPERM came since the last success */
 	uint64_t last_pause; /* ns */
 	/* Pauses since a coordinator last stayed longer than the last pause, or since the
@@ -65,13 +68,14 @@ struct fal_retry {
  * was lost before. */
 bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 
-/* Notes that a coordinator has admitted us, and has sent us away with LATER: so the
- * coordinator is there. */
+/* Notes that a coordinator has admitted us and then sent LATER: the coordinator is
+ * reachable. */
 void fal_retry_note_later(struct fal_retry *r);
 
-/* Is this failure the first one of its kind, to be logged: has there been no pause since
- * the first attempt, since the last success, or since the silence began?  Earlier
- * refusals are logged only with the verdict. */
+/* Should this failure be logged, because it is the first one of its kind?  It is the
+ * first one if there was no pause since the first attempt, since the last success, or
+ * since the coordinator stopped answering.  Earlier refusals are logged only with the
+ * verdict. */
 bool fal_retry_is_first(const struct fal_retry *r);
 
 /* Judges a connection that ended with `err` (of fal_chan_ops.on_close) at `now`.  Returns
@@ -109,15 +113,15 @@ uint64_t fal_retry_limit_ms(const struct fal_retry *r, uint64_t now, uint64_t mo
 
 struct fal_texts {
 	struct fal_buf text[FAL_TEXTS];
-	uint32_t size[FAL_TEXTS]; /* of each complete text */
+	uint32_t size[FAL_TEXTS]; /* size of each complete text */
 };
 
-/* Clears all texts and sets their sizes; a manifest of 0 bytes does not come.
+/* Clears all texts and sets their sizes; no manifest follows if its size is 0.
  * FAL_EFORMAT (another size of 0), FAL_ELIMIT. */
 int fal_texts_begin(struct fal_texts *t, const uint32_t size[static FAL_TEXTS]);
 
-/* Appends the piece of a TEXT.  Returns 1 when all texts are complete, else 0; FAL_ESTATE
- * (not the next piece), FAL_ENOMEM. */
+/* Appends the piece in a TEXT message.  Returns 1 when all texts are complete, else 0.
+ * FAL_ESTATE: the piece is not the next one.  FAL_ENOMEM. */
 int fal_texts_add(struct fal_texts *t, const struct fal_msg *text);
 
 bool fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b);
@@ -136,11 +140,11 @@ enum { FAL_CLIENT_RETRY = -1 }; /* in place of an exit code: another connection 
 struct fal_client_conf {
 	const char *prog; /* for log lines; NULL: there are none */
 	uv_loop_t *loop;
-	const struct fal_addr *addr; /* the coordinator's, tried in turn */
+	const struct fal_addr *addr; /* addresses of the coordinator, tried in turn */
 	size_t addrs;
 	const struct fal_client_key *key;
-	/* How long a coordinator is searched for; outlives the client.  NULL: there is
-	 * one connection only, and no timer. */
+	/* State of the retries; the caller must keep this until the client has ended.
+	 * NULL: the client makes one connection only, and has no timer. */
 	struct fal_retry *retry;
 	struct fal_chan_opt chan;
 	bool tries_doors; /* dials the door beside a port, if there is one */
@@ -153,7 +157,7 @@ struct fal_client_conf {
 	enum fal_role role;
 
 	void *arg;
-	/* The channel is open: time for the first message. */
+	/* The channel is open; the owner may send its first message. */
 	void (*on_open)(void *arg, struct fal_client *c);
 	/* A message that the client does not handle itself; borrowed.  An error ends the
 	 * client with FAL_EXIT_NO. */
@@ -177,26 +181,30 @@ struct fal_client_conf {
 	int (*on_over)(void *arg);
 };
 
-/* The owner may read all members before `timer`, and sets those that say so. */
+/* The owner may read all members before `timer`, and may set a member if its comment
+ * says so. */
 struct fal_client {
 	struct fal_client_conf conf;
 	struct fal_chan *chan;      /* NULL: there is no connection */
 	char at[FAL_ADDR_MAX + 16]; /* text of the address in use */
-	uint32_t incarnation;       /* of sent messages; the owner may set it */
-	uint32_t epoch;             /* of WELCOME */
-	uint64_t clock;             /* of WELCOME */
-	struct fal_texts texts;     /* of the job; the owner may take them in on_job */
-	bool is_open;               /* the channel is */
-	bool is_waiting;            /* for the next attempt */
-	bool is_welcomed;           /* fal_client_reached was called */
+	/* incarnation that sent messages carry; the owner may set this member */
+	uint32_t incarnation;
+	uint32_t epoch;         /* of WELCOME */
+	uint64_t clock;         /* of WELCOME */
+	struct fal_texts texts; /* of the job; the owner may take them in on_job */
+	bool is_open;           /* the channel is open */
+	bool is_waiting;        /* for the next attempt */
+	bool is_welcomed;       /* fal_client_reached was called */
 	bool is_candidate; /* a REFUSE now means FAL_EXIT_NOPERM; the owner may set it */
-	bool is_leaving;   /* set by the owner: a lost connection is the end */
-	bool job_is_done;  /* DONE came */
-	struct fal_diag why; /* the reason of the end; "": the owner's */
-	int code;            /* of the end */
-	size_t addr_index;   /* of that address; without a connection, of the next */
-	uv_timer_t timer;    /* this and what follows is private */
-	bool avoids_doors;   /* a door failed, and no port was reached since */
+	/* set by the owner: the client ends when the connection is lost */
+	bool is_leaving;
+	bool job_is_done;    /* DONE came */
+	struct fal_diag why; /* why the client ended; "": the owner ended it */
+	int code;            /* exit code of the end */
+	/* index of the address in use or, without a connection, of the next address */
+	size_t addr_index;
+	uv_timer_t timer;  /* this and what follows is private */
+	bool avoids_doors; /* a door failed, and no port was reached since */
 	bool is_ending, is_over;
 	struct fal_diag later; /* the coordinator's reason in LATER; "": none */
 };
@@ -204,8 +212,8 @@ struct fal_client {
 /* Prepares a client; `conf` is copied, its pointers are kept. */
 void fal_client_init(struct fal_client *c, const struct fal_client_conf *conf);
 
-/* Dials now; later, or with the next address, fal_client_retry does.  Errors as
- * fal_dial. */
+/* Dials the first address at once.  Later attempts, and attempts at other addresses, are
+ * made by fal_client_retry.  Errors as fal_dial. */
 int fal_client_dial(struct fal_client *c);
 
 /* Dials the next time the loop runs (`at_once`), or after fal_retry_pause_ms.  Does
@@ -228,19 +236,19 @@ void fal_client_hello(struct fal_client *c, struct fal_msg *m, const char *name,
  * ends. */
 void fal_client_expect_answer(struct fal_client *c);
 
-/* A PUBLISHED announces a version of the job with this hash, whose parts come as shared
- * records: prepares the channel for their key.  Errors of
- * fal_chan_expect_publication. */
+/* A PUBLISHED announces a version of the job with hash `job_hash`; the parts of the
+ * version come as shared records.  Prepares the channel for the key of these records.
+ * Errors of fal_chan_expect_publication. */
 int fal_client_expect_parts(struct fal_client *c,
 			    const uint8_t job_hash[static FAL_HASH_BYTES],
 			    const struct fal_msg *published);
 
-/* The coordinator has admitted this client; WELCOME has this effect, too.  Returns true,
- * after a log line, if the coordinator was lost before. */
+/* Notes that the coordinator has admitted this client; a WELCOME does so, too.  Returns
+ * true, after a log line, if the coordinator was lost before. */
 bool fal_client_reached(struct fal_client *c);
 
 /* Ends the connection once all sent bytes have left, and with an exit code the client;
- * on_close follows.  An exit code stands above an earlier FAL_CLIENT_RETRY. */
+ * on_close follows.  An exit code replaces an earlier FAL_CLIENT_RETRY. */
 void fal_client_end(struct fal_client *c, int code);
 /* The same at once. */
 void fal_client_abort(struct fal_client *c, int code);
@@ -248,7 +256,7 @@ void fal_client_abort(struct fal_client *c, int code);
 void fal_client_fail(struct fal_client *c, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Does the client end, or has it ended? */
+/* Is the client ending, or has it ended? */
 static inline bool
 fal_client_is_over(const struct fal_client *c)
 {
@@ -256,8 +264,9 @@ fal_client_is_over(const struct fal_client *c)
 }
 
 /* Runs a tool's client in a loop of its own until its end; ignores SIGPIPE from then on.
- * Loop, retries and is_tool are not read from `conf`; all is borrowed for the call.
- * on_close closes the owner's handles in the loop.  Returns the exit code. */
+ * Loop, retries and is_tool are not read from `conf`; all is borrowed for the call. The
+ * caller's on_close must close all handles that the caller has opened in the loop.
+ * Returns the exit code. */
 int fal_client_run(const struct fal_client_conf *conf);
 
 #endif

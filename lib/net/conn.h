@@ -50,7 +50,7 @@ struct fal_chan_ops {
 	void *arg;
 	/* Dialled channels: the handshake has succeeded.  May be NULL. */
 	void (*on_open)(void *arg, struct fal_chan *c);
-	/* A message, borrowed for the call and read-only. */
+	/* A message has come; borrowed for the call and read-only. */
 	void (*on_msg)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 	/* on_place returns the owner's memory for the bytes after the head of a
 	 * publication's message, as fal_place_fn.  on_placed reports that the bytes are
@@ -58,7 +58,8 @@ struct fal_chan_ops {
 	 * always come by on_msg.  Both may be NULL. */
 	fal_place_fn *on_place;
 	void (*on_placed)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
-	/* There is room again, after fal_chan_has_room returned false.  May be NULL. */
+	/* Called when there is room again after fal_chan_has_room has returned false.
+	 * May be NULL. */
 	void (*on_room)(void *arg, struct fal_chan *c);
 	/* The socket has taken all bytes sent.  May be NULL. */
 	void (*on_drain)(void *arg, struct fal_chan *c);
@@ -146,8 +147,9 @@ int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 /* Offers the socket, or the emulated link, the rest of the last batch, and then the next
  * batch, at once and without calling back.  The maker of a publication calls
  * fal_chan_write_now so that finished records leave while the next records are made.  An
- * owner calls fal_chan_write_now if a message has to leave before all other channels'
- * next messages: the loop would serve the channel first that was sent to last. */
+ * owner calls fal_chan_write_now if a message must leave before the next messages of all
+ * other channels; without the call, the loop first serves the channel that got its
+ * message last. */
 void fal_chan_write_now(struct fal_chan *c);
 
 /* Do all messages from now on leave unsealed?  Then publications may leave unsealed,
@@ -163,11 +165,12 @@ void fal_chan_drop_outdated(struct fal_chan *c, fal_is_outdated_fn *is_old,
  * fal_reader_expect. */
 int fal_chan_expect_publication(struct fal_chan *c, const struct fal_publication *pub);
 
-/* Sets whether bulk is compressed.  FAL_COMPRESS_AUTO begins a measurement.  During the
- * measurement, FAL_WRITER_TRIAL bytes or FAL_WRITER_TRIES messages long, bulk is
- * compressed; afterwards bulk is compressed if the measurement has shown a gain.  Another
- * call measures again.  To a peer on this machine (a loopback address or a Unix socket,
- * without an emulated link) AUTO means NEVER.  A new channel does not compress. */
+/* Sets how the channel decides whether to compress bulk.  FAL_COMPRESS_AUTO begins a
+ * measurement.  During the measurement, FAL_WRITER_TRIAL bytes or FAL_WRITER_TRIES
+ * messages long, bulk is compressed; afterwards bulk is compressed if the measurement
+ * has shown a gain.  Another call measures again.  To a peer on this machine (a loopback
+ * address or a Unix socket, without an emulated link) AUTO means NEVER.  A new channel
+ * does not compress. */
 void fal_chan_compress(struct fal_chan *c, enum fal_compress mode);
 
 /* Is bulk compressed now?  Then compressed publications should be sent, too. */
@@ -213,8 +216,8 @@ double fal_chan_rtt(const struct fal_chan *c);
  * nothing arrives by the channel. */
 bool fal_chan_is_stranded(const struct fal_chan *c);
 
-/* A text saying that the peer is another build than this program (fal_session_skew), or
- * ""; borrowed from the channel. */
+/* Returns a text that names the peer's build if it differs from this program's build
+ * (fal_session_skew); else "".  Borrowed from the channel. */
 const char *fal_chan_skew(const struct fal_chan *c);
 
 struct fal_chan_stat {
@@ -222,8 +225,9 @@ struct fal_chan_stat {
 	uint64_t saved;  /* bytes that compression has saved in both directions, without
 			  * publications, which have a `stat` of their own */
 	size_t queued;   /* bytes of queued messages */
-	size_t held;     /* `queued`, and bytes that the socket has not taken yet */
-	double rate;     /* bytes a second that a busy socket took; 0: unknown */
+	/* the bytes in `queued`, and bytes that the socket has not taken yet */
+	size_t held;
+	double rate; /* bytes a second that a busy socket took; 0: unknown */
 };
 
 struct fal_chan_stat fal_chan_stat(const struct fal_chan *c);

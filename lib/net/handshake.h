@@ -9,13 +9,14 @@
  *              verdict 0: Noise message 2, whose payload is all before it;
  *              others: u8 b, b bytes of build, 32 bytes of MAC over both sides' bytes
  *
- * The versions must be equal.  The client's bytes before message 1 are the prologue.  All
- * fields except the client's third line and the Noise messages are the same in every
- * major version from 4 on; the builds are sent from version 6 on, if both ends have at
- * least version 6.  So two versions that do not understand one another can say so, and
- * each can authenticate the other's answer.  The MAC proves the key before the server
- * computes anything expensive; before a right MAC the server does not answer.  With a
- * static key the MAC's key is the shared secret of client and server
+ * The versions must be equal.  The client's bytes before message 1 are the prologue.
+ * From major version 4 on, all fields are the same in every version, except the client's
+ * third line, the Noise messages and the builds.  A client sends its build from version
+ * 6 on.  A server of version 6 or later sends its build in a refusal, if the client has
+ * at least version 6.  So two versions that do not understand one another can say so,
+ * and each can authenticate the other's answer.  The MAC proves the key before the
+ * server computes anything expensive; before a right MAC the server does not answer.
+ * With a static key the MAC's key is the shared secret of client and server
  * (fal_noise_shared_secret); the server has computed the secret of each client
  * beforehand.  So public keys alone do not suffice to make a MAC.
  */

@@ -479,7 +479,9 @@ endpoint_open(struct fal_listen *l, size_t i, const struct fal_listen_opt *opt,
 	l->handles++;
 	err = tcp ? endpoint_bind_tcp(d, opt->chan.unseals, diag)
 		  : endpoint_bind_unix(d, diag);
-	if (err < 0) { /* a file of this name belongs to another process */
+	/* `is_open` stays false, so that listen_shut does not unlink a socket file that
+	 * another process owns */
+	if (err < 0) {
 		uv_close(&d->io.handle, endpoint_on_closed);
 		return err;
 	}

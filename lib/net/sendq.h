@@ -53,7 +53,7 @@ struct fal_writer {
 	size_t queued;              /* bytes of queued messages, without publications */
 	struct fal_zip_stat zipped; /* all that was compressed here */
 	bool trial;                 /* a measurement of FAL_COMPRESS_AUTO runs; */
-	bool pays;                  /* it has found that compression pays */
+	bool pays;                  /* the last trial has found that compression pays */
 	/* private */
 	struct fal_fifo control, bulk;
 	size_t cap;

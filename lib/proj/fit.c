@@ -45,8 +45,10 @@ struct fit_worker {
 	bool suspect, stuck; /* stuck: it was a suspect when it left */
 	uint32_t hangs;      /* times that it became a suspect */
 	double since;        /* when the suspect's deadline began */
-	double hung;         /* seconds as a suspect since `t`, up to the last `back` */
-	uint64_t breaks;     /* of struct fal_fit, at its last line */
+	/* seconds since `t` in which the worker was a suspect, counted up to its last
+	 * `back` line */
+	double hung;
+	uint64_t breaks; /* of struct fal_fit, at its last line */
 };
 
 /* The last values of a quantity. */

@@ -51,9 +51,11 @@ struct fal_fit_run {
 	 * between two updates with a hold, a join or a leave between them.  0: too few
 	 * clocks. */
 	double epoch_s;
-	double compute;  /* share of the workers' time, as fal_simulation.compute */
-	uint64_t clocks; /* number of these clocks, by samples */
-	uint64_t from;   /* number of the first of these clocks */
+	double compute; /* share of the workers' time, as fal_simulation.compute */
+	/* how many such clocks there were: their samples, divided by the samples of a
+	 * clock */
+	uint64_t clocks;
+	uint64_t from; /* number of the first of these clocks */
 };
 
 /* Reads the optimiser of a job line. */
@@ -64,10 +66,10 @@ void fal_fit_optim(struct fal_trace_line *l, struct fal_optim *o);
  *
  * Machines: the workers, by name, that have not left, or that were there when the job
  * stopped or made the last version; in the order of their joins. Paces: one or more for
- * each clock line, without the first FAL_FIT_WARM clocks of the job. Hangs: a time in
- * which a worker was a suspect becomes a pace in which the worker hangs, if there was
- * more than one such time or the time has not ended; else the model and the run's sums
- * leave the time out.  Fixed part of tasks: by the worker's probe and by the worker's
+ * each clock line, without the first FAL_FIT_WARM clocks of the job. Hangs: a worker
+ * hangs while it is a suspect.  If a worker hung more than once, or still hangs, each
+ * hang becomes a pace of its own.  A single hang that has ended is left out of the model
+ * and of the run's sums.  Fixed part of tasks: by the worker's probe and by the worker's
  * lines with short tasks.  A machine that ran no task, or whose fixed part is not known,
  * gets the median of the other machines.
  *

@@ -68,8 +68,9 @@ struct report_row {
 	double speed;  /* newest, samples a second; 0: not known */
 	double task_s; /* of a full task */
 	uint32_t lanes;
-	uint64_t dropped;            /* rounds, up to its newest frame */
-	double wait;                 /* of a line in its newest frame, without latency */
+	uint64_t dropped; /* rounds, up to its newest frame */
+	/* mean wait per line in the row's newest frame, without latency */
+	double wait;
 	struct fal_trace_load load;  /* of its newest frame */
 	struct report_cell cell[2];  /* of the open frames */
 	enum fal_class class;        /* in its newest frame */

@@ -12,10 +12,10 @@
  *
  * The uses of time.  A second of worker w is worth the speed v_w of the worker.  So the
  * parts of a clock are the means of the workers' seconds, weighted by v_w / Σ v: by the
- * speeds in the clock if rounds are shared, else by the speeds in the window.  Then ideal
- * = samples / Σ v is the time that the same lanes need if they do nothing else and
- * samples can be split at will (small tasks account for a part of it).  The other parts
- * are the losses to each cause, and the sum of all parts is the clock.
+ * speeds in the clock if rounds are shared, else by the speeds in the window.  Then
+ * ideal = samples / Σ v is the time that the same lanes need if they only compute and
+ * samples can be split at will.  The ideal still includes the cost of small tasks.  The
+ * other parts are the losses to each cause, and the sum of all parts is the clock.
  */
 #ifndef FAL_PROJ_REPORT_H
 #define FAL_PROJ_REPORT_H

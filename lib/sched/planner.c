@@ -219,9 +219,9 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 }
 
 /* Plans the free tasks for all workers of the round.  Late tasks all begin when their
- * version is there, whatever workers compute before.  So late tasks are shared as if no
- * worker held any task; early tasks are shared by the load that workers hold.  Sets *last
- * to the worker of the last task.  False: no worker is there. */
+ * version is there, whatever workers compute before.  So the plan for late tasks ignores
+ * the tasks that workers hold; the plan for early tasks counts them.  Sets *last to the
+ * worker of the last task.  False: no worker is there. */
 static bool
 plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans *spans,
 	 struct fal_worker **last, double now)

@@ -20,9 +20,9 @@ static const double jump_rtts = 4;
 static const double guess_s = 1e-3; /* a task's seconds, without any knowledge */
 /* if no task was measured: how many times longer than usual a late task takes */
 static const double late_times = 1.3;
-/* A late task will take so many times the time that the task has run, because late tasks
- * are mostly very late.  Found in simulations of random slowness (falcon-emulate(5), p2
- * and p3). */
+/* A late task is expected to run on for this many times the time that it has already
+ * run, because most late tasks are very late.  Found in simulations of random slowness
+ * (falcon-emulate(5), p2 and p3). */
 static const double late_more = 1.5;
 /* A task is not late yet if its machine may only have given another program a turn. */
 static const double os_turn_s = 4e-3;
@@ -129,9 +129,9 @@ median_of_last(const struct fal_window *r)
 }
 
 /* Measures a full task of `task_s` seconds.  The median of the last three times counts,
- * because one late wake-up tells nothing about speed.  But a time that is far from the
- * projection, by more than a move of tasks takes, is another speed, and counts at once,
- * before the clock ends. */
+ * because one late wake-up tells nothing about speed.  But if a time differs from the
+ * projection by a large factor, and by more than a move of tasks takes, the machine's
+ * speed has changed.  Then this one time counts at once, before the clock ends. */
 static void
 measure_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {

@@ -548,8 +548,8 @@ fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clo
 	/* Clocks with tasks of another policy may end in another order. */
 	if (!s->traits.shared || clock > front || clock < s->policy_clock)
 		return false;
-	/* Each round is a clock: of the rounds so far, `front - clock` come after that
-	 * clock. */
+	/* Each round is one clock, so the last `front - clock` rounds are the rounds of
+	 * clock `clock` and of later clocks. */
 	*out = (struct fal_sched_from){ .clock = clock,
 					.version = version,
 					.first = s->policy_version,

@@ -272,8 +272,8 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 	const uint64_t version = line->version;
 	const uint32_t end = line->first + line->rounds;
 	struct fal_round_info r;
-	/* After an early order, other claims may have replaced claims that were in at the
-	 * time of the order. */
+	/* If the update was ordered before its rounds were complete, claims may have
+	 * been replaced since then.  So the losses are read again. */
 	for (uint32_t i = line->first; i < end; i++) {
 		struct coord_collected *m = &c->rounds.collected[i];
 		if (fal_sched_round(c->sched, m->round, &r)) {

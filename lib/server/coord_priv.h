@@ -13,9 +13,9 @@
  *	placement.c        the map from blocks to shards: waits, balance, moves
  *	coord_base.c       tables, trace lines, messages, commands to shards
  *
- * A call that fails only because a shard is broken or this program has a mistake is not
- * handled where it fails: c->err, the first such error, ends the job
- * (coord_record_error).
+ * Some calls fail only if a shard is broken or this program has a mistake.  Their
+ * callers do not handle the error: coord_record_error keeps the first such error in
+ * c->err, which ends the job.
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_SERVER_COORD_PRIV_H
@@ -38,9 +38,9 @@ enum { CLOCK_LINES_MAX = 4, HEALTH_LOSSES = 8, TEST_RESULTS_MAX = 3 };
 /* A key that has opened a session. */
 struct coord_known_key {
 	struct fal_checkpoint_key record;
-	uint32_t place;              /* in the keyring */
-	uint8_t data[FAL_DATA_HASH]; /* the last hash of the key's sessions (sessions.c)
-				      */
+	uint32_t place; /* index of the key in the keyring */
+	/* the last data hash that a session of the key has sent (sessions.c) */
+	uint8_t data[FAL_DATA_HASH];
 	bool failed; /* a trainer of the key's workers has failed since a task counted */
 };
 
@@ -64,11 +64,15 @@ struct coord_clock_line {
 
 /* A session of a worker. */
 struct coord_peer {
-	uint32_t id;     /* of the session */
-	uint32_t key;    /* number of the key, from 1, in the order of first sessions */
-	uint32_t worker; /* number in ledger and trace, from 1; 0 before READY */
+	uint32_t id; /* of the session */
+	/* number of the key: keys are numbered from 1 in the order of their first
+	 * sessions */
+	uint32_t key;
+	/* number of the worker in ledger and trace, from 1; 0: READY has not come */
+	uint32_t worker;
 	char name[FAL_MSG_NAME];
-	char build[FAL_MSG_NAME];       /* version of the worker's program, by HELLO */
+	/* version of the worker's program, from its HELLO */
+	char build[FAL_MSG_NAME];
 	uint8_t instance[FAL_INSTANCE]; /* identifies the worker's process */
 	enum coord_peer_state {
 		PEER_OPENED,
@@ -77,43 +81,48 @@ struct coord_peer {
 		PEER_LEFT     /* has sent LEAVE, or the job is over */
 	} state;
 	bool is_group_server;
-	bool leaves_in_order;    /* the worker was asked to leave, or is sent away */
-	bool has_other_numerics; /* its numerics are not the leading numerics */
+	/* the coordinator has told the worker to leave, or ends its session */
+	bool leaves_in_order;
+	/* the worker's numerics differ from the leading numerics */
+	bool has_other_numerics;
 	uint32_t lanes_min, lanes_max, cores;
 	char kernels[FAL_MSG_NAME];
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint8_t data[FAL_DATA_HASH]; /* by READY */
-	double rtt;                  /* of the handshake; 0: unknown */
+	uint8_t data[FAL_DATA_HASH]; /* hash of the worker's own data, from its READY */
+	/* seconds of a round trip in the handshake; 0: unknown */
+	double rtt;
 	uint64_t ping_clock; /* the first claim from this clock on causes a PING */
 	/* bytes that the worker has received and sent in the session */
 	uint64_t rx, tx;
 	struct {
-		uint64_t task_ns;  /* of a task; 0: no probe */
-		uint64_t large_ns; /* of `large` samples as one task; 0: none */
+		uint64_t task_ns;  /* ns of a task with one lane in use; 0: not probed */
+		uint64_t large_ns; /* ns of one task of `large` samples; 0: not probed */
 		uint32_t large;
 	} probe;
 	struct {                                                  /* `clock` lines */
 		struct coord_clock_line pending[CLOCK_LINES_MAX]; /* oldest first */
 		uint32_t n_pending;
-		/* the worker has reported on all rounds before this round */
+		/* the worker has reported its time for all rounds before this one */
 		uint64_t next_round;
-		uint64_t rx, tx;              /* sums of rx and tx in the lines so far */
+		/* the bytes that the lines so far have counted */
+		uint64_t rx, tx;
 		double greeted_at, joined_at; /* times of HELLO and READY */
-		/* sum of the seconds in all lines after the first line */
+		/* seconds that the lines after the first one cover, summed */
 		double reported_s;
 		bool has_first; /* the first line is written */
 	} lines;
 	struct {               /* versions announced to the worker */
-		uint32_t n;    /* number of VERSION messages */
+		uint32_t n;    /* number of VERSION messages sent */
 		uint64_t next; /* the first version that was not announced */
-		/* the worker was told to forget older versions, except those in
-		 * `repeated` */
+		/* the worker may have forgotten the versions before this one, except
+		 * those in `repeated` */
 		uint64_t oldest;
 		uint64_t repeated; /* bit i is version oldest - 1 - i */
 		/* the last version was of a branch; the worker may have forgotten all
 		 * other versions */
 		bool is_on_branch;
-		/* version that the worker keeps for evaluation; UINT64_MAX: none */
+		/* the version that the worker was told to keep for evaluation;
+		 * UINT64_MAX: none */
 		uint64_t pinned_version;
 	} announced;
 };
@@ -125,11 +134,12 @@ struct coord_sessions {
 	struct coord_known_key *key; /* by number - 1 */
 	uint32_t keys;
 	size_t key_cap;
-	struct coord_known_worker *worker; /* all that ever joined, by number - 1 */
+	/* all workers that have ever joined, by number - 1 */
+	struct coord_known_worker *worker;
 	uint32_t workers;
 	size_t worker_cap;
 	uint32_t n_ready;
-	/* Workers that left, and whose momentum the shards still have. */
+	/* Workers that have left, but whose momentum the shards still hold. */
 	uint32_t *leaver;
 	uint32_t leavers;
 	size_t leaver_cap;
@@ -155,28 +165,30 @@ struct coord_sessions {
 /* ---- versions, rounds and updates ------------------------------------------------- */
 
 struct coord_versions {
-	uint64_t newest;           /* the newest that the shards are told to make */
-	uint64_t published;        /* the newest that all shards have made */
+	/* the newest version that the shards were told to make */
+	uint64_t newest;
+	uint64_t published;        /* the newest version that all shards have made */
 	uint64_t published_clocks; /* clocks that were over with `published` */
-	uint64_t oldest;           /* of the `retained` newest */
-	/* workers may compute on so many of the newest versions */
+	uint64_t oldest;           /* the oldest of the `retained` newest versions */
+	/* the number of newest versions on which workers may compute */
 	uint32_t retained;
 	/* The newest version was ordered early, while tasks of its rounds were under way,
 	 * and is not announced yet.  Until then workers have versions from
 	 * `oldest_announced` on. */
 	bool newest_is_withheld;
 	uint64_t oldest_announced;
-	uint64_t *needed; /* scratch: versions that a worker has open rounds on */
+	uint64_t *needed; /* scratch: the versions of a worker's open rounds */
 	size_t needed_cap;
 };
 
 /* The shards' reports on an open round.  A set of shards is a mask of bits. */
 struct coord_round_acks {
-	uint64_t round;    /* first: the list is sorted by round */
-	uint64_t complete; /* shards that have their whole part of the round */
-	uint64_t ended;    /* shards that have ended the round, after an early order */
-	/* By place in the ledger: shards that have the whole contribution, or have fenced
-	 * the contribution. */
+	uint64_t round; /* the first member, because the list is sorted by round */
+	/* shards of which every block has counted all tasks of the round */
+	uint64_t complete;
+	uint64_t ended; /* shards that have ended the round, after an early order */
+	/* By the contribution's index in the ledger: the shards that have the whole
+	 * contribution, and the shards that have fenced the contribution. */
 	struct coord_contribution_acks {
 		uint64_t whole, fenced;
 	} *contribution;
@@ -187,11 +199,13 @@ struct coord_round_acks {
 /* A round that was collected for an update. */
 struct coord_collected {
 	uint64_t round;
-	uint32_t branch;        /* group whose branch the round stepped; 0: none */
-	uint64_t loss, samples; /* of the round's tasks; loss modulo 2^64 */
-	bool loss_is_unknown;   /* of a task */
+	/* the group whose branch was stepped by the round; 0: none */
+	uint32_t branch;
+	uint64_t loss, samples; /* sums over the round's tasks; `loss` modulo 2^64 */
+	bool loss_is_unknown;   /* the loss of some task is not known */
 	uint64_t clock;
-	/* the round has one worker or group; its loss was counted when the round ended */
+	/* all tasks of the round belong to one worker or one group, and its loss was
+	 * counted when it ended */
 	bool is_own;
 };
 
@@ -199,28 +213,31 @@ struct coord_collected {
 struct coord_pending_line {
 	struct fal_act act; /* END or STEP */
 	uint64_t acks;      /* shards that have reported */
-	/* The number of blocks that were not stepped, or that do not get a change of
-	 * weights; and the worker with the largest value, about 2^unstepped_exponent. */
+	/* `unstepped`: the number of blocks that were not stepped, or that do not get a
+	 * change of weights.  `unstepped_by`: the worker with the largest value, which
+	 * is about 2^unstepped_exponent. */
 	uint32_t unstepped, unstepped_by;
 	int8_t unstepped_exponent;
-	/* END: checksums of the sum, and of what each contribution has added, by place in
-	 * the ledger. */
+	/* END: `sum_added` is the checksum of the whole sum, `sum` the checksums of the
+	 * contributions, by index in the ledger. */
 	uint64_t sum_added, *sum;
 	size_t sums, sum_cap;
 	/* STEP: */
-	uint64_t version;       /* made by the step */
+	uint64_t version;       /* the version that the step makes */
 	uint32_t first, rounds; /* the update's rounds, in rounds.collected */
 	uint64_t samples;
 	double loss; /* mean */
 	float lr;
 	struct fal_branch_push *branch; /* branches that are merged */
 	uint32_t n_branches;
-	double norm;          /* of the mean gradient; 0: gradients are not clipped */
+	/* the norm of the mean gradient; 0: gradients are not clipped */
+	double norm;
 	uint64_t clocks_over; /* with the version */
 	bool has_gradients;
 	bool has_snapshot;
-	/* Leaves of the blocks of shards that have reported, followed by the exponents of
-	 * these blocks.  NULL: the version gets no hash, or has its hash. */
+	/* For the hash of the version: the leaves of the blocks of shards that have
+	 * reported, then the exponents of these blocks.  NULL: the version gets no hash,
+	 * or the hash is made. */
 	uint8_t *leaves;
 	bool has_hash;
 	uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
@@ -232,8 +249,8 @@ struct coord_rounds {
 	struct coord_pending_line *pending; /* in the order of the trace */
 	uint32_t n_pending;
 	size_t pending_cap;
-	/* Rounds of updates whose lines are pending (the first n_in_updates), then rounds
-	 * for the next update. */
+	/* The first n_in_updates rounds belong to updates whose lines are pending; the
+	 * other rounds are for the next update. */
 	struct coord_collected *collected;
 	uint32_t n_collected, n_in_updates;
 	size_t collected_cap;
@@ -247,17 +264,20 @@ struct coord_rounds {
 	 */
 	struct fal_granted_on *granted;
 	size_t n_granted, granted_cap;
-	double *squares;       /* by block, of a gradient that may be clipped */
-	uint64_t squares_from; /* shards whose squares are in */
+	/* the squares of the mean gradient, by block; used if gradients may be
+	 * clipped */
+	double *squares;
+	uint64_t squares_from; /* the shards that have reported their squares */
 };
 
 /* ---- evaluation and health -------------------------------------------------------- */
 
 struct coord_evaluation {
 	struct fal_coord_pin pin;
-	uint64_t next_version; /* evaluated next; 0: not ordered yet */
+	/* the version to evaluate next; 0: its update was not ordered yet */
+	uint64_t next_version;
 	uint32_t tasks;
-	bool has_drawn; /* the tasks that are run twice have been drawn */
+	bool has_drawn; /* the coordinator has chosen the tasks that are run twice */
 	struct coord_test_task {
 		struct coord_test_result {
 			uint32_t worker, key, right;
@@ -265,22 +285,28 @@ struct coord_evaluation {
 			uint8_t fingerprint[FAL_FINGERPRINT];
 		} result[TEST_RESULTS_MAX]; /* the first one counts */
 		uint32_t results;
-		bool was_repeated; /* or would have been, if another key had been here */
+		/* a repetition of the task by another key was wanted; perhaps no other
+		 * key was here */
+		bool repeat_was_wanted;
 	} *task;
 	size_t task_cap;
 };
 
 struct coord_health {
-	double start;               /* mean loss of guessing, or at the first update */
-	uint64_t clocks_over;       /* clocks that are over by the newest update */
-	double loss[HEALTH_LOSSES]; /* of the last epochs, by epoch modulo the size */
-	uint64_t first;             /* epoch with a loss */
+	/* mean loss of a model that guesses, or mean loss at the first update */
+	double start;
+	uint64_t clocks_over; /* clocks that are over by the newest update */
+	/* mean losses of the last epochs, by epoch modulo HEALTH_LOSSES */
+	double loss[HEALTH_LOSSES];
+	uint64_t first; /* the first epoch whose loss is in `loss` */
 	/* Epochs that have begun and are not over, ascending: only epochs of clocks that
 	 * are open in the scheduler. */
 	struct coord_health_epoch {
 		uint64_t epoch; /* from 1 */
-		double loss;    /* Σ of tasks that are in the model, or will be */
-		/* Σ of these tasks' samples; number of skipped tasks */
+		/* sum over the tasks that are in the model, or will be */
+		double loss;
+		/* `samples`: samples of these tasks; `skipped`: number of skipped
+		 * tasks */
 		uint64_t samples, skipped;
 		struct coord_health_key { /* claims, by number of the key - 1 */
 			double loss[2]; /* [0]: losses that are not known, counted at the
@@ -313,18 +339,24 @@ struct coord_placement {
 			MOVE_RUNNING  /* the shards were told */
 		} state;
 		double started_at; /* when the shards were told */
-		uint64_t ready;    /* shards that are ready for next_map */
+		/* the shards that have reported to be ready for next_map */
+		uint64_t ready;
 		struct fal_map next_map;
-		uint32_t epoch; /* of the last move, also of an aborted one */
+		/* epoch of the last move, even if that move was aborted */
+		uint32_t epoch;
 		char wanted_by[FAL_MSG_NAME]; /* name of the key */
 	} move;
 	struct coord_balance {
 		bool is_on;
 		struct coord_wait_rows rows; /* since the last measurement */
 		uint64_t clocks_over;        /* at the last measurement */
-		double measured_at;          /* NAN: there was no measurement */
-		bool is_stale; /* the next rows still measure the map before a move */
-		bool is_due;   /* a clock was measured: */
+		/* time of the last measurement; NAN: there was none */
+		double measured_at;
+		/* a move has just ended, so the next rows still describe the map before
+		 * the move */
+		bool is_stale;
+		/* a clock was measured; the next two members describe it */
+		bool is_due;
 		double seconds;
 		struct fal_psld_measurement seen[FAL_SHARDS_MAX]; /* by shard */
 		struct fal_psld *psld;
@@ -344,7 +376,7 @@ struct coord_placement {
 	} lines;
 };
 
-/* Requests of controllers that are not carried out yet. */
+/* Requests of controllers, and what is left to do for them. */
 struct coord_policy_control {
 	bool has_pending; /* `pending` waits for its boundary */
 	struct fal_policy pending;
@@ -363,16 +395,21 @@ struct coord_policy_control {
 		STOP_ASKED,  /* fal_coord_stop */
 		STOP_REACHED /* the rounds under way are over */
 	} stop;
-	/* By job.patience the job stops when these clocks are over; 0: it does not. */
+	/* With job.patience: the job stops when this many clocks are over; 0: no such
+	 * stop is planned. */
 	uint64_t stop_clock;
-	bool clocks_end_out_of_order; /* some policy of the job does not share rounds */
+	/* rounds are not shared under some policy of the job, so clocks may end in any
+	 * order */
+	bool clocks_end_out_of_order;
 };
 
 struct coord_snapshot {
-	/* a snapshot is wanted of the next version that allows a snapshot */
+	/* a snapshot is to be taken of the next version of which a snapshot is
+	 * possible */
 	bool is_wanted;
 	bool is_being_made;
-	struct fal_coord_checkpoint state; /* that is being made */
+	/* the content of the snapshot that is being made */
+	struct fal_coord_checkpoint state;
 };
 
 /* Versions of another coordinator (external_rounds.c). */
@@ -386,22 +423,23 @@ struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
 	bool is_in_callback;  /* one of ops is running */
-	int err;              /* the error that ends the job, or 0 */
+	int err;              /* the first error that ends the job; 0: none */
 	double start;         /* time 0 of the trace */
 	double newest_line_s; /* time of the newest trace line, from start */
 	struct fal_sched *sched;
 	struct fal_rng rng;
-	uint64_t clocks;  /* of the whole job */
-	bool has_begun;   /* min_workers were here once */
+	uint64_t clocks; /* number of clocks of the whole job */
+	/* min_workers workers were ready at some time, so training may begin */
+	bool has_begun;
 	bool is_external; /* conf.above was there */
 	bool is_finished;
-	const char *failure;             /* why the job stopped, or NULL */
-	char shard_failure[FAL_MSG_WHY]; /* the same, where a shard reported the failure
-					  */
+	const char *failure; /* why the job stopped, or NULL */
+	/* memory of `failure`, if a shard reported the failure */
+	char shard_failure[FAL_MSG_WHY];
 	struct coord_sessions sessions;
 	struct coord_versions versions;
 	struct coord_rounds rounds;
-	/* what shards have reported of commands and pushes and is not handled yet; empty
+	/* reports of shards on commands and pushes that are not handled yet; empty
 	 * between two events */
 	struct fal_shard_result result;
 	struct coord_evaluation evaluation;
@@ -414,8 +452,8 @@ struct fal_coord {
 	struct fal_buf trace_line; /* scratch */
 };
 
-/* Asserts that no callback calls a public function.  Each public function calls this
- * first. */
+/* Each public function calls this first: asserts that the function is not called by a
+ * callback. */
 static inline void
 coord_enter(const struct fal_coord *c)
 {
@@ -437,7 +475,7 @@ coord_end_callback(struct fal_coord *c)
 	c->is_in_callback = false;
 }
 
-/* Calls one of ops with these arguments, unless the op is NULL. */
+/* Calls c->ops.op with these arguments, unless that member is NULL. */
 #define COORD_CALL(c, op, ...)                                             \
 	do {                                                               \
 		if ((c)->ops.op != NULL) {                                 \
@@ -446,8 +484,8 @@ coord_end_callback(struct fal_coord *c)
 		}                                                          \
 	} while (0)
 
-/* The session behind `p` (NULL: the first session) with a state from `state` to
- * PEER_READY; NULL: there is none. */
+/* Returns the next session after `p` (NULL: the first session) whose state is from
+ * `state` to PEER_READY; NULL: there is none. */
 static inline struct coord_peer *
 coord_next_peer(const struct fal_coord *c, const struct coord_peer *p,
 		enum coord_peer_state state)
@@ -476,7 +514,7 @@ coord_worker(const struct fal_coord *c, uint32_t number)
 	return &c->sessions.worker[number - 1];
 }
 
-/* No round begins any more. */
+/* Returns true if no further round begins. */
 static inline bool
 coord_is_over(const struct fal_coord *c)
 {
@@ -485,15 +523,16 @@ coord_is_over(const struct fal_coord *c)
 
 /* ---- coord_base.c ---- */
 
-/* The index in sessions.peer of session `id`, or the index at which to insert it. */
+/* Returns the index of session `id` in sessions.peer, or the index at which to insert
+ * that session. */
 uint32_t coord_peer_index(const struct fal_coord *c, uint32_t id);
 /* The session, or NULL. */
 struct coord_peer *coord_find_peer(const struct fal_coord *c, uint32_t id);
-/* The session of the worker; NULL: the session is over. */
+/* Returns the session of the worker; NULL: the session is over. */
 struct coord_peer *coord_peer_of_worker(const struct fal_coord *c, uint32_t worker);
-/* Is the version of another coordinator, and do the shards retain the version? */
+/* Did another coordinator make this version, and do the shards still retain it? */
 bool coord_is_installed(const struct fal_coord *c, uint64_t version);
-/* The speed of the worker's lanes, by the worker's probe, with full tasks. */
+/* Returns the speed of the worker's lanes at full tasks, as the worker has probed. */
 struct fal_bound_lanes coord_probed_lanes(const struct fal_coord *c,
 					  const struct coord_peer *p);
 
@@ -505,9 +544,10 @@ void coord_trace_event(struct fal_coord *c, double now, enum fal_event ev,
 /* Sends a message to a session.  Session 0 stands for a session that is over: nothing is
  * sent. */
 void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
-/* Asks for a sign of life; the answer gives the round trip time, too. */
+/* Sends a PING: the answer shows that the session lives, and gives the round trip
+ * time. */
 void coord_send_ping(struct fal_coord *c, double now, uint32_t peer);
-/* Takes the result of a call that fails only because of a mistake in this program.  An
+/* Notes `err`, the result of a call that can fail only by a mistake in this program.  An
  * error ends the job, and the shards get no more commands. */
 void coord_record_error(struct fal_coord *c, int err);
 /* Sends a command to all shards; shards carry commands out in order.  Adds their reports
@@ -517,7 +557,7 @@ void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
  * not published yet may have to be pinned, and a shard may still lack tasks of a round
  * that another shard has stepped. */
 uint32_t coord_versions_to_retain(const struct fal_coord *c, uint64_t version);
-/* Has the shards retain so many of the newest versions from now on. */
+/* Tells the shards to retain the `versions` newest versions from now on. */
 void coord_retain_versions(struct fal_coord *c, uint32_t versions);
 /* Would the policy change the rule in force? */
 bool coord_changes_rule(const struct fal_coord *c, const struct fal_policy *p);
@@ -527,8 +567,8 @@ void coord_hold_rounds(struct fal_coord *c, double now);
 /* ---- placement.c ---- */
 
 void coord_placement_free(struct fal_coord *c);
-/* Takes a worker's waits for shards, in WORKED.  FAL_EFORMAT, FAL_ELIMIT: the waits
- * cannot be true. */
+/* Adds up the times that a worker waited for shards, as its WORKED reports them.
+ * FAL_EFORMAT, FAL_ELIMIT: the times are impossible. */
 int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
 /* Writes `shard` lines if they are due: called after each `ledger` or `update` line, and
  * at the end of the job (`at_end`). */
@@ -538,12 +578,13 @@ void coord_measure_clock(struct fal_coord *c, double now);
 /* Begins a pending move if nothing is under way (`is_quiet`); drops the move if the job
  * is over. */
 void coord_move_advance(struct fal_coord *c, double now, bool is_quiet);
-/* Ends the move, which was not carried out, with this error. */
+/* Ends a move that was not carried out, because of the error `err`. */
 void coord_move_end(struct fal_coord *c, double now, int err);
-/* Takes a shard's report that the shard is ready for the next map, or cannot be. */
+/* Handles a shard's report that the shard is ready for the next map, or cannot get
+ * ready. */
 void coord_on_migrated(struct fal_coord *c, double now,
 		       const struct fal_shard_report *report);
-/* Sends the map that holds to the session. */
+/* Sends the map in force to the session. */
 void coord_send_block_map(struct fal_coord *c, uint32_t peer);
 
 /* ---- sessions.c ---- */
@@ -552,7 +593,7 @@ void coord_send_block_map(struct fal_coord *c, uint32_t peer);
  * `diag`: the session must be closed. */
 int coord_on_hello(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag);
-/* This may end this session, and other sessions. */
+/* READY may end this session, and other sessions. */
 int coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 		   const struct fal_msg *m, struct fal_diag *diag);
 int coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
@@ -574,28 +615,30 @@ void coord_end_session(struct fal_coord *c, double now, uint32_t peer,
 /* Removes a session that is over; its worker, if ready, leaves. */
 void coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p,
 		       const char *why);
-/* Charges the worker's key, though the worker's session may be over.  The second charge
- * ends all sessions of the key, as long as another key has a worker. */
+/* Charges the worker's key; the worker's session may be over already.  The second charge
+ * ends all sessions of the key, if another key has a worker. */
 void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
 			 const char *why);
 /* Does the worker compute the same bits each time? */
 bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
-/* The hash of the leading data of trainers, in digits; "": no trainer has sent one. */
+/* Writes to `out` the hash of the leading data of trainers, as hex digits; "": no
+ * trainer has sent a hash. */
 void coord_leading_data_hex(const struct fal_coord *c,
 			    char out[static 2 * FAL_DATA_HASH + 1]);
-/* The time when failed trainers end the job, because no worker is here; infinity:
- * never. */
+/* Returns the time at which failed trainers end the job if no worker comes until then;
+ * infinity: never. */
 double coord_trainer_deadline(const struct fal_coord *c);
 
 /* ---- eval.c ---- */
 
-/* Pins the version, with which `clocks_over` clocks are over, and evaluates the version.
+/* Pins the version and evaluates it.  `clocks_over` clocks are over with the version.
  */
 void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
 			    uint64_t clocks_over);
-/* Evaluates the pinned version, from the first task on. */
+/* Begins the evaluation of the pinned version anew, at the first task. */
 void coord_start_evaluation(struct fal_coord *c, double now);
-/* Takes an EVALUATED.  An error, with `diag`: the session must be closed. */
+/* Handles an EVALUATED.  After an error, described in `diag`, the session must be
+ * closed. */
 int coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		       const struct fal_msg *m, struct fal_diag *diag);
 /* Returns the number of clocks after its version before which an evaluation must be
@@ -607,32 +650,34 @@ uint64_t coord_evaluation_clocks(const struct fal_coord *c);
  * does not depend on the evaluation's speed (design.md, I17). */
 void coord_check_patience(struct fal_coord *c);
 
-/* Has the shards keep the version, with which `clocks_over` clocks are over, until the
- * next call. */
+/* Tells the shards to keep the version until the next call; `clocks_over` clocks are
+ * over with the version. */
 void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
-/* Adds `loss`, the Σ of losses of `samples` samples of the clock, whose tasks are in the
- * model or will be. */
+/* Adds tasks of the clock that are in the model or will be: `loss` is the sum of the
+ * losses of their `samples` samples. */
 void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
 			   uint64_t samples);
-/* Adds tasks of the clock that were skipped. */
+/* Adds the number of skipped tasks of the clock. */
 void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks);
-/* Adds a claim that counts, of a worker of this key: Σ loss of samples of the clock, as
- * in CLAIM. */
+/* Adds a claim that counts, of a worker of key `key`: `loss` is the sum of the losses of
+ * `samples` samples of the clock, in the form of CLAIM. */
 void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
 			    int64_t loss, uint32_t samples);
 /* Takes an update, with which `clocks_over` clocks are over; rounds.collected from
  * `first_later` on is for later updates.  Ends the job if the job has diverged. */
 void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 			 uint32_t first_later);
-/* The counts of the epoch under way; all 0 if there are none. */
+/* Returns the counts of the epoch under way; all 0 if no task of the epoch was
+ * counted. */
 struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
 /* Continues with the epochs of c->status; `start` is the mean loss at first. */
 void coord_health_restore(struct fal_coord *c, double start);
 void coord_health_free(struct fal_coord *c);
-/* Is another key to compute this claim of the round once more? */
+/* Draws whether a worker of another key is to compute a claim of this round once
+ * more. */
 bool coord_verify_is_drawn(struct fal_coord *c, const struct coord_peer *p,
 			   uint64_t round);
-/* Takes a CHECKED: compares the result with the claim's. */
+/* Handles a CHECKED: compares its result with the claim's result. */
 void coord_verify_compare(struct fal_coord *c, double now, const struct coord_peer *p,
 			  const struct fal_msg *m);
 
@@ -646,38 +691,40 @@ void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks
 /* Completes the state when the trace has all lines of the version, and hands the state to
  * ops.marked. */
 void coord_snapshot_end(struct fal_coord *c, double now);
-/* Continues from the state.  FAL_EFORMAT: the data hash of the state is no hash. */
+/* Sets the state of a new coordinator to the snapshot's state.  FAL_EFORMAT: the data
+ * hash in the snapshot is no hash. */
 int coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p);
-/* Writes the `restart` line, and `leave` lines of the workers that were here; past NULL:
- * the job begins again at version 0. */
+/* Writes the `restart` line, and `leave` lines of the workers that were here; if `past`
+ * is NULL, the job begins again at version 0. */
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_checkpoint *past);
 
 /* ---- commit.c ---- */
 
-/* Handles what shards have reported. */
+/* Handles the reports of shards in `r`. */
 void coord_handle_result(struct fal_coord *c, double now,
 			 const struct fal_shard_result *r);
-/* Handles c->result, carries out the scheduler's actions and handles what comes of each,
- * and writes the trace lines that are complete. */
+/* Handles the reports in c->result, carries out the scheduler's actions, handles the
+ * reports that follow from each action, and writes the trace lines that are complete. */
 void coord_run_actions(struct fal_coord *c, double now);
-/* The ticket of an open round's contribution as it stands; false: there is none. */
+/* Fills `*out` with the ticket of a contribution to an open round, as the contribution
+ * is now.  Returns false if there is no such contribution. */
 bool coord_make_ticket(const struct fal_coord *c, uint64_t round,
 		       struct fal_contrib_id id, struct fal_ticket *out);
-/* Tells the worker of the version, which the worker pins (`pin`) or does not. */
+/* Announces the version to the worker, which pins the version if `pin` is true. */
 void coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t version,
 			    bool pin);
 void coord_rounds_free(struct fal_coord *c);
 
 /* ---- policy.c ---- */
 
-/* Carries out what waits for a boundary, if this is a boundary; called after each
- * event. */
+/* Called after each event: carries out the changes of policy, the move and the stop that
+ * wait for a boundary, if their boundary has come. */
 void coord_policy_advance(struct fal_coord *c, double now);
 void coord_policy_free(struct fal_coord *c);
-/* Has the journal keep the policy, if there is a journal (design.md, I16). */
+/* Writes the policy to the journal, if there is a journal (design.md, I16). */
 int coord_journal_policy(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 			 const char *by);
-/* Puts the policy, which the journal has, in force. */
+/* Puts the policy in force.  The journal must have the policy already. */
 void coord_apply_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 			const char *by);
 /* Writes the `policy` line of the policy in force, from this clock on, set by `by`. */
@@ -685,8 +732,8 @@ void coord_trace_policy(struct fal_coord *c, double now, uint64_t clock, const c
 
 /* ---- coordinator.c ---- */
 
-/* Does all that an event has made possible: begins clocks and evaluations, changes
- * policies, sees the end.  Returns c->err. */
+/* Called after each event: begins clocks and evaluations, changes policies, and ends the
+ * job, as far as the event has made that possible.  Returns c->err. */
 int coord_advance(struct fal_coord *c, double now);
 
 #endif

@@ -90,7 +90,7 @@ prefer_result(struct coord_test_task *t, uint32_t i)
 static bool
 repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 {
-	c->evaluation.task[task].was_repeated = true;
+	c->evaluation.task[task].repeat_was_wanted = true;
 	if (!fal_sched_eval_can_repeat(c->sched, task))
 		return false;
 	fal_sched_repeat_eval(c->sched, now, task);
@@ -226,7 +226,7 @@ finish_evaluation(struct fal_coord *c, double now)
 			is_confirmed |= t->result[i].key != t->result[0].key;
 		k->tasks++;
 		k->twice += is_confirmed;
-		k->alone += t->was_repeated && !is_confirmed;
+		k->alone += t->repeat_was_wanted && !is_confirmed;
 	}
 	for (uint32_t i = 0; i < c->sessions.keys; i++) {
 		key[i].key = c->sessions.key[i].record.name;

@@ -22,19 +22,21 @@
 struct fal_shard; /* opaque */
 
 struct fal_shard_conf {
-	uint32_t number;       /* of the shard, in its reports */
+	uint32_t number;       /* number of the shard, as its reports give it */
 	size_t n;              /* parameters of the whole model */
 	uint32_t first, count; /* its blocks in the model */
-	uint32_t tasks;        /* of a full clock: bounds the values of one task */
-	unsigned bits;         /* of a task's quantised values; 0: all */
+	/* tasks of a full clock: this number bounds the values of one task */
+	uint32_t tasks;
+	unsigned bits; /* bits of a task's quantised values; 0: all bits */
 	struct fal_optim optim;
 	bool checksums; /* audit = sums: keep a checksum of each contribution */
-	/* checks tickets; the seeds of checksums come from here, too */
+	/* the scope in which tickets are valid; the seeds of checksums come from this
+	 * scope, too */
 	struct fal_ticket_scope tickets;
 	const struct fal_parallel *parallel; /* runs steps in parallel; borrowed; NULL:
 						this thread runs steps */
-	/* Borrowed, and read before each early step: true forbids early steps, because no
-	 * worker gets a block before the whole version is made.  NULL: false. */
+	/* Borrowed, and read before each early step.  True: no early steps, because
+	 * workers get no block before the whole version is made.  NULL: false. */
 	const bool *at_once;
 };
 
@@ -45,9 +47,10 @@ void fal_shard_free(struct fal_shard *s);
 
 /* How a round ends. */
 enum fal_end {
-	FAL_END_MERGE,  /* collect the gradients for the next step */
-	FAL_END_ADD,    /* collect weight · the change of weights */
-	FAL_END_BRANCH, /* step the branch of `version`, to this number */
+	FAL_END_MERGE, /* collect the gradients for the next step */
+	FAL_END_ADD,   /* collect weight · the change of weights */
+	/* step the branch of `version`; the branch then has this version */
+	FAL_END_BRANCH,
 	FAL_END_REVISE, /* collect the change of weights, as one of slot `slot` */
 	FAL_END_DROP,   /* discard the round */
 	FAL_END_FORWARD /* add the sum to `into`: only for shards of this process */
@@ -56,14 +59,15 @@ enum fal_end {
 enum fal_order_kind {
 	/* Open `round`, with `facts`. The numbers of opened rounds grow. */
 	FAL_ORDER_OPEN,
-	/* Count nothing more of contribution `id`, which fills `fills`. Answer: FENCED.
+	/* Fence contribution `id`, which fills `fills`: its further blocks do not count.
+	 * Answer: FENCED.
 	 */
 	FAL_ORDER_FENCE,
 	/* Count `facts.tasks` tasks of the round, which fill `fills`, as empty. */
 	FAL_ORDER_SKIP,
 	/* End the round: `end`, `version`, `weight`, `slot`, `below`, `lr`, `divisor`.
-	 * Answer: ENDED. `ahead`: end the round as soon as it is complete.  Every later
-	 * order of a kind from here to FORGET waits for that. */
+	 * Answer: ENDED. `ahead`: end the round as soon as it is complete.  All later
+	 * orders of the kinds from END to FORGET wait until this round has ended. */
 	FAL_ORDER_END,
 	/* Copy the newest version to the branch of `version`, under that number. */
 	FAL_ORDER_BRANCH,
@@ -76,23 +80,26 @@ enum fal_order_kind {
 	 * the newest `versions` versions, this one included.  Answer: STEPPED. */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP, /* keep the newest `versions` versions from now on */
-	FAL_ORDER_HOLD, /* hold the kept version `version`, until the next HOLD */
+	/* keep version `version`, which the shard still has, until the next HOLD */
+	FAL_ORDER_HOLD,
 	/* Make an image of the newest version, `version`, and of the kept versions from
 	 * `below` on. */
 	FAL_ORDER_MARK,
 	FAL_ORDER_FORGET, /* end the slot `slot`; 0: all slots and branches */
-	/* The answer to the SQUARES of all shards: their sum, `squares`. */
+	/* Follows when all shards have reported their SQUARES: `squares` is the sum over
+	 * all shards. */
 	FAL_ORDER_SCALE,
 	/* The next three are for a shard_set (shard_set.h).  Begin a move to the map
 	 * `map`, between rounds: make the next shards, beside the present ones.  Answer:
 	 * MIGRATED. */
 	FAL_ORDER_MIGRATE_BEGIN,
-	/* all shards have answered: replace the present shards by the next ones */
+	/* all shards have answered MIGRATED: replace the present shards by the next
+	 * ones */
 	FAL_ORDER_COMMIT,
 	FAL_ORDER_ABORT, /* drop the next shards */
-	/* Make `version` the newest version: `params` and `exps` of the whole model, made
-	 * elsewhere.  `version` is no older than the newest.  Keep the newest `versions`
-	 * versions.  No answer. */
+	/* Install a version that another coordinator has made: `version` becomes the
+	 * newest version, with `params` and `exps` of the whole model.  `version` is no
+	 * older than the newest.  Keep the newest `versions` versions.  No answer. */
 	FAL_ORDER_PUT
 };
 
@@ -133,17 +140,18 @@ enum fal_report_kind {
 	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
 	 * reports this; a shard of this process returns the error instead. */
 	FAL_REPORT_REFUSED,
-	/* The squares of the mean gradient, by block, for all `blocks` from `first` on.
-	 * A clipped order, which makes `version`, waits for SCALE. */
+	/* The squares of the mean gradient of each of the `blocks` blocks from `first`
+	 * on. A clipped order, which makes `version`, waits for SCALE. */
 	FAL_REPORT_SQUARES,
 	/* The round has ended, as number `rank` of its slot.  With checksums: `brought`
-	 * has those of the contributions, and `added` is that of the whole sum.  `beyond`
-	 * blocks did not step, or are left out of the change of weights; the largest
-	 * value was about 2^most, of `id`. */
+	 * has the checksum of each contribution, and `added` is the checksum of the
+	 * whole sum.  `beyond` blocks did not step, or are left out of the change of
+	 * weights; the largest value was about 2^most, of `id`. */
 	FAL_REPORT_ENDED,
-	/* `version` is made.  `beyond` blocks did not step; the largest value was about
-	 * 2^most, of `id`. On request, with the `leaves` (trace/chain.h) and the
-	 * exponents, `exps`, of all `blocks` from `first` on. */
+	/* `version` is made.  `beyond` blocks did not step; contribution `id` had the
+	 * largest value, about 2^most.  If STEP had `hash`, the report has the `leaves`
+	 * (trace/chain.h) and exponents (`exps`) of the `blocks` blocks from `first`
+	 * on. */
 	FAL_REPORT_STEPPED,
 	/* The shard has all blocks that the map of epoch `version` gives it.  Or, with
 	 * `err` and `odd`: the process of the shard cannot have these blocks. */
@@ -171,11 +179,13 @@ struct fal_shard_report {
 };
 void fal_shard_report_free(struct fal_shard_report *report);
 
-/* What came of orders and pushes, in the order of the events.  {0}: nothing.
+/* The reports that orders and pushes have caused, in the order of the events.  {0}:
+ * none.
  *
- * A push has at most one ARRIVED.  The push, or an order, that completes a round may let
- * any number of queued orders run, so there may be any number of ENDED, STEPPED and
- * COMPLETE; the first order that must wait ends the list, perhaps with its SQUARES. */
+ * A push has at most one ARRIVED.  A push or an order that completes a round may let any
+ * number of queued orders run, so there may be any number of ENDED, STEPPED and
+ * COMPLETE.  The list ends at the first order that must wait, perhaps with the SQUARES
+ * of that order. */
 struct fal_shard_result {
 	struct fal_shard_report *v;
 	size_t n, cap;
@@ -186,10 +196,10 @@ void fal_shard_result_add(struct fal_shard_result *r,
 /* Frees the reports, and makes the result empty. */
 void fal_shard_result_free(struct fal_shard_result *r);
 
-/* Executes an order, and adds all that comes of it to `r`; NULL will do for an order
- * without an answer while no order waits.  Returns 0; FAL_ELIMIT: more fences of unopened
- * rounds than a clock has tasks; FAL_EINVAL, FAL_ESTATE: a correct coordinator never
- * gives such an order.
+/* Executes an order, and adds all resulting reports to `r`.  `r` may be NULL if the
+ * order has no answer and no other order waits.  Returns 0; FAL_ELIMIT: more fences of
+ * unopened rounds than a clock has tasks; FAL_EINVAL, FAL_ESTATE: a correct coordinator
+ * never gives such an order.
  *
  * For a round that is over, the shard only gives the answer that the order asks for; it
  * ignores other orders for rounds that are not open.  Orders of the kinds from END to
@@ -199,11 +209,11 @@ void fal_shard_result_free(struct fal_shard_result *r);
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
 		    struct fal_shard_result *r);
 
-/* Adds block records of a contribution, and all that comes of them to `r`.  The shard
- * ignores records of other shards' blocks, and all records of a round that is over.  A
- * ticket opens a round that OPEN has not opened yet.  Each record stands alone: as far as
- * the push can be parsed, good records count whatever else the push contains, so a shard
- * needs to know nothing about the records of other shards.
+/* Adds block records of a contribution, and adds all resulting reports to `r`.  The
+ * shard ignores records of other shards' blocks, and all records of a round that is
+ * over.  A ticket opens a round that OPEN has not opened yet.  Each record stands alone:
+ * as far as the push can be parsed, good records count whatever else the push contains,
+ * so a shard needs to know nothing about the records of other shards.
  *
  * Returns 0, also for a fenced contribution, whose worker may not know of the fence yet;
  * or the reason for a refusal, with `diag`: FAL_EINVAL and FAL_ELIMIT are the fault of
@@ -220,8 +230,9 @@ uint64_t fal_shard_version(const struct fal_shard *s);
 bool fal_shard_find_version(const struct fal_shard *s, uint64_t version,
 			    const float **params, const int8_t **exps);
 /* A version that an early step makes block by block while its round is open: the number,
- * parameters and exponents so far, and a flag by block; borrowed until the next order or
- * push.  fal_shard_making returns false if there is none. */
+ * parameters and exponents so far, and a flag for each block, set if the block is made.
+ * Borrowed until the next order or push.  fal_shard_making returns false if there is no
+ * such version. */
 struct fal_shard_making {
 	uint64_t version;
 	const float *params;
@@ -243,7 +254,8 @@ int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 /* Hands over the image that MARK, or a marked STEP, has made of this version, the held
  * version included.  Returns false if there is none, for lack of memory. */
 bool fal_shard_take_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
-/* Takes an image that is of no more use, as memory for the next one. */
+/* Takes an image that the caller no longer needs; its memory serves for the next
+ * image. */
 void fal_shard_recycle_image(struct fal_shard *s, struct fal_image *image);
 
 /* Restores a new shard from an image in two calls.  The first call takes the numbers, and

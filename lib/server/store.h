@@ -24,8 +24,9 @@ struct fal_store; /* opaque */
 struct fal_store_conf {
 	size_t n;       /* parameters */
 	uint32_t first; /* number of the first block in the whole model */
-	uint32_t tasks; /* of a full clock: bounds the values of one task */
-	unsigned bits;  /* of a task's quantised values; 0: all */
+	/* tasks of a full clock: this number bounds the values of one task */
+	uint32_t tasks;
+	unsigned bits; /* bits of a task's quantised values; 0: all bits */
 	struct fal_optim
 		optim;  /* the parameter ranges stay borrowed until fal_store_free */
 	bool checksums; /* audit = sums: keep a checksum of each contribution */
@@ -149,8 +150,9 @@ struct fal_unstepped {
  * add: collects weight · (the round's change of weights) for the next update.
  *
  * revise: collects the change as DynSGD by version does (schemes.md, dynsgd). The change
- * is one of several of slot `slot`. The d-th change u of a slot with the mean U changes
- * the slot's share by (u - U)/d, so the share always is the mean.  Returns d.
+ * is one of several of slot `slot`. A slot contributes the mean of its changes.  Let U
+ * be the mean before the d-th change u; then the contribution grows by (u - U)/d.
+ * Returns d.
  *
  * add and revise leave a block unchanged if its change is too large, and count that block
  * in *out.
@@ -170,8 +172,8 @@ void fal_store_drop(struct fal_store *s, uint64_t round);
  * sums.
  *
  * fal_store_put makes `version` the newest version, with these parameters and exponents
- * (copied).  The store keeps as many of these versions as of its own; version numbers may
- * be missing.  FAL_EINVAL: the store has a newer version. */
+ * (copied).  The store keeps as many of these versions as of versions that it makes
+ * itself; version numbers may be missing.  FAL_EINVAL: the store has a newer version. */
 int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
 int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
@@ -211,16 +213,17 @@ void fal_store_forget_branches(struct fal_store *s);
 /* Frees the slots from `first` up to, but without, `end`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
 
-/* Makes the next version, and its exponents, from the collected changes.  Gradients are a
- * sum over `divisor` samples (0: gradients make no step). The optimiser applies them at
- * rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
+/* Makes the next version, and its exponents, from the collected changes.  Gradients are
+ * a sum over `divisor` samples (0: gradients make no step). The optimiser applies them
+ * at rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
  * whole model.  Changes of weights are added.  A block stays as it is, and counts in the
- * result, if its mean gradient is out of range or if its parameters or state would not be
- * finite.  The same holds for fal_store_step_branch.  So parameters are always finite.
+ * result, if its mean gradient is out of range or if its parameters or state would not
+ * be finite.  fal_store_step_branch treats such blocks in the same way, so parameters
+ * are always finite.
  *
- * Gradients are the part `part` of a clock.  If the optimiser has a momentum for each
- * pusher, the slot number `pusher` (0: none) holds that momentum.  When the first such
- * slot is made, the momentum of steps without a pusher becomes 0. */
+ * `part` is the share of a clock that the gradients make up.  If the optimiser has a
+ * momentum for each pusher, the slot number `pusher` (0: none) holds that momentum.
+ * When the first such slot is made, the momentum of steps without a pusher becomes 0. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;
@@ -232,9 +235,10 @@ struct fal_unstepped fal_store_step(struct fal_store *s,
 /* Returns the average of all versions (optim.ema), n floats; NULL: the job asks for no
  * average. */
 const float *fal_store_average(const struct fal_store *s);
-/* Sums, for each block, the squares of the mean gradient over `divisor` samples into
- * `out`: of the complete round `round`; if there is no such round, of the collected
- * gradients.  The result for a block whose mean gradient is out of range is 0. */
+/* Sets out[b] to the sum of the squares of block b's mean gradient over `divisor`
+ * samples.  The gradients are those of the complete round `round` or, if there is no
+ * such round, the collected gradients.  The result for a block whose mean gradient is
+ * out of range is 0. */
 void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
 
 /* Starts an early step by an open round: each block steps as soon as the block has
@@ -255,7 +259,7 @@ struct fal_store_step_early {
 };
 int fal_store_step_early(struct fal_store *s, const struct fal_store_step_early *how);
 /* Steps the blocks that have completed since the last call, if an early step is under
- * way.  To be called after all records of a push. */
+ * way.  The caller must call this after the last record of each push. */
 void fal_store_step_ready(struct fal_store *s);
 /* Returns the flags of early stepped blocks, borrowed until the step, and sets *n (or
  * NULL) to their count.  NULL: no early step is under way. */

@@ -210,10 +210,11 @@ take_suspicion(struct fal_audit *a, struct fal_trace_line *l)
 
 /* A worker reports the figures of a round when the round has ended, and all outstanding
  * ones when the worker leaves or the job is done.  Then the sum of the reports lies
- * between the sum over the rounds that have ended, and that sum with the rounds that were
- * open or abandoned.  The clock lines of shared rounds count up by one.  A worker that is
- * here when the job is done has a line of the last clock; without that line the worker
- * had gone, and its `leave` is missing. */
+ * between the sum over the rounds that have ended, and that sum with the rounds that
+ * were open or abandoned.  With shared rounds, the clock number rises by one from each
+ * clock line of a worker to the worker's next one.  A worker that is here when the job
+ * is done has a line of the last clock; without that line the worker had gone, and its
+ * `leave` is missing. */
 enum { ALL_FIGURES = (1 << FAL_FIGURES) - 1 };
 
 static void

@@ -63,7 +63,7 @@ void fal_trace_line_free(struct fal_trace_line *l);
 /* Returns whether the line is the last one of a job: done or failed. */
 bool fal_trace_is_last(const struct fal_trace_line *l);
 
-/* The end of a trace so far, for a follower.  {0}, then line by line. */
+/* Has the trace ended?  A follower starts with {0} and notes line by line. */
 struct fal_trace_ending {
 	bool over;    /* the job's last line has come */
 	bool stopped; /* a controller stopped the job */

@@ -105,7 +105,9 @@ void fal_shard_rows_end(struct fal_shard_rows *r);
 
 /* The last move of blocks, by place lines. */
 struct fal_trace_moves {
-	uint64_t moves;  /* in the newest incarnation; below: the last move */
+	/* moves in the newest incarnation; the members that follow describe the last
+	 * move */
+	uint64_t moves;
 	char by[256];    /* the key that ordered it */
 	double t, took;  /* its end, its seconds; NAN: not known */
 	uint64_t blocks; /* blocks that went to another shard */

@@ -1,11 +1,12 @@
 /* Exact sums: block floating point.
  *
  * A block's representation follows from its bound.  0: all values are zero, whatever
- * memory holds, so clearing costs nothing.  Up to INT32_MAX: the values are int32. Above:
- * int64. The values of one task's gradient stay floats, which stand for the same
- * integers, until something is added to them.  So one pass over memory copies them here,
- * or none if they were made here (fal_sum_memory).  The pass that adds them to another
- * sum quantises them.
+ * memory holds, so clearing costs nothing.  Up to INT32_MAX: the values are int32.
+ * Above: int64. The values of one task's gradient stay floats, which stand for the same
+ * integers, until something is added to them.  So setting a sum to a gradient costs one
+ * pass, which copies the floats into the sum's memory; or no pass, if the floats were
+ * made in that memory (fal_sum_memory).  The pass that adds them to another sum
+ * quantises them.
  *
  * The int32 places of all blocks lie side by side, so sums of int32 are read and written
  * without gaps, which costs a third less.  Behind the places of all blocks, each block

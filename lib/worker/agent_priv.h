@@ -226,7 +226,7 @@ bool tasks_need_version(const struct fal_agent *a, uint64_t version);
 
 /* Asks the driver for larger limits.  Returns false if the driver denies them. */
 bool memory_grow(struct fal_agent *a, const struct fal_agent_limits *to);
-/* Takes a sum that has not grown from the pool, or makes one. */
+/* Takes from the pool a sum that has not grown; if there is none, makes a new sum. */
 struct fal_sum *memory_take_sum(struct fal_agent *a);
 /* Takes a sum that has grown from the pool, or NULL. */
 struct fal_sum *memory_take_grown_sum(struct fal_agent *a);

@@ -289,7 +289,8 @@ memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alo
 		return false;
 	for (size_t i = 0; i < a->queue.n; i++)
 		if (&a->queue.v[i] != task && is_same_contribution(&a->queue.v[i], task))
-			return false; /* another task would follow into it */
+			return false; /* another queued task belongs to the same
+					 contribution */
 	*alone = true;
 	return true;
 }
