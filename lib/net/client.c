@@ -51,7 +51,7 @@ fal_client_key_load(const char *prog, const char *option, enum fal_role needed,
 	fal_cli_hide_memory();
 	int err = path != NULL
 			  ? client_read_secret(path, &text, &n, &diag)
-			  : fal_diag_set(&diag, FAL_ENOENT, "no key: give --key FILE");
+			  : fal_diag_set(&diag, FAL_ENOENT, "no key: give --key FILE, or make keys by falcon-key init");
 	if (err == FAL_OK) {
 		err = fal_client_key_parse(text, n, path, &key, &diag);
 		fal_secret_free(text);
@@ -570,8 +570,11 @@ client_judge_tool(struct fal_client *c, int err, const char *reason)
 							      : FAL_EXIT_NO;
 	/* A coordinator that was just started may not listen yet. */
 	if (code == FAL_EXIT_TEMPFAIL && err != FAL_ENOENT &&
-	    fal_retry_verdict(c->conf.retry, err, uv_hrtime()) < 0)
+	    fal_retry_verdict(c->conf.retry, err, uv_hrtime()) < 0) {
+		if (c->conf.prog != NULL && fal_retry_is_first(c->conf.retry))
+			fal_cli_err(c->conf.prog, "%s; trying again", reason);
 		return FAL_CLIENT_RETRY;
+	}
 	if (err == 0 && !fal_role_permits(c->conf.key->role, c->conf.role)) {
 		client_log_end(c, "%s: the key's role is %s: %s is needed", c->at,
 			       fal_role_name(c->conf.key->role),

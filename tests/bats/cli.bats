@@ -289,6 +289,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	work_refused 2 "--max-memory: '-1' is not a size" --max-memory -1 $at
 	work_refused 2 "--max-memory: '0' is out of range" --max-memory 0 $at
 	work_refused 2 "--json: only with --eval" --json $at
+	at="-k $keys/work.key $at"
 	work_refused 2 "--emulate: rate=SAMPLES_PER_SECOND is missing" --emulate speed=1 $at
 	work_refused 2 "--emulate: rate is given twice" --emulate rate=1,rate=2 $at
 	work_refused 2 "--emulate: 'x' is not KEY=VALUE" --emulate x $at

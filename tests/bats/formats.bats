@@ -165,7 +165,7 @@ learned() {
 	learned
 }
 
-# refusal TEXT LINE...: --check of such data ends with 2 and this one line.
+# refusal TEXT LINE...: --check of such data ends with 2 and this.
 refusal() {
 	local want=$1 got=0
 	shift
@@ -203,8 +203,9 @@ refusal() {
 	refusal 'flower.job:11: data.train: is not for this data.format' 'format = idx' \
 		'train = train.csv' 'train-images = a' 'train-labels = b' 'test-images = c' \
 		'test-labels = d'
-	refusal 'flower.job: data.window: missing' 'format = text' 'train = train.csv' \
-		'test = test.csv'
+	refusal 'flower.job: data.window: missing
+falcon-ps: flower.job:8: data.mean: does nothing for this data.format' 'format = text' \
+		'train = train.csv' 'test = test.csv'
 }
 
 @test "a file is read to its last byte: gzip members and zeros, nothing else, nothing less" {

@@ -191,6 +191,7 @@ time.sleep(3) # all are there and say nothing, for longer than it takes to accep
 	(ulimit -v 40000 && run -1 falcon-ps -K "$keys/keyring" -l unix:sock -s state "${job[@]}" &&
 		has "$output" "tiny.job: needs " &&
 		has "$output" ", ulimit -v allows 40960000 in all")
+	job=(--set job.numerics=fast "${job[@]}")
 	at_unix
 	for how in v d; do
 		kib=$((110000 + RANDOM * 4))
