@@ -12,7 +12,10 @@
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one
 # program, every tests/unit/test_X.c one cmocka test.
 
-VERSION := 0.1.0
+RELEASE := 0.1.0
+# With git's number of the commit, where there is one.
+COMMIT  := $(shell git describe --always --exclude='*' --abbrev=8 --dirty=+ 2>/dev/null)
+VERSION := $(RELEASE)$(COMMIT:%=-g%)
 MODE    ?= release
 PREFIX  ?= /usr/local
 CC      ?= gcc
@@ -53,7 +56,7 @@ WARN += -Wno-enum-float-conversion
 # cmocka 2 would have other names than cmocka 1 knows.
 WARN += -DCMOCKA_DISABLE_DEPRECATION_WARNINGS
 # After the user's CFLAGS: what the law of equal numerics and the design need.
-FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=hidden \
+FIXED := -std=c17 -D_GNU_SOURCE -Ilib -fvisibility=hidden \
 	-ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math \
 	-fstack-protector-strong -fPIE -pthread -MD -MP
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
@@ -95,6 +98,12 @@ $(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
 		%/crypto/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
+# These two objects alone know the version.
+VERSIONED := $(B)/lib/base/build.o $(B)/tests/unit/test_handshake.o
+$(VERSIONED): FIXED += -DFAL_VERSION='"$(VERSION)"'
+$(VERSIONED): $(B)/version
+$(B)/version: deps
+	@echo '$(VERSION)' | share/make/keep $@
 $(B)/lib/math/kern_blas.o: $(B)/openblas
 $(B)/lib/crypto/aead.o: $(B)/libcrypto
 

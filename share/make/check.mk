@@ -45,7 +45,7 @@ $(B)/bench/bench_nn: | $(patsubst %,$(B)/bench/bench_nn-%,$(filter avx2,$(ISAS))
 define other
 $(B)/tests/$(1)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $$(@D)
-	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -UFAL_VERSION -DFAL_VERSION='"9.9.9"' \
+	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -DFAL_VERSION='"9.9.9"' \
 		-DFAL_PROTO_MAJOR=$(2) -DFAL_PROTO_MINOR=$(3) -c -o $$@ $$<
 endef
 # $(call other_program,FOLDER,PROGRAM,SOURCES)

@@ -53,5 +53,5 @@ uninstall:
 
 dist:
 	@mkdir -p build
-	git archive --format=tar.gz --prefix=falcon-$(VERSION)/ \
-		-o build/falcon-$(VERSION).tar.gz HEAD
+	git archive --format=tar.gz --prefix=falcon-$(RELEASE)/ \
+		-o build/falcon-$(RELEASE).tar.gz HEAD

@@ -421,7 +421,7 @@ typed() {
 	awk '/^## A session by hand/ { on = 1 } /^    / && on { print; n++ } n && /^$/ { exit }' \
 		"$root/README.md" | sed 's/^    //; s/127\.0\.0\.1:7000/unix:lab.socket/' >commands
 	cat commands
-	same "lines" "$(wc -l <commands)" 10
+	same "lines" "$(wc -l <commands)" 12
 	has "$(cat commands)" share/jobs/fashion.job
 	run_commands
 	has "$(cat output)" "audit: ok: 4,000 clocks, 32,000 tasks,"
