@@ -357,7 +357,7 @@ typed() {
 	awk -v RS= '{ print >("block." NR) }' commands
 	for block in block.*; do
 		cp "$block" commands
-		if ! grep -q -e --eval -e --predict -e --try commands; then
+		if ! grep -q -e --eval -e --predict -e --try -e --bench commands; then
 			rm -rf fashion.state ps.ready
 			start_ready ps env falcon-ps --listen unix:lab.socket -x \
 				--keyring lab/keyring --state fashion.state \
