@@ -98,8 +98,8 @@ $(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
 	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
 		%/crypto/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
-# These two objects alone know the version.
-VERSIONED := $(B)/lib/base/build.o $(B)/tests/unit/test_handshake.o
+# These objects alone know the version.
+VERSIONED := $(B)/lib/base/build.o $(B)/tests/unit/test_cli.o $(B)/tests/unit/test_handshake.o
 $(VERSIONED): FIXED += -DFAL_VERSION='"$(VERSION)"'
 $(VERSIONED): $(B)/version
 $(B)/version: deps
