@@ -99,7 +99,7 @@ $(B)/%.o: %.c $(B)/flags $(B)/packages
 	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
 		%/crypto/aead.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
 # These objects alone know the version.
-VERSIONED := $(B)/lib/base/build.o $(B)/tests/unit/test_cli.o $(B)/tests/unit/test_handshake.o
+VERSIONED := $(B)/lib/base/build.o $(patsubst %,$(B)/tests/unit/test_%.o,cli handshake net_strangers)
 $(VERSIONED): FIXED += -DFAL_VERSION='"$(VERSION)"'
 $(VERSIONED): $(B)/version
 $(B)/version: deps
