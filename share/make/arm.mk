@@ -5,7 +5,7 @@ ARM_SYSROOT := $(abspath $(MODES))/arm-sysroot
 ARM_LIB  := /usr/lib/aarch64-linux-gnu
 ARM_BLAS := openblas-pthread
 ARM_HAS  := libc6-dev libgcc-12-dev libsodium-dev libzstd-dev libopenblas-dev libpopt-dev \
-	libuv1-dev libjansson-dev libinih-dev zlib1g-dev libcmocka-dev libssl-dev
+	libuv1-dev libjansson-dev zlib1g-dev libcmocka-dev libssl-dev
 ARM_CC   ?= aarch64-linux-gnu-gcc
 ARM      := $(MODES)/arm
 # Debian's alternatives are links that nobody has made there.
