@@ -468,7 +468,7 @@ same_output() {
 	done
 	run falcon-key --version
 	[ "$status" -eq 0 ]
-	[[ $output =~ ^falcon-key\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+	[[ $output =~ ^falcon-key\ [0-9]+\.[0-9]+\.[0-9]+(-g[0-9a-f]+\+?)?$ ]]
 }
 
 @test "the examples of the man page" {
