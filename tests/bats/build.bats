@@ -108,7 +108,7 @@ refused() {
 	local exact='sqrt fma floor ceil trunc round rint nearbyint lround llround lrint llrint
 		fmin fmax fabs frexp ldexp scalbn copysign nextafter fmod'
 	local libm=$tmp/libm
-	nm -D --defined-only "$("${CC:-cc}" -print-file-name=libm.so.6)" |
+	nm -D --defined-only "$(${CC:-cc} -print-file-name=libm.so.6)" |
 		awk '{ sub(/@.*/, "", $3); print $3 }' >"$libm"
 	# Complex products and quotients round as the compiler's library likes.
 	printf '__%s\n' mulsc3 muldc3 divsc3 divdc3 >>"$libm"

@@ -1400,6 +1400,10 @@ shards_that_are_waited_for(void **state)
 	check(w[0].parts + w[2].parts, 0, "of shards without blocks");
 	check(w[1].parts, 1, "parts of shard 2");
 	check(w[3].parts, 1, "parts of shard 4");
+	/* Waiting before the first task counts for no shard. */
+	grant_on(0, 1, 0, 1, none);
+	finish(0);
+	next(FAL_MSG_CLAIM);
 	m.version.version = 2;
 	check(tell(&m), 0, "VERSION");
 	now += 10000; /* no shard has begun */
