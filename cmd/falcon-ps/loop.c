@@ -52,7 +52,8 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	struct ps_progress *p = &s->progress;
 	if (now->version > 0)
 		snprintf(p->loss, sizeof(p->loss),
-			 isnan(now->figures.loss) ? "training loss -" : "training loss %.4f",
+			 isnan(now->figures.loss) ? "training loss -"
+						  : "training loss %.4f",
 			 now->figures.loss);
 	if (now->figures.accuracy >= 0)
 		snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",

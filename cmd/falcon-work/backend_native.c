@@ -36,6 +36,9 @@ native_large_net(const struct fal_setup *s, uint64_t room)
 	return NULL;
 }
 
+/* Of a lane's thread: the stack that is in use, and the thread's own heap. */
+enum { THREAD_BYTES = 256 << 10 };
+
 static struct backend_memory
 native_memory(struct backend *b, uint64_t room)
 {
@@ -47,7 +50,7 @@ native_memory(struct backend *b, uint64_t room)
 		m->large != NULL ? fal_task_runner_trial_bytes(m->large) : 0;
 	return (struct backend_memory){
 		.kernels = m->lanes * fal_net_kernel_bytes(m->net),
-		.lanes = m->lanes * fal_task_runner_bytes(m->net),
+		.lanes = m->lanes * (fal_task_runner_bytes(m->net) + THREAD_BYTES),
 		.probe = large > small ? large : small,
 		.address_space = m->lanes * fal_kern_space(),
 	};

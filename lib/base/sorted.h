@@ -1,5 +1,5 @@
-/* Arrays of structs that begin with an id, sorted by id; and arrays of pointers to structs
- * with an id, sorted by that id. */
+/* Arrays of structs that begin with an id, sorted by id; and arrays of pointers to
+ * structs with an id, sorted by that id. */
 #ifndef FAL_BASE_SORTED_H
 #define FAL_BASE_SORTED_H
 

@@ -49,9 +49,10 @@ fal_client_key_load(const char *prog, const char *option, enum fal_role needed,
 	char *text, *path = fal_cli_key_path(option);
 	size_t n;
 	fal_cli_hide_memory();
-	int err = path != NULL
-			  ? client_read_secret(path, &text, &n, &diag)
-			  : fal_diag_set(&diag, FAL_ENOENT, "no key: give --key FILE, or make keys by falcon-key init");
+	int err = path != NULL ? client_read_secret(path, &text, &n, &diag)
+			       : fal_diag_set(&diag, FAL_ENOENT,
+					      "no key: give --key FILE, or make keys by "
+					      "falcon-key init");
 	if (err == FAL_OK) {
 		err = fal_client_key_parse(text, n, path, &key, &diag);
 		fal_secret_free(text);

@@ -106,8 +106,8 @@ struct fal_files {
 int fal_files_load(struct fal_files *j, const char *path, const char *from,
 		   const char *const *set, size_t n_set, struct fal_diag *diag);
 /* As fal_files_load, from an effective text (copied) whose paths are relative to the
- * folder of `path`, without placement file and schedule.file.  With `from` = fal_files_skip_from the
- * weights of model.from-sha256 are not read. */
+ * folder of `path`, without placement file and schedule.file.  With `from` =
+ * fal_files_skip_from the weights of model.from-sha256 are not read. */
 extern const char fal_files_skip_from[];
 int fal_files_load_text(struct fal_files *j, const char *path, const char *from,
 			const struct fal_buf *text, struct fal_diag *diag);

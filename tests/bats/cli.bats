@@ -289,13 +289,13 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	work_refused 2 "--max-memory: '-1' is not a size" --max-memory -1 $at
 	work_refused 2 "--max-memory: '0' is out of range" --max-memory 0 $at
 	work_refused 2 "--json: only with --eval" --json $at
-	at="-k $keys/work.key $at"
-	work_refused 2 "--emulate: rate=SAMPLES_PER_SECOND is missing" --emulate speed=1 $at
-	work_refused 2 "--emulate: rate is given twice" --emulate rate=1,rate=2 $at
-	work_refused 2 "--emulate: 'x' is not KEY=VALUE" --emulate x $at
+	local with=(-k "$keys/work.key" "$at")
+	work_refused 2 "--emulate: rate=SAMPLES_PER_SECOND is missing" --emulate speed=1 "${with[@]}"
+	work_refused 2 "--emulate: rate is given twice" --emulate rate=1,rate=2 "${with[@]}"
+	work_refused 2 "--emulate: 'x' is not KEY=VALUE" --emulate x "${with[@]}"
 	work_refused 2 "--emulate: speed: '1/0' is not a fraction such as 0.25 or 1/4" \
-		--emulate rate=1,speed=1/0 $at
-	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 $at
+		--emulate rate=1,speed=1/0 "${with[@]}"
+	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 "${with[@]}"
 	work_refused 2 "'nowhere' is not an address: no port: HOST:PORT is one" nowhere
 	counted 21
 }
