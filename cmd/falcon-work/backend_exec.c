@@ -287,8 +287,8 @@ struct exec_lane {
 	unsigned failures;    /* tries in a row, of any task, without a gradient */
 	uint64_t proven;      /* number of the start proven to compute as the first */
 	unsigned differing;   /* starts in a row with other bits */
-	/* for the samples of a task, by slot */
-	uint32_t *index[TRAINER_RESULTS], *label; /* [task] */
+	uint32_t *label;      /* [task] of the samples of the trainer's task */
+	uint32_t *index[TRAINER_RESULTS]; /* [task] of the samples of each slot's task */
 };
 
 struct exec_backend {
@@ -521,7 +521,7 @@ prove_start(struct exec_backend *m, uint32_t lane, unsigned area, uint64_t start
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-/* A task in its slot. */
+/* The tries of a slot's task. */
 struct exec_try {
 	struct exec_backend *m;
 	uint32_t lane;
@@ -532,68 +532,69 @@ struct exec_try {
 
 /* Makes the trainer's current process compute the task once. */
 static int
-try_task(struct exec_try *y)
+try_task(struct exec_try *try)
 {
-	const struct exec_lane *l = &y->m->lane[y->lane];
-	const struct fal_task_run *run = &y->job->run;
+	const struct exec_lane *l = &try->m->lane[try->lane];
+	const struct fal_task_run *run = &try->job->run;
 	const struct trainer_task task = {
-		.area = y->area,
-		.line = { .id = y->job->id,
+		.area = try->area,
+		.line = { .id = try->job->id,
 			  .clock = run->clock,
 			  .version = run->version,
 			  .seed = run->seed,
 			  .task = run->task,
-			  .count = y->job->count,
-			  .index = l->index[y->area],
+			  .count = try->job->count,
+			  .index = l->index[try->area],
 			  .eval = run->eval },
 		.params = run->params,
 		.serial = run->serial,
-		.kind = (unsigned)run->eval * 2 + (y->job->count < y->m->setup->job.task),
+		.kind = (unsigned)run->eval * 2 +
+			(try->job->count < try->m->setup->job.task),
 	};
 	void *samples = trainer_samples(l->trainer);
-	int err = samples != NULL ? trainer_job_fill_samples(y->m->setup, y->job,
+	int err = samples != NULL ? trainer_job_fill_samples(try->m->setup, try->job,
 							     l->label, samples)
 				  : FAL_OK;
 	if (err == FAL_OK)
-		trainer_compute(l->trainer, &task, &y->r);
+		trainer_compute(l->trainer, &task, &try->r);
 	return err;
 }
 
 /* Tries the task until there is a gradient, by an owner of the trainer.  FAL_EPERM: the
  * trainer can compute no more. */
 static int
-compute_task(struct exec_try *y)
+compute_task(struct exec_try *try)
 {
-	struct exec_lane *l = &y->m->lane[y->lane];
-	const uint64_t id = y->job->id;
+	struct exec_lane *l = &try->m->lane[try->lane];
+	const uint64_t id = try->job->id;
 	bool proven = false;
 	int err;
-	y->r.end = TRAINER_CANCELLED;
-	while ((err = check_failures(y->m, y->lane)) == FAL_OK) {
+	try->r.end = TRAINER_CANCELLED;
+	while ((err = check_failures(try->m, try->lane)) == FAL_OK) {
 		const uint64_t until = uv_hrtime() + (PAUSE_NS << l->failures);
-		if (y->r.end == TRAINER_FAILED)
+		if (try->r.end == TRAINER_FAILED)
 			(void)trainer_pause(l->trainer, id, until);
 		const uint64_t start = trainer_prepare(l->trainer, id);
 		if (start == 0) {
-			y->r.end = TRAINER_CANCELLED;
-			return check_failures(y->m, y->lane);
+			try->r.end = TRAINER_CANCELLED;
+			return check_failures(try->m, try->lane);
 		}
-		y->r.end = TRAINER_LOST;
-		err = prove_start(y->m, y->lane, y->area, start, &proven);
+		try->r.end = TRAINER_LOST;
+		err = prove_start(try->m, try->lane, try->area, start, &proven);
 		if (err == FAL_OK && proven)
-			err = try_task(y);
+			err = try_task(try);
 		if (err < 0)
 			return err;
 		if (!proven)
 			continue;
-		if (y->r.end == TRAINER_DONE && y->r.right > y->job->count) {
+		if (try->r.end == TRAINER_DONE && try->r.right > try->job->count) {
 			trainer_restart(l->trainer,
 					"more samples are right than there are");
-			y->r.end = TRAINER_LOST;
+			try->r.end = TRAINER_LOST;
 		}
-		if (y->r.end == TRAINER_DONE)
+		if (try->r.end == TRAINER_DONE)
 			l->failures = 0;
-		if (y->r.end == TRAINER_DONE || y->r.end == TRAINER_CANCELLED)
+		if (try->r.end == TRAINER_DONE || try->r.end == TRAINER_CANCELLED)
 			return FAL_OK;
 		l->failures++;
 	}
@@ -602,18 +603,18 @@ compute_task(struct exec_try *y)
 
 /* Converts the gradient, beside the trainer's next task. */
 static int
-convert_gradient(const struct exec_try *y, struct fal_task_result *ran)
+convert_gradient(const struct exec_try *try, struct fal_task_result *ran)
 {
-	struct trainer *t = y->m->lane[y->lane].trainer;
+	struct trainer *t = try->m->lane[try->lane].trainer;
 	const struct fal_task_output made = {
-		.grad = y->job->run.eval ? NULL : trainer_hold_grads(t, y->area),
-		.packed = y->m->setup->model,
-		.loss = y->r.loss,
-		.right = y->r.right,
+		.grad = try->job->run.eval ? NULL : trainer_hold_grads(t, try->area),
+		.packed = try->m->setup->model,
+		.loss = try->r.loss,
+		.right = try->r.right,
 	};
-	pthread_mutex_unlock(&y->m->lane[y->lane].turn);
-	ran->task_ns = y->r.ns;
-	const int err = fal_lane_task_finish(y->job, &made, ran);
+	pthread_mutex_unlock(&try->m->lane[try->lane].turn);
+	ran->task_ns = try->r.ns;
+	const int err = fal_lane_task_finish(try->job, &made, ran);
 	if (made.grad != NULL)
 		trainer_release_grads(t);
 	return err;
@@ -624,27 +625,27 @@ exec_run(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 	 struct fal_task_result *ran)
 {
 	struct exec_backend *m = exec_of(b);
-	struct exec_try y = { .m = m,
-			      .lane = slot % m->pool->lanes,
-			      .area = slot / m->pool->lanes,
-			      .job = job };
-	struct exec_lane *l = &m->lane[y.lane];
+	struct exec_try try = { .m = m,
+				.lane = slot % m->pool->lanes,
+				.area = slot / m->pool->lanes,
+				.job = job };
+	struct exec_lane *l = &m->lane[try.lane];
 	bool again = false;
 	int err;
 	for (uint32_t i = 0; i < job->count; i++)
-		l->index[y.area][i] = fal_order_at(job->batch.order, job->first + i);
+		l->index[try.area][i] = fal_order_at(job->batch.order, job->first + i);
 	do {
 		pthread_mutex_lock(&l->turn);
 		/* Values that are not finite may be the fault of only this trainer. */
 		if (again)
 			trainer_restart(l->trainer, "its gradient is not finite");
-		err = compute_task(&y);
-		if (err < 0 || y.r.end != TRAINER_DONE) {
+		err = compute_task(&try);
+		if (err < 0 || try.r.end != TRAINER_DONE) {
 			pthread_mutex_unlock(&l->turn);
 			*ran = (struct fal_task_result){ .cancelled = true };
 			return err;
 		}
-		err = convert_gradient(&y, ran);
+		err = convert_gradient(&try, ran);
 		again = !again && ran->nonfinite;
 	} while (err == FAL_OK && again);
 	return err;

@@ -36,7 +36,7 @@ native_large_net(const struct fal_setup *s, uint64_t room)
 	return NULL;
 }
 
-/* Of a lane's thread: the stack that is in use, and the thread's own heap. */
+/* A lane's thread takes so much for its stack and for its own heap. */
 enum { THREAD_BYTES = 256 << 10 };
 
 static struct backend_memory

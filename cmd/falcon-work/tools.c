@@ -544,7 +544,7 @@ print_no_gradients(const struct trial *t)
 	if (n > NAMES)
 		printf(" and %u more", n - NAMES);
 	if (n > 0)
-		puts(": what is not used is better frozen (model.freeze)");
+		puts(": freeze tensors that the net does not use (model.freeze)");
 }
 
 /* Computes a few tasks, each twice.  False: no more can be tried. */
@@ -713,8 +713,8 @@ try_ends(struct trial *t)
 		print_fault(t, "this was sample %u of the test set", test - 1);
 		return false;
 	}
-	printf("ok the ends of its data: samples 0 and %u", train - 1);
-	printf(test > 0 ? ", %u of the test set\n" : "\n", test - 1);
+	printf("ok first and last sample of the training set: 0 and %u", train - 1);
+	printf(test > 0 ? "; last one of the test set: %u\n" : "\n", test - 1);
 	return true;
 }
 
@@ -745,9 +745,8 @@ print_data(const struct fal_grad_hello *h)
 	if (h->samples)
 		return;
 	if (memcmp(h->data, none, sizeof(none)) == 0) {
-		puts("ok it says no hash of its data: a worker with other data is not "
-		     "found "
-		     "(in Python, give dataset=)");
+		puts("ok the trainer gives no hash of its data, so a worker with other "
+		     "data is not refused (in Python, give dataset=)");
 		return;
 	}
 	fal_hex(h->data, FAL_GRAD_DATA, hex);
@@ -805,7 +804,7 @@ struct bench {
 	uint64_t until; /* uv_hrtime */
 };
 
-/* A lane's thread, and its counts. */
+/* A slot's thread, and its counts. */
 struct bench_lane {
 	struct bench *bench;
 	uv_thread_t thread;
@@ -864,7 +863,8 @@ bench_load(struct bench *b, const struct work_opt *opt, const char *file,
 	const struct backend_memory m = b->backend->ops->memory(b->backend, 0);
 	const struct memory_need need = {
 		opt->program_bytes + m.kernels + m.lanes + 2 * fal_setup_bytes(s) +
-			(2 + opt->lanes_max) * s->model->params * sizeof(float),
+			(2 + opt->lanes_max * (1 + b->backend->ahead)) *
+				s->model->params * sizeof(float),
 		m.address_space
 	};
 	err = memory_need_check(opt, s->job.name, "needs", need, 0, diag);
@@ -883,18 +883,19 @@ bench_load(struct bench *b, const struct work_opt *opt, const char *file,
 	return err < 0 ? diag_nomem(diag) : FAL_OK;
 }
 
-/* Runs tasks on all lanes for BENCH_SECONDS, and prints the speed. */
+/* Runs tasks in all slots of the lanes for BENCH_SECONDS, and prints the speed. */
 static int
 bench_measure(struct bench *b, uint32_t lanes, struct fal_diag *diag)
 {
-	struct bench_lane *lane = fal_xcalloc(lanes, sizeof(*lane));
+	const uint32_t slots = lanes * (1 + b->backend->ahead);
+	struct bench_lane *lane = fal_xcalloc(slots, sizeof(*lane));
 	struct backend_profile profile = { 0 };
 	uint64_t samples = 0, tasks = 0;
 	uint32_t threads = 0;
 	int err = b->backend->ops->probe(b->backend, &profile);
 	const uint64_t begin = uv_hrtime();
 	b->until = begin + BENCH_SECONDS * UINT64_C(1000000000);
-	for (; threads < lanes && err == FAL_OK; threads += err == FAL_OK) {
+	for (; threads < slots && err == FAL_OK; threads += err == FAL_OK) {
 		struct bench_lane *l = &lane[threads];
 		*l = (struct bench_lane){ .bench = b, .number = threads };
 		l->sum = fal_sum_new(b->setup.model->params);
@@ -910,7 +911,7 @@ bench_measure(struct bench *b, uint32_t lanes, struct fal_diag *diag)
 		tasks += lane[i].tasks;
 	}
 	const double s = (double)(uv_hrtime() - begin) * 1e-9;
-	for (uint32_t i = 0; i < lanes; i++)
+	for (uint32_t i = 0; i < slots; i++)
 		fal_sum_free(lane[i].sum);
 	free(lane);
 	if (err < 0)

@@ -175,7 +175,7 @@ grads_room(const struct trainer_job *job)
 	return (job->params_bytes + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN;
 }
 
-/* Where the gradients of this area of results begin. */
+/* The byte of the memory at which the gradients of this area begin. */
 static uint64_t
 grads_offset(const struct trainer *t, unsigned area)
 {

@@ -55,7 +55,7 @@ fal_filetype_of(const void *head, size_t n)
 
 int
 fal_filetype_refuse(const char *name, const void *head, size_t n,
-		    enum fal_filetype_is own, struct fal_diag *diag)
+		    enum fal_filetype_kind own, struct fal_diag *diag)
 {
 	const struct fal_filetype *k = fal_filetype_of(head, n);
 	return k == NULL || k->kind == own

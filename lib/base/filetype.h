@@ -9,7 +9,7 @@
 enum { FAL_FILETYPE_HEAD = 512 }; /* first bytes that tell all types */
 
 struct fal_filetype {
-	enum fal_filetype_is {
+	enum fal_filetype_kind {
 		FAL_FILETYPE_NONE,
 		FAL_FILETYPE_PACKED, /* no reader takes such a file */
 		FAL_FILETYPE_TEXT,   /* only the format `text` takes such a text */
@@ -31,6 +31,6 @@ const struct fal_filetype *fal_filetype_of(const void *head, size_t n);
 /* FAL_EFORMAT with `diag`: the file `name`, which begins with `head`, has another type
  * than `own`, the reader's type; else 0. */
 int fal_filetype_refuse(const char *name, const void *head, size_t n,
-			enum fal_filetype_is own, struct fal_diag *diag);
+			enum fal_filetype_kind own, struct fal_diag *diag);
 
 #endif

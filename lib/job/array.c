@@ -481,7 +481,7 @@ read_array_rows(struct array_reader *r, struct fal_array *a)
 }
 
 int
-fal_array_read(enum fal_filetype_is kind, const char *path,
+fal_array_read(enum fal_filetype_kind kind, const char *path,
 	       const struct fal_array_opts *opts, struct fal_array *out,
 	       struct fal_diag *diag)
 {

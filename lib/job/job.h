@@ -142,8 +142,8 @@ struct fal_job {
 	enum fal_job_momentum momentum_per;
 	/* schedule.lr is optimizer.lr; fal_job_set_samples() sets schedule.total. */
 	struct fal_schedule schedule;
-	/* Of schedule.kind = table: path, SHA-256, and the factors that the loader sets.
-	 */
+	/* schedule.file and schedule.file-sha256, and the factors in that file, which the
+	 * loader sets. */
 	char *table, *table_sha256;
 	float *factors;
 

@@ -130,7 +130,7 @@ make_pair_set(struct named_array *img, const struct named_array *lab,
 
 /* The places of the two arrays of a set. */
 struct array_pair {
-	enum fal_filetype_is kind;
+	enum fal_filetype_kind kind;
 	const char *samples, *labels; /* files */
 	const char *x, *y;            /* tensors in the files; NULL: whole files */
 	const char *x_name, *y_name;  /* in a diagnosis */
@@ -157,7 +157,7 @@ load_pair(const struct array_pair *p, const struct fal_set_opts *opts,
 }
 
 int
-fal_set_load_arrays(enum fal_filetype_is kind, const char *samples, const char *labels,
+fal_set_load_arrays(enum fal_filetype_kind kind, const char *samples, const char *labels,
 		    const struct fal_set_opts *opts, struct fal_set *out,
 		    struct fal_diag *diag)
 {

@@ -87,7 +87,7 @@ struct fal_array_opts {
  * FAL_EVERSION (of .npy), FAL_ETRUNC, FAL_ELIMIT (above max_bytes), FAL_EINVAL (fewer
  * rows than max_rows, no such tensor), FAL_ENONFINITE, FAL_ENOMEM.  A gzip file has
  * members and zero bytes between and after the members, nothing else. */
-int fal_array_read(enum fal_filetype_is kind, const char *path,
+int fal_array_read(enum fal_filetype_kind kind, const char *path,
 		   const struct fal_array_opts *opts, struct fal_array *out,
 		   struct fal_diag *diag);
 
@@ -145,7 +145,7 @@ struct fal_set_opts {
  * Errors of fal_array_read; FAL_EFORMAT (dimensions or counts that do not fit, a label ≥
  * classes), FAL_ELIMIT (a sample above FAL_SAMPLE_MAX), FAL_EINVAL (options outside their
  * range). */
-int fal_set_load_arrays(enum fal_filetype_is kind, const char *samples,
+int fal_set_load_arrays(enum fal_filetype_kind kind, const char *samples,
 			const char *labels, const struct fal_set_opts *opts,
 			struct fal_set *out, struct fal_diag *diag);
 

@@ -11,7 +11,7 @@ struct source {
 	int fd;
 	const char *path;
 	struct fal_diag *diag;
-	enum fal_filetype_is own;        /* kind that the reader wants; NONE: no magic */
+	enum fal_filetype_kind own;      /* kind that the reader wants; NONE: no magic */
 	const struct fal_filetype *kind; /* kind of the file; NULL: unknown */
 	z_stream z;            /* its input is the part of `in` that is not used yet */
 	uint8_t *in;           /* bytes read from the file */

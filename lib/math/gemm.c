@@ -76,7 +76,7 @@ fal_gemm_hold(const char *name)
 	};
 	held = NULL;
 	const struct gemm_isa *const best = gemm_isa();
-	/* Those behind the best are in the CPU, too. */
+	/* The CPU also has the instruction sets that stand behind the best one. */
 	bool is_here = false;
 	for (size_t i = 0; all[i] != NULL; i++) {
 		is_here = is_here || all[i] == best;

@@ -572,7 +572,7 @@ client_judge_tool(struct fal_client *c, int err, const char *reason)
 	/* A coordinator that was just started may not listen yet. */
 	if (code == FAL_EXIT_TEMPFAIL && err != FAL_ENOENT &&
 	    fal_retry_verdict(c->conf.retry, err, uv_hrtime()) < 0) {
-		if (c->conf.prog != NULL && fal_retry_is_first(c->conf.retry))
+		if (fal_retry_is_first(c->conf.retry))
 			fal_cli_err(c->conf.prog, "%s; trying again", reason);
 		return FAL_CLIENT_RETRY;
 	}

@@ -557,14 +557,19 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	return FAL_OK;
 }
 
-/* Parses the table of the schedule: a factor of each update's rate a line. */
+/* Parses the table of the schedule, a text of `bytes` bytes: each line has the factor of
+ * an update's rate. */
 static int
-parse_table(struct fal_job *job, const char *file, char *text, struct fal_diag *diag)
+parse_table(struct fal_job *job, const char *file, char *text, size_t bytes,
+	    struct fal_diag *diag)
 {
 	const uint64_t updates = job->schedule.total;
 	uint64_t n = 0;
 	double factor;
-	job->factors = fal_xcalloc(updates, sizeof(float));
+	/* A factor and the end of its line take two bytes at least. */
+	const uint64_t lines_max = bytes / 2 + 1;
+	job->factors =
+		fal_xcalloc(updates < lines_max ? updates : lines_max, sizeof(float));
 	for (char *line; n < updates && (line = strsep(&text, "\n")) != NULL &&
 			 (text != NULL || *line);) {
 		if (fal_parse_double(line, 0, 1e6, &factor) < 0)
@@ -605,8 +610,9 @@ load_table(struct fal_files *j, const char *path, struct fal_diag *diag)
 	}
 	if (err == FAL_OK) {
 		fal_put_u8(&text, '\0');
-		err = text.err < 0 ? text.err
-				   : parse_table(&j->job, file, (char *)text.p, diag);
+		err = text.err < 0
+			      ? text.err
+			      : parse_table(&j->job, file, (char *)text.p, text.n, diag);
 	}
 	fal_buf_free(&text);
 	free(file);

@@ -934,9 +934,9 @@ outside the server, which the job's model.buffers is not for"
 	printf '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}' >header
 	perl -e 'undef $/; my $h = <>; print pack("Q<", length $h), $h, pack("f<3", 1, 2, 3)' header >init
 	run -0 falcon-work --exec 'exec python3 own.py b 640 64' --try own.job
-	has "$output" "ok it says no hash of its data"
+	has "$output" "ok the trainer gives no hash of its data"
 	has "$output" "ok no gradient for b: "
-	has "$output" "ok the ends of its data: samples 0 and 639, 63 of the test set"
+	has "$output" "ok first and last sample of the training set: 0 and 639; last one of the test set: 63"
 	run -0 falcon-work --exec 'exec python3 own.py none 640 64 hash' --try own.job
 	[[ $output != *"no gradient"* ]] || return 1
 	has "$output" "ok data $(python3 -c 'import falcon_train

@@ -146,6 +146,10 @@ weights() {
 	head -n 11 rates >few
 	run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set "schedule.file=$PWD/few"
 	has "$output" "/few: 11 factors, the job has 12 updates"
+	# Not the job's number of updates, but the file decides on the memory for its factors.
+	(ulimit -v 100000 && run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set batch.size=8 \
+		--set job.epochs=1000000 --set "schedule.file=$PWD/few" &&
+		has "$output" "/few: 11 factors, the job has 375000000 updates")
 	sed 3s/1/one/ rates >odd
 	run -2 falcon-ps --check "${job[@]}" "${table[@]}" --set "schedule.file=$PWD/odd"
 	has "$output" "/odd:3: 'one' is not a factor in 0..1000000"
