@@ -19,7 +19,7 @@ ARM_TESTS := $(patsubst %,$(ARM)/tests/%,simulate \
 	$(filter-out test_aead test_cli test_plot test_post,$(UNIT)))
 
 .PHONY: check-arm deps-arm
-deps-arm:
+deps-arm: deps
 	@$(DEPS) check arm
 
 # Files alone: no program of the packages runs.

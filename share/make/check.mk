@@ -260,7 +260,7 @@ bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 
 # Cables between hosts that are network namespaces: tests/bench/cable.bash.
 .PHONY: deps-cable
-deps-cable:
+deps-cable: deps
 	@$(DEPS) cable
 $(B)/tests/bench/delay.o: | deps-cable
 
