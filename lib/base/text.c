@@ -251,8 +251,9 @@ fal_similar_try(struct fal_similar *s, const char *candidate)
 const char *
 fal_similar_hint(const struct fal_similar *s, char out[static FAL_SIMILAR_TEXT])
 {
-	snprintf(out, FAL_SIMILAR_TEXT, s->best != NULL ? "; did you mean '%s'?" : "",
-		 s->best);
+	out[0] = '\0';
+	if (s->best != NULL)
+		snprintf(out, FAL_SIMILAR_TEXT, "; did you mean '%s'?", s->best);
 	return out;
 }
 
