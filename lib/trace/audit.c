@@ -94,16 +94,6 @@ worker_key(const struct fal_audit *a, uint64_t id)
 	return w != NULL ? w->key : 0;
 }
 
-/* Returns whether a worker of another key is here. */
-static bool
-has_other_key(const struct fal_audit *a, size_t key)
-{
-	for (size_t i = 0; i < a->workers.n; i++)
-		if (a->workers.v[i].is_here && a->workers.v[i].key != key)
-			return true;
-	return false;
-}
-
 static void
 take_join(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -135,10 +125,16 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 	    a->workers.v[last].is_here)
 		finding_line(a, l, "worker %u joined as %.64s, who is here", e->id,
 			     e->worker);
-	if (w.key != 0 && a->workers.key[w.key - 1].charges >= CHARGES_MAX &&
-	    has_other_key(a, w.key))
-		finding_line(a, l, "worker %u joined by a key that was charged twice",
-			     e->id);
+	if (w.key != 0 && a->workers.key[w.key - 1].charges >= CHARGES_MAX) {
+		size_t i = 0; /* of a worker of another key that is here */
+		while (i < a->workers.n &&
+		       (!a->workers.v[i].is_here || a->workers.v[i].key == w.key))
+			i++;
+		if (i < a->workers.n)
+			finding_line(a, l,
+				     "worker %u joined by a key that was charged twice",
+				     e->id);
+	}
 	FAL_XGROW(a->workers.v, a->workers.cap, a->workers.n + 1);
 	w.name = fal_xstrdup(e->worker);
 	fal_names_put(&a->workers.names, e->worker, a->workers.n);
@@ -170,13 +166,6 @@ take_charge(struct fal_audit *a, struct fal_trace_line *l)
 		a->workers.key[w->key - 1].charges++;
 	if (++w->charges >= CHARGES_MAX && w->is_here)
 		a->workers.must_leave = l->id;
-}
-
-static void
-take_group(struct fal_audit *a, struct fal_trace_line *l)
-{
-	if (!worker_is_here(a, l->id))
-		finding_line(a, l, "group: worker %u is not here", l->id);
 }
 
 /* Lines `suspect` and `back` alternate, and their seconds agree with their times. */
@@ -387,27 +376,24 @@ coverage_add(struct fal_audit *a, struct fal_trace_line *l,
 	return overlap;
 }
 
-/* Returns the clock of task number `at` of part p, counted over all clocks. */
-static uint64_t
-part_clock_of(const struct fal_audit *a, uint32_t p, uint64_t at)
-{
-	const uint64_t n = a->job.clocks_per_epoch, epoch = part_tasks_before(a, p, n);
-	const uint64_t clock = n > 1 ? part_tasks_before(a, p, 1) : 0, rest = at % epoch;
-	const bool last = clock == 0 || rest / clock >= n - 1;
-	return at / epoch * n + (last ? n - 1 : rest / clock);
-}
-
 /* Finds the first clock with a task that has not ended, and its first such task; false:
  * there is none. */
 static bool
 coverage_find_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 {
+	const uint64_t n = a->job.clocks_per_epoch;
 	bool found = false;
 	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
 		uint64_t at = fal_intervals_first_gap(&a->ended_tasks[p]);
 		if (at >= part_tasks_before(a, p, a->job.clocks))
 			continue;
-		uint64_t k = part_clock_of(a, p, at);
+		/* The clock of task `at`: only the last clock of an epoch has another
+		 * number of tasks. */
+		const uint64_t of_epoch = part_tasks_before(a, p, n);
+		const uint64_t of_clock = n > 1 ? part_tasks_before(a, p, 1) : 0;
+		uint64_t k = at / of_epoch * n + n - 1;
+		if (of_clock > 0 && at % of_epoch / of_clock < n - 1)
+			k = at / of_epoch * n + at % of_epoch / of_clock;
 		if (found && k >= *clock)
 			continue;
 		*clock = k;
@@ -761,20 +747,6 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 	return true;
 }
 
-/* The round's numbers must be those that the job line implies. */
-static void
-judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_round *r)
-{
-	const uint64_t samples = fal_trace_round_samples(r, e->skipped, &a->job);
-	if (r->samples != samples)
-		finding_round(a, r, "samples is %ju, not %ju", r->samples, samples);
-	if (r->blocks != a->job.blocks)
-		finding_round(a, r, "blocks is %ju, not %ju", r->blocks, a->job.blocks);
-	if (r->owner != 0 && fal_audit_worker(a, r->owner) == NULL)
-		finding_round(a, r, "owner: worker %u never joined", r->owner);
-	r->samples = samples;
-}
-
 /* With a fractional slack, a part of the round's tasks ran on the next version: judges
  * where that part begins.  The first clock of a scheme has no such part. */
 static void
@@ -824,7 +796,14 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 			    "it ended in an earlier round, too");
 	if (l->err < 0)
 		return;
-	judge_head(a, e, &r);
+	const uint64_t samples = fal_trace_round_samples(&r, e->skipped, &a->job);
+	if (r.samples != samples)
+		finding_round(a, &r, "samples is %ju, not %ju", r.samples, samples);
+	r.samples = samples;
+	if (r.blocks != a->job.blocks)
+		finding_round(a, &r, "blocks is %ju, not %ju", r.blocks, a->job.blocks);
+	if (r.owner != 0 && fal_audit_worker(a, r.owner) == NULL)
+		finding_round(a, &r, "owner: worker %u never joined", r.owner);
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
 	if (r.version > a->version)
@@ -1070,13 +1049,6 @@ judge_trained(struct fal_audit *a, const struct fal_trace_line *l, double traine
 }
 
 static void
-take_failed(struct fal_audit *a, struct fal_trace_line *l)
-{
-	SET_TEXT(a->facts.failed, l->is.failed.reason);
-	judge_trained(a, l, l->is.failed.trained);
-}
-
-static void
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_ev_done *e = &l->is.done;
@@ -1139,10 +1111,10 @@ judge_chain(struct fal_audit *a, const struct fal_trace_line *l)
 	const bool holds = fal_chain_take(&a->chain, l->text, l->n);
 	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || l->event == FAL_EV_GAP)
 		return;
-	if (a->chain.link[0] == '\0')
-		finding_line(a, l, "it has no link of the chain");
-	else
-		finding_line(a, l, "it does not chain the line before, or was changed");
+	finding_line(a, l,
+		     a->chain.link[0] == '\0'
+			     ? "it has no link of the chain"
+			     : "it does not chain the line before, or was changed");
 }
 
 int
@@ -1150,16 +1122,23 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 {
 	static void (*const take[FAL_EVENTS])(struct fal_audit *a,
 					      struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_POLICY] = take_policy,
-		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_UPDATE] = take_update,
-		[FAL_EV_DONE] = take_done,         [FAL_EV_CHARGE] = take_charge,
-		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_EVAL] = take_eval,
-		[FAL_EV_SUSPECT] = take_suspicion, [FAL_EV_BACK] = take_suspicion,
-		[FAL_EV_GROUP] = take_group,       [FAL_EV_NONFINITE] = take_nonfinite,
-		[FAL_EV_CLOCK] = take_clock,       [FAL_EV_PLACE] = take_place,
-		[FAL_EV_SHARD] = take_shard,       [FAL_EV_VERSION] = take_version,
-		[FAL_EV_FAILED] = take_failed,
+		[FAL_EV_JOB] = take_job,
+		[FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,
+		[FAL_EV_POLICY] = take_policy,
+		[FAL_EV_LEDGER] = take_ledger,
+		[FAL_EV_UPDATE] = take_update,
+		[FAL_EV_DONE] = take_done,
+		[FAL_EV_CHARGE] = take_charge,
+		[FAL_EV_VERIFY] = take_verify,
+		[FAL_EV_EVAL] = take_eval,
+		[FAL_EV_SUSPECT] = take_suspicion,
+		[FAL_EV_BACK] = take_suspicion,
+		[FAL_EV_NONFINITE] = take_nonfinite,
+		[FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_PLACE] = take_place,
+		[FAL_EV_SHARD] = take_shard,
+		[FAL_EV_VERSION] = take_version,
 	};
 	struct fal_audit *a = audit;
 	judge_chain(a, l);
@@ -1188,6 +1167,12 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (l->event != FAL_EV_JOIN && w != NULL && strcmp(w->name, l->worker) != 0)
 		finding_line(a, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
 			     w->name, l->worker);
+	if (l->event == FAL_EV_GROUP && !worker_is_here(a, l->id))
+		finding_line(a, l, "group: worker %u is not here", l->id);
+	if (l->event == FAL_EV_FAILED) {
+		SET_TEXT(a->facts.failed, l->is.failed.reason);
+		judge_trained(a, l, l->is.failed.trained);
+	}
 	if (take[l->event] != NULL)
 		take[l->event](a, l);
 	return l->err;

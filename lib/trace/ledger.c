@@ -144,18 +144,6 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 	return sum;
 }
 
-static void
-ledger_read_skipped(struct ledger *g)
-{
-	const struct fal_numbers rows = g->l->is.ledger.skipped;
-	for (size_t i = 0; i < rows.n; i++)
-		g->skipped += ledger_unroll(g, "skipped", rows.v + 2 * i,
-					    (struct event){ .kind = SKIPPED });
-	if (rows.n > 0 && g->l->err == 0 && !g->a->job.skips)
-		finding_tasks(g, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
-			      "skipped, but the job does not say so");
-}
-
 /* Writes "worker.seq" of a contribution; returns `out`. */
 enum { CONTRIB_KEY = 48 };
 static const char *
@@ -365,32 +353,6 @@ task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t
 	return skips > 0;
 }
 
-/* Judges a task by its n events. */
-static void
-ledger_judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
-{
-	if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
-		fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events", task,
-			       FAL_JUDGE_TASK_EVENTS_MAX);
-		return;
-	}
-	g->n_hold = 0;
-	for (size_t i = 0; i < n; i++)
-		task_judge_holder(g, &e[i]);
-	const bool skipped = task_judge_grants(g, task, e, n);
-	for (size_t i = 0; i < n; i++)
-		if (e[i].kind == ADDED)
-			task_judge_added(g, &e[i], skipped);
-	for (size_t i = 0; i < n; i++) {
-		if (e[i].kind != ADDED)
-			continue;
-		struct contrib *c = &g->c[e[i].a];
-		c->seen = c->fills_seen = 0;
-		if (c->fills != NO_CONTRIB)
-			g->c[c->fills].fills_seen = 0;
-	}
-}
-
 static int
 event_order(const void *a, const void *b)
 {
@@ -400,19 +362,38 @@ event_order(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
+/* Judges each task by its events. */
 static void
 ledger_judge_tasks(struct ledger *g)
 {
 	if (g->n_ev > 0)
 		qsort(g->ev, g->n_ev, sizeof(*g->ev), event_order);
-	size_t at = 0;
-	for (uint64_t i = 0; i < g->r->tasks && g->l->err == 0; i++) {
-		uint32_t task = (uint32_t)(g->r->first + i);
-		size_t n = 0;
-		while (at + n < g->n_ev && g->ev[at + n].task == task)
+	size_t at = 0, n = 0;
+	for (uint64_t t = 0; t < g->r->tasks; t++, at += n) {
+		const uint32_t task = (uint32_t)(g->r->first + t);
+		const struct event *e = g->n_ev > 0 ? &g->ev[at] : NULL;
+		for (n = 0; at + n < g->n_ev && e[n].task == task;)
 			n++;
-		ledger_judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
-		at += n;
+		if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
+			fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events",
+				       task, FAL_JUDGE_TASK_EVENTS_MAX);
+			return;
+		}
+		g->n_hold = 0;
+		for (size_t i = 0; i < n; i++)
+			task_judge_holder(g, &e[i]);
+		const bool skipped = task_judge_grants(g, task, e, n);
+		for (size_t i = 0; i < n; i++)
+			if (e[i].kind == ADDED)
+				task_judge_added(g, &e[i], skipped);
+		for (size_t i = 0; i < n; i++) {
+			if (e[i].kind != ADDED)
+				continue;
+			struct contrib *c = &g->c[e[i].a];
+			c->seen = c->fills_seen = 0;
+			if (c->fills != NO_CONTRIB)
+				g->c[c->fills].fills_seen = 0;
+		}
 	}
 }
 
@@ -442,18 +423,6 @@ ledger_judge_sums(const struct ledger *g)
 			      sum, e->added.v);
 }
 
-/* Returns whether the blocks added over all tasks, with all B blocks of each skipped
- * task, are tasks · B.  The rules above imply this. */
-static bool
-ledger_adds_up(const struct ledger *g)
-{
-	uint64_t sum = g->skipped * g->a->job.blocks - g->skipped_blocks;
-	for (size_t i = 0; i < g->n_c; i++)
-		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_is_complete(g->r) ||
-	       sum == g->r->tasks * g->a->job.blocks;
-}
-
 void
 fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		 const struct fal_trace_round *r)
@@ -467,7 +436,13 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	s.cloned += ledger_read_rows(&g, "clone", e->clone, CLONE);
 	s.moved += ledger_read_rows(&g, "move", e->move, MOVE);
 	s.dropped += ledger_read_rows(&g, "lost", e->lost, LOST);
-	ledger_read_skipped(&g);
+	for (size_t i = 0; i < e->skipped.n; i++)
+		g.skipped += ledger_unroll(&g, "skipped", e->skipped.v + 2 * i,
+					   (struct event){ .kind = SKIPPED });
+	if (e->skipped.n > 0 && l->err == 0 && !a->job.skips) {
+		const uint64_t *row = e->skipped.v + 2 * (e->skipped.n - 1);
+		finding_tasks(&g, row[0], row[1], "skipped, but the job does not say so");
+	}
 	fal_trace_check_verified(l);
 	if (e->contrib.n > FAL_JUDGE_CONTRIBS_MAX)
 		fal_trace_fail(l, FAL_ELIMIT, "contrib: more than %zu",
@@ -479,10 +454,15 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	ledger_judge_sums(&g);
 	if (l->err == 0)
 		ledger_judge_tasks(&g);
-	for (size_t i = 0; i < g.n_c; i++)
+	/* The blocks added over all tasks; a skipped task counts with all its blocks. */
+	uint64_t added = g.skipped * a->job.blocks - g.skipped_blocks;
+	for (size_t i = 0; i < g.n_c; i++) {
+		added += g.c[i].tasks * g.c[i].blocks;
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
-	assert(l->err != 0 || a->findings.n > findings || ledger_adds_up(&g));
+	}
+	assert(l->err != 0 || a->findings.n > findings ||
+	       !fal_trace_round_is_complete(r) || added == r->tasks * a->job.blocks);
 	if (r->end != FAL_END_ABANDONED) {
 		s.tasks += r->tasks;
 		s.skipped += g.skipped;

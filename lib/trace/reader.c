@@ -245,28 +245,31 @@ static void
 read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 	    void *at)
 {
-	const bool is_absent = m->when == FAL_OPT && v == NULL;
 	struct fal_trace_list list = { 0 };
-	if (v == NULL && m->when == FAL_MUST)
-		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
-	if (v == NULL && !is_absent)
+	if (v == NULL) {
+		if (m->when == FAL_MUST)
+			fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
+		else if (m->when == FAL_OPT && m->kind == FAL_M_WHOLE)
+			*(uint64_t *)at = FAL_TRACE_ABSENT;
+		else if (m->when == FAL_OPT)
+			*(double *)at = (double)NAN;
 		return;
+	}
 	switch (m->kind) {
 	case FAL_M_WHOLE:
-		*(uint64_t *)at =
-			is_absent ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
+		*(uint64_t *)at = read_whole(l, v, m->name, m->arg);
 		break;
 	case FAL_M_ID:
 		*(uint32_t *)at = (uint32_t)read_whole(l, v, m->name, UINT32_MAX);
 		break;
 	case FAL_M_REAL:
-		*(double *)at = is_absent ? (double)NAN : read_real(l, v, m->name);
+		*(double *)at = read_real(l, v, m->name);
 		break;
 	case FAL_M_LOSS:
 		*(double *)at = json_is_null(v) ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_SECONDS:
-		*(double *)at = is_absent ? (double)NAN : read_seconds(l, v, m->name);
+		*(double *)at = read_seconds(l, v, m->name);
 		break;
 	case FAL_M_FLAG:
 		if (!json_is_boolean(v))

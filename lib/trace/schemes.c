@@ -71,45 +71,39 @@ rules_judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 		finding(f, r, "weight is %g, not %g", r->weight, want);
 }
 
-/* Returns the open slot of the round, and adds the slot if it is new.  Forgets slots that
- * are too old for any worker to contribute to; some of their workers may have left. */
-static struct fal_slot *
-rules_open_slot(struct fal_rules *s, uint64_t slot)
-{
-	size_t kept = 0, at = SIZE_MAX;
-	for (size_t i = 0; i < s->slots; i++) {
-		if (s->slot[i].slot + s->rule.slack + 1 < s->newest_slot)
-			continue;
-		if (s->slot[i].slot == slot)
-			at = kept;
-		s->slot[kept++] = s->slot[i];
-	}
-	s->slots = kept;
-	if (at != SIZE_MAX)
-		return &s->slot[at];
-	FAL_XGROW(s->slot, s->cap, s->slots + 1);
-	s->slot[s->slots] = (struct fal_slot){ .slot = slot };
-	return &s->slot[s->slots++];
-}
-
 /* dynsgd by version: the rounds of a slot have the ranks 1, 2, … */
 static void
 rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
 		 struct fal_findings *f)
 {
 	const bool has = r->slot != FAL_TRACE_ABSENT;
+	size_t kept = 0, at = SIZE_MAX;
 	if (has && r->slot > s->newest_slot)
 		s->newest_slot = r->slot;
 	if (!has || r->slot + s->rule.slack + 1 < s->newest_slot) {
 		finding(f, r, has ? "slot %ju is too old" : "no slot", r->slot);
 		return;
 	}
-	struct fal_slot *at = rules_open_slot(s, r->slot);
-	if (r->stale.rank != at->rank + 1)
+	/* Forgets slots that are too old for any worker to contribute to.  Some of their
+	 * workers may have left. */
+	for (size_t i = 0; i < s->slots; i++) {
+		if (s->slot[i].slot + s->rule.slack + 1 < s->newest_slot)
+			continue;
+		at = s->slot[i].slot == r->slot ? kept : at;
+		s->slot[kept++] = s->slot[i];
+	}
+	s->slots = kept;
+	if (at == SIZE_MAX) {
+		at = s->slots++;
+		FAL_XGROW(s->slot, s->cap, s->slots);
+		s->slot[at] = (struct fal_slot){ .slot = r->slot };
+	}
+	uint64_t *rank = &s->slot[at].rank;
+	if (r->stale.rank != *rank + 1)
 		finding(f, r, "rank is %ju, but %ju came before in slot %ju",
-			r->stale.rank, at->rank, r->slot);
-	if (r->stale.rank > at->rank)
-		at->rank = r->stale.rank;
+			r->stale.rank, *rank, r->slot);
+	if (r->stale.rank > *rank)
+		*rank = r->stale.rank;
 }
 
 void

@@ -259,19 +259,6 @@ line_take(struct line_memory *s, size_t n)
 	return s->v + s->used - n;
 }
 
-/* Returns whether the worker was granted tasks of the round on another version than the
- * round's. */
-static bool
-granted_on_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e,
-			 uint32_t worker)
-{
-	for (size_t i = 0; i < d->ons; i++)
-		if (d->on[i].round == e->round && d->on[i].worker == worker &&
-		    d->on[i].version != e->version)
-			return true;
-	return false;
-}
-
 /* Returns all grants of each worker that has a grant on another version than the round's.
  */
 static struct fal_numbers
@@ -281,7 +268,12 @@ line_rows_on(struct line_memory *s, const struct fal_line_ledger *d,
 	struct fal_numbers rows = { s->v + s->used, 0 };
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != e->round || !granted_on_other_version(d, e, on->worker))
+		size_t other = 0; /* a grant of the worker on another version */
+		while (other < d->ons && (d->on[other].round != e->round ||
+					  d->on[other].worker != on->worker ||
+					  d->on[other].version == e->version))
+			other++;
+		if (on->round != e->round || other == d->ons)
 			continue;
 		uint64_t *v = line_take(s, 4);
 		v[0] = on->worker;
