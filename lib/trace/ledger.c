@@ -1,13 +1,12 @@
 /* Judges the ledger of one round: every task must have been added exactly once.
  *
  * Unrolls the line into events (task, kind, worker), sorts them by task, and judges the
- * history of each task: the workers that held it, and the contributions that added it, in
- * a chain of root, fill, fill of the fill, ….  Judges blocks by contribution: a fill
- * inherits the blocks that the chain before it added; a skipped task counts in all
- * blocks, whatever a fenced contribution brought of it.  These rules imply that the
- * blocks added over all tasks of an applied round sum to tasks · B, which is only
- * asserted.
- */
+ * history of each task: the workers that held the task, and the contributions that added
+ * it, in a chain of root, fill, fill of the fill, ….  Judges blocks by contribution: a
+ * fill inherits the blocks that the chain before it added.  A skipped task counts with
+ * all its blocks, however many of them a fenced contribution added.  These rules imply
+ * that the blocks added over all tasks of an applied round sum to tasks · B, which is
+ * only asserted. */
 #include "trace/audit_priv.h"
 
 #include "base/mem.h"
@@ -84,12 +83,12 @@ ledger_unroll(struct ledger *g, const char *name, const uint64_t run[2], struct 
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		finding_tasks(g, first, count, "%s: it has tasks %ju-%ju", name,
+		finding_tasks(g, first, count, "%s: the round has tasks %ju-%ju", name,
 			      g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
 	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) <
-	    0) { /* a short row may stand for many events */
+	    0) { /* a short row may be many events */
 		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return 0;
 	}
@@ -128,9 +127,10 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 					 .b = (uint32_t)row[1],
 					 .kind = kind };
 		if (kind == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
-			finding_tasks(g, run[0], run[1],
-				      "granted to worker %ju, but it is worker %u's",
-				      row[0], g->r->owner);
+			finding_tasks(
+				g, run[0], run[1],
+				"granted to worker %ju, but worker %u owns the round",
+				row[0], g->r->owner);
 		if (kind == MOVE)
 			fal_audit_add_figure(g->a, g->r, row[1], FAL_FIGURE_IN, run[1],
 					     false);
@@ -182,7 +182,7 @@ contrib_judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 		finding_tasks(g, c->first, c->count,
 			      "contribution %u.%u: %ju of %ju blocks were added", c->id,
 			      c->seq, sum, B);
-	if (sum > B) /* so that later sums do not overflow */
+	if (sum > B) /* later sums must not overflow */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
 
@@ -212,7 +212,7 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	if (g->l->err != 0)
 		return;
 	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &before))
-		finding_tasks(g, c->first, c->count, "contribution %u.%u is there twice",
+		finding_tasks(g, c->first, c->count, "contribution %u.%u comes twice",
 			      c->id, c->seq);
 	ledger_has_joined(g, "contrib", c->id, e->tasks.v);
 	/* A worker may claim tasks when it gets them, and never run those that the round
@@ -302,12 +302,12 @@ task_judge_added(struct ledger *g, const struct event *e, bool skipped)
 		finding_tasks(g, e->task, 1, "skipped, but contribution %u.%u has it",
 			      c->id, c->seq);
 	if (c->seen > 1)
-		finding_tasks(g, e->task, 1, "contribution %u.%u names it %u times",
+		finding_tasks(g, e->task, 1, "contribution %u.%u names the task %u times",
 			      c->id, c->seq, c->seen);
 	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
 		finding_tasks(g, e->task, 1,
-			      "contribution %u.%u fills %u.%u, which has it not", c->id,
-			      c->seq, g->c[c->fills].id, g->c[c->fills].seq);
+			      "contribution %u.%u fills %u.%u, which lacks the task",
+			      c->id, c->seq, g->c[c->fills].id, g->c[c->fills].seq);
 	if (!c->fenced)
 		return;
 	if (c->fills_seen > 1)
@@ -337,7 +337,7 @@ task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t
 		}
 	}
 	const bool all = fal_trace_round_is_complete(g->r);
-	/* An abandoned round may have skipped the task before: then nobody is granted it.
+	/* If an abandoned round skipped the task before, no worker is granted the task.
 	 */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		finding_tasks(g, task, 1, "granted %u times", grants);
@@ -404,8 +404,7 @@ ledger_judge_sums(const struct ledger *g)
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
 	if (!g->a->job.sums && e->added.is)
-		finding_tasks(g, g->r->first, g->r->tasks,
-			      "it has sums, which the job has not");
+		finding_tasks(g, g->r->first, g->r->tasks, "sums, but the job has none");
 	if (!g->a->job.sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {

@@ -143,7 +143,7 @@ summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	v->who = (char *)names.p;
 }
 
-/* Adds the line's times to `keep` of those before. */
+/* Adds the line's times to `keep` times the sums before. */
 static void
 spent_add(struct fal_summary_spent *to, double keep, const struct fal_ev_clock *e)
 {
@@ -516,7 +516,8 @@ fal_summary_free(struct fal_summary *s)
 
 /* ---- the end ----------------------------------------------------------------------- */
 
-/* A pause counts as silence after 10 s, and after 4 times the longest earlier pause. */
+/* A pause is silence if it lasts longer than 10 s and than 4 times the longest earlier
+ * pause. */
 static bool
 is_silence(double seconds, double longest)
 {
@@ -537,7 +538,8 @@ summary_find_silent(struct fal_summary *s)
 			longest = fmax(longest, t - last);
 		last = t;
 	}
-	last = fmax(last, s->resumed.t); /* without a coordinator nothing can happen */
+	last = fmax(last,
+		    s->resumed.t); /* no update came while the coordinator was away */
 	if (is_silence(s->seconds - last, longest))
 		s->stalled = s->seconds - last;
 	for (size_t i = 0; i < s->n_worker; i++) {
@@ -594,8 +596,9 @@ worker_is_nondeterministic(const struct fal_summary_worker *w)
 }
 
 /* Marks the workers that are nondeterministic or do not have the most frequent
- * fingerprint.  Among equally frequent ones the earliest counts; that of a
- * nondeterministic worker never does, as it says nothing about equality. */
+ * fingerprint.  Of equally frequent fingerprints the earliest one counts.  The
+ * fingerprint of a nondeterministic worker never counts: it says nothing about equality.
+ */
 static void
 summary_compare_numerics(struct fal_summary *s)
 {

@@ -43,8 +43,7 @@ static void
 put_list(struct fal_buf *b, const struct fal_member *m, const void *at)
 {
 	struct fal_trace_list list;
-	memcpy(&list, at,
-	       sizeof(list)); /* pointers of all types have one representation */
+	memcpy(&list, at, sizeof(list)); /* all pointers have one representation */
 	const uint8_t *v = list.v;
 	fal_json_open(b, '[');
 	for (size_t i = 0; i < list.n; i++) {
@@ -241,7 +240,7 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 /* ---- rounds --------------------------------------------------------------------------
  */
 
-/* Memory of a ledger line: numbers, in the order of the line, contributions, hashes. */
+/* Memory of a ledger line: numbers in the order of the line, contributions, hashes. */
 struct line_memory {
 	uint64_t *v;
 	struct fal_ev_contrib *contrib;
@@ -302,7 +301,7 @@ line_rows_of(struct line_memory *s, const struct fal_ledger *l, int kind)
 	return rows;
 }
 
-/* Adds a task to rows [first, count]; no task of the rows comes after it. */
+/* Adds a task to rows [first, count]; the rows have no later task. */
 static void
 line_add_task(struct line_memory *s, struct fal_numbers *rows, uint64_t task)
 {
