@@ -529,7 +529,7 @@ test_errors(void **state)
 	} bad[] = {
 		{ "", "no job line", FAL_ETRUNC },
 		{ JOIN(0.5, "a", 1), "1: the first line is not job", FAL_EINVAL },
-		{ GOOD, "no worker is here that ran a task", FAL_ETRUNC },
+		{ GOOD, "no worker that is here has run a task", FAL_ETRUNC },
 		{ JOB("hop"),
 		  "1: job.scheme: 'hop' is not a scheme (bsp, asp, ssp, epsp, flexrr, "
 		  "syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)",
