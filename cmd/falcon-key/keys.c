@@ -102,8 +102,8 @@ keyring_add_line(const struct options *o, const char *path, const struct text *o
 	return status;
 }
 
-/* Refuses a second key of a name, unless the client created the key, and a known key: the
- * coordinator judges workers by their keys. */
+/* Refuses a second key of a name, unless the client created the key.  Refuses a key that
+ * the keyring has: the coordinator judges workers by their keys. */
 static int
 keyring_refuse_known(const struct fal_keyring *kr, const struct options *o,
 		     const uint8_t public[static FAL_KEY_BYTES])
@@ -229,7 +229,8 @@ parse_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTE
 	fal_secret_wipe(secret, sizeof(secret));
 	fal_secret_wipe(common, sizeof(common));
 	if (err < 0)
-		return fail(FAL_EXIT_USAGE, "%s: no key, but of small order", what);
+		return fail(FAL_EXIT_USAGE, "%s: not a key: a point of small order",
+			    what);
 	return FAL_EXIT_DONE;
 }
 
@@ -289,8 +290,8 @@ run_add_or_new(struct options *o, const char *command)
 				    : "%s: --keyring FILE is missing",
 			    command);
 	if (is_client && (o->shared || o->expires != NULL))
-		return fail(FAL_EXIT_USAGE,
-			    "%s: --shared and --expires are the keyring's", command);
+		return fail(FAL_EXIT_USAGE, "%s: --shared and --expires need --keyring",
+			    command);
 	if (o->public != NULL && o->shared)
 		return fail(FAL_EXIT_USAGE, "%s: a PUBLIC key is not shared", command);
 	if (fal_role_parse(o->role, &parsed) < 0)

@@ -54,7 +54,7 @@ run_command(const struct fal_cli *cli, const struct options *o)
 			    "verify",
 			    cli->arg[0]);
 	if ((given & ~c->options) != 0)
-		return fail(FAL_EXIT_USAGE, "%s: an option that it does not take",
+		return fail(FAL_EXIT_USAGE, "%s: does not take one of these options",
 			    c->name);
 	if (n < c->min || n > c->max)
 		return fail(FAL_EXIT_USAGE, "%s: takes %s", c->name, c->takes);

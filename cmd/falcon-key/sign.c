@@ -119,8 +119,11 @@ on_run_line(void *arg, struct fal_trace_line *l)
 }
 
 static int
-run_read_trace(struct run *r)
+run_read(struct run *r)
 {
+	struct fal_buf text = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[HEX];
 	r->reader = fal_trace_reader_new(on_run_line, r);
 	fal_trace_reader_deliver_cut(r->reader);
 	int err = run_read_file(r, TRACE);
@@ -131,18 +134,6 @@ run_read_trace(struct run *r)
 	if (err == FAL_OK && r->model[0] == '\0')
 		err = fal_diag_set(r->diag, FAL_ESTATE, "%s: the job is not done",
 				   r->dir);
-	return err;
-}
-
-/* --- the other files --- */
-
-static int
-run_read(struct run *r)
-{
-	struct fal_buf text = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	char hex[HEX];
-	int err = run_read_trace(r);
 	if (err == FAL_OK)
 		err = run_read_file(r, MODEL);
 	if (err == FAL_OK && strcmp(r->sha256[MODEL], r->model) != 0)
@@ -322,7 +313,7 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 		status = statement_of_run(arg[1], &now);
 		if (status == FAL_EXIT_DONE &&
 		    (now.n != statement.n || memcmp(now.p, statement.p, now.n) != 0))
-			status = fail(FAL_EXIT_NO, "%s: is not about what is in %s",
+			status = fail(FAL_EXIT_NO, "%s: is not the statement of %s",
 				      arg[0], arg[1]);
 		fal_buf_free(&now);
 	}

@@ -16,8 +16,8 @@ static const char *const wait_names[FAL_REPORT_WAITS] = {
 	[FAL_REPORT_LATENCY] = "latency",
 };
 
-/* The table gives the reason of waiting if waiting is at least this share of a worker's
- * time. */
+/* The table gives the reason of a worker's waiting from this share of the worker's time
+ * on. */
 #define WAITS 0.01
 /* The table leaves out smaller shares of the clock. */
 #define SHOWN 0.0005
@@ -73,7 +73,7 @@ table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
 	}
 }
 
-/* Returns the reason that the worker waits longest for. */
+/* Returns the reason for most of the worker's waiting. */
 static const char *
 worker_wait_reason(const struct fal_report *r, const struct fal_report_worker *w)
 {
@@ -163,9 +163,9 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 		report_put_parts(out, r);
 	fal_put_u8(out, '\n');
 	if (!(r->clocks > 0))
-		fal_put_fmt(out, "no clock counts yet: the first one of a session tells "
-				 "of other waiting, too, as do those around a hold or "
-				 "another policy\n");
+		fal_put_fmt(out, "no clock counts yet: a session's first clock includes "
+				 "other waiting, as do the clocks around a hold or a "
+				 "change of policy\n");
 	for (size_t i = 0; i < r->findings; i++)
 		fal_put_fmt(out, "%s\n", r->finding[i].text);
 	for (size_t i = 0; i < r->workers; i++)

@@ -295,10 +295,9 @@ whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf
 		    fal_text_plural(full));
 	if (large < tasks)
 		fal_put_fmt(out, " and %u of %u", tasks - large, cost->grid.tail_task);
-	fal_put_fmt(out, "; of computing %.1f %% is lost as they are whole",
-		    100 * w->whole);
+	fal_put_fmt(out, "; whole tasks cost %.1f %% of computing", 100 * w->whole);
 	if (!isnan(w->small))
-		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
+		fal_put_fmt(out, ", small tasks %.1f %%", 100 * w->small);
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
 		fal_put_fmt(out, "%zu worker%s drawn from these (seed %ju), batch %u\n",
@@ -514,10 +513,8 @@ whatif_answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 		for (size_t i = 0; i < w->rows; i++)
 			other |= w->row[i].other;
 		if (other)
-			fal_put_fmt(
-				out,
-				"another model: what it is worth only training shows; "
-				"seconds are not accuracy\n");
+			fal_put_fmt(out,
+				    "another model: only training shows its accuracy\n");
 		for (size_t i = 0; i < w->rows; i++)
 			if (w->row[i].warning[0] != '\0')
 				fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
@@ -540,8 +537,8 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 			    fal_text_plural(g.task), g.batch);
 	w.predicted = predict_epoch_s(job, &job->cost, &job->run.policy, &w.backtest);
 	if (isinf(w.predicted))
-		return fail(FAL_EXIT_USAGE,
-			    "%s: under the policy that ran nothing goes on", job->name);
+		return fail(FAL_EXIT_USAGE, "%s: the trace's policy comes to a halt",
+			    job->name);
 	w.cost = fal_cost_copy(&job->cost);
 	const bool is_off = backtest_is_off(job, w.predicted);
 	const int code = whatif_answer(o, &w, out);
@@ -601,7 +598,7 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);
 	free(rule);
 	if (err < 0)
-		return fail(FAL_EXIT_NO, "the policy that runs cannot go on");
+		return fail(FAL_EXIT_NO, "the policy in force comes to a halt");
 	if (backtest_is_off(job, a.now_s) && o->strict) {
 		fal_policy_free(&a.policy);
 		return FAL_EXIT_NO;

@@ -85,12 +85,13 @@ fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *o
 					    name, FAL_QUOTE(value), a->min, a->max);
 	}
 	if (rest != NULL)
-		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name,
-				    FAL_QUOTE(rest));
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is one argument too many",
+				    name, FAL_QUOTE(rest));
 	if (k == FAL_PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: %g to %g clocks, each %g, cannot be", name,
-				    p.arg[1], p.arg[2], p.arg[0]);
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"%s: %g to %g clocks in each %g clocks are impossible", name,
+			p.arg[1], p.arg[2], p.arg[0]);
 	*kind = k;
 	*out = p;
 	return FAL_OK;
@@ -139,7 +140,7 @@ normal_of(double u, double v)
 
 /* --- of the machine -------------------------------------------------------------- */
 
-/* Is the machine one of the last `n`? */
+/* Returns whether the machine is one of the last `n`. */
 static bool
 is_among_last(const struct fal_machine *m, double n)
 {
@@ -243,8 +244,8 @@ slow_worker_speed(const struct fal_pattern *p, const struct fal_machine *m, uint
 	return (struct fal_speed){ 1, (now + 1) * POINT_NS };
 }
 
-/* Is the window of `clocks` clocks around `t` struck, which has probability `chance`?
- * Windows begin at different times on different machines. */
+/* Returns whether the window of `clocks` clocks around `t` is struck; `chance` is the
+ * probability.  Windows begin at different times on different machines. */
 static bool
 is_window_struck(enum fal_pattern_kind kind, double chance, double clocks,
 		 const struct fal_machine *m, uint64_t t, uint64_t *until)
@@ -278,16 +279,6 @@ stall_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t
 	return (struct fal_speed){ 1, (n + 1) * window };
 }
 
-/* The speed goes from 1 to 1/K and back, one step a clock. */
-static struct fal_speed
-drift_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
-{
-	const uint64_t n = t / m->t0_ns;
-	const double x = fmod((double)n, p->arg[1]) / p->arg[1];
-	const double depth = 1 - fabs(2 * x - 1);
-	return (struct fal_speed){ 1 - (1 - 1 / p->arg[0]) * depth, (n + 1) * m->t0_ns };
-}
-
 /* Returns the speed at `t` ns under a pattern of time, and a time until which the speed
  * cannot change; { 1, UINT64_MAX } for other kinds. */
 static struct fal_speed
@@ -295,6 +286,7 @@ pattern_speed(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	      const struct fal_machine *m, uint64_t t)
 {
 	struct fal_speed s = { 1, UINT64_MAX };
+	double depth;
 	switch (kind) {
 	case FAL_PATTERN_SLOW_WORKER:
 		return slow_worker_speed(p, m, t);
@@ -305,7 +297,12 @@ pattern_speed(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	case FAL_PATTERN_STALL:
 		return stall_speed(p, m, t);
 	case FAL_PATTERN_DRIFT:
-		return drift_speed(p, m, t);
+		/* The speed goes from 1 to 1/K and back, one step a clock. */
+		s.until = (t / m->t0_ns + 1) * m->t0_ns;
+		depth = 1 -
+			fabs(2 * fmod((double)(t / m->t0_ns), p->arg[1]) / p->arg[1] - 1);
+		s.speed = 1 - (1 - 1 / p->arg[0]) * depth;
+		return s;
 	default:
 		return s;
 	}

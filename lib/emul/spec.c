@@ -298,7 +298,7 @@ check_items(const struct spec_parser *r)
 	if (e->rate == 0)
 		return REFUSE(r, "rate=SAMPLES_PER_SECOND is missing");
 	if (e->crash_ns != 0 && r->crash_every != 0)
-		return REFUSE(r, "crash and crash-every: one of them");
+		return REFUSE(r, "crash and crash-every exclude each other");
 	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
 		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
 		if (!e->pattern[i].on || e->machine.count > 0)

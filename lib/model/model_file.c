@@ -327,23 +327,6 @@ parse_lines(struct model_parser *p, const char *s, size_t n)
 	return FAL_OK;
 }
 
-/* Checks the model after the last line. */
-static int
-check_parsed_model(const struct model_parser *p)
-{
-	if (p->shape.c == 0)
-		return FAIL(p, FAL_EFORMAT, "the model has no '%s' line", "input");
-	if (p->m->params == 0)
-		return FAIL(p, FAL_EINVAL, "the model has neither '%s' nor '%s'", "conv",
-			    "dense");
-	if (!p->shape.flat || p->shape.c < 2)
-		return FAIL(p, FAL_EINVAL,
-			    "the last layer gives %ux%ux%u, not a vector of 2 or more "
-			    "classes",
-			    p->shape.c, p->shape.h, p->shape.w);
-	return FAL_OK;
-}
-
 int
 fal_model_parse(const char *name, const char *text, size_t n, struct fal_model **out,
 		struct fal_diag *diag)
@@ -355,8 +338,16 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 		return fal_safetensors_parse_header(name, text, n, out, diag);
 	p.m = fal_xcalloc(1, sizeof(*p.m));
 	int err = parse_lines(&p, text, n);
-	if (err == 0)
-		err = check_parsed_model(&p);
+	if (err == 0 && p.shape.c == 0)
+		err = FAIL(&p, FAL_EFORMAT, "the model has no '%s' line", "input");
+	else if (err == 0 && p.m->params == 0)
+		err = FAIL(&p, FAL_EINVAL, "the model has neither '%s' nor '%s'", "conv",
+			   "dense");
+	else if (err == 0 && (!p.shape.flat || p.shape.c < 2))
+		err = FAIL(&p, FAL_EINVAL,
+			   "the last layer gives %ux%ux%u, not a vector of 2 or more "
+			   "classes",
+			   p.shape.c, p.shape.h, p.shape.w);
 	if (err != 0) {
 		fal_model_free(p.m);
 		return err;

@@ -161,7 +161,7 @@ parse_entry(const struct st_reader *r, const char *name, const json_t *o, struct
 	for (uint32_t i = 0; i < p->dims; i++) {
 		const int64_t v = array_integer(p->shape, i);
 		if (v < 0)
-			return FAIL(r, "tensor '%s' has a dimension that is no number",
+			return FAIL(r, "tensor '%s' has a dimension that is not a number",
 				    FAL_QUOTE(name));
 		if (i < FAL_MODEL_MAX_DIMS)
 			p->dim[i] = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
@@ -172,18 +172,6 @@ parse_entry(const struct st_reader *r, const char *name, const json_t *o, struct
 		return FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name));
 	p->begin = (uint64_t)begin;
 	p->end = (uint64_t)end;
-	return FAL_OK;
-}
-
-static int
-check_metadata(const struct st_reader *r, json_t *o)
-{
-	if (!json_is_object(o))
-		return FAIL(r, "'%s' is not an object", "__metadata__");
-	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i))
-		if (!json_is_string(json_object_iter_value(i)))
-			return FAIL(r, "metadata '%s' is not a string",
-				    FAL_QUOTE(json_object_iter_key(i)));
 	return FAL_OK;
 }
 
@@ -212,21 +200,19 @@ check_coverage(struct st_reader *r)
 	return FAL_OK;
 }
 
-static bool
-is_tensor_ignored(const struct st_reader *r, const struct entry *p)
-{
-	return r->file->is_ignored != NULL &&
-	       (p->dtype[0] == 'I' || p->dtype[0] == 'U' ||
-		strcmp(p->dtype, "BOOL") == 0) &&
-	       r->file->is_ignored(r->file->arg, p->name);
-}
-
 /* Parses, sorts and checks all entries, then drops the ignored tensors. */
 static int
 parse_entries(struct st_reader *r)
 {
 	json_t *meta = json_object_get(r->o, "__metadata__");
-	int err = meta != NULL ? check_metadata(r, meta) : FAL_OK;
+	int err = FAL_OK;
+	if (meta != NULL && !json_is_object(meta))
+		err = FAIL(r, "'%s' is not an object", "__metadata__");
+	for (void *i = json_object_iter(meta); err == 0 && i != NULL;
+	     i = json_object_iter_next(meta, i))
+		if (!json_is_string(json_object_iter_value(i)))
+			err = FAIL(r, "metadata '%s' is not a string",
+				   FAL_QUOTE(json_object_iter_key(i)));
 	r->entry = fal_xcalloc(json_object_size(r->o) + 1, sizeof(*r->entry));
 	for (void *i = json_object_iter(r->o); err == 0 && i != NULL;
 	     i = json_object_iter_next(r->o, i))
@@ -237,9 +223,14 @@ parse_entries(struct st_reader *r)
 	if (err == 0)
 		err = check_coverage(r);
 	uint32_t kept = 0;
-	for (uint32_t i = 0; err == 0 && i < r->entries; i++)
-		if (!is_tensor_ignored(r, &r->entry[i]))
-			r->entry[kept++] = r->entry[i];
+	for (uint32_t i = 0; err == 0 && i < r->entries; i++) {
+		const struct entry *p = &r->entry[i];
+		const bool is_of_floats = p->dtype[0] != 'I' && p->dtype[0] != 'U' &&
+					  strcmp(p->dtype, "BOOL") != 0;
+		if (is_of_floats || r->file->is_ignored == NULL ||
+		    !r->file->is_ignored(r->file->arg, p->name))
+			r->entry[kept++] = *p;
+	}
 	r->entries = kept;
 	return err;
 }
@@ -325,27 +316,15 @@ read_f16(float *to, const uint8_t *from, size_t n)
 	}
 }
 
-/* A type of floats, and its conversion to float. */
-struct st_float {
+/* The types of floats, and their conversions to float. */
+static const struct {
 	const char *name;
 	unsigned bytes; /* of a value */
 	void (*read)(float *to, const uint8_t *from, size_t n);
-};
-
-/* Returns the type of this name, or NULL. */
-static const struct st_float *
-find_float_type(const char *dtype)
-{
-	static const struct st_float types[] = {
-		{ "F32", 4, read_f32 },
-		{ "F16", 2, read_f16 },
-		{ "BF16", 2, read_bf16 },
-	};
-	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-		if (strcmp(dtype, types[i].name) == 0)
-			return &types[i];
-	return NULL;
-}
+} float_types[] = { { "F32", 4, read_f32 },
+		    { "F16", 2, read_f16 },
+		    { "BF16", 2, read_bf16 } };
+enum { FLOAT_TYPES = sizeof(float_types) / sizeof(float_types[0]) };
 
 /* Reports a shape that is not the model's. */
 static int
@@ -369,7 +348,7 @@ check_tensor_bytes(const struct st_reader *r, const struct fal_tensor *t,
 		   const struct entry *p, uint64_t value_bytes)
 {
 	if (p->end - p->begin != t->count * value_bytes)
-		return FAIL(r, "tensor '%s' has not the bytes of its shape",
+		return FAIL(r, "tensor '%s' has more or fewer bytes than its shape",
 			    FAL_QUOTE(t->name));
 	return FAL_OK;
 }
@@ -387,15 +366,17 @@ read_tensor(const struct st_reader *r, const struct fal_tensor *t, float *to)
 	int err = parse_entry(r, t->name, o, &p);
 	if (err != 0)
 		return err;
-	const struct st_float *type = find_float_type(p.dtype);
-	if (type == NULL)
+	size_t type = 0;
+	while (type < FLOAT_TYPES && strcmp(p.dtype, float_types[type].name) != 0)
+		type++;
+	if (type == FLOAT_TYPES)
 		return FAIL(r, "tensor '%s' is %s, but F32, F16 or BF16 is wanted",
 			    FAL_QUOTE(t->name), FAL_QUOTE(p.dtype));
 	if (p.dims != t->dims || memcmp(p.dim, t->dim, p.dims * sizeof(*p.dim)) != 0)
 		return refuse_shape(r, t, p.shape);
-	err = check_tensor_bytes(r, t, &p, type->bytes);
+	err = check_tensor_bytes(r, t, &p, float_types[type].bytes);
 	if (err == 0 && to != NULL)
-		type->read(to, r->data + p.begin, t->count);
+		float_types[type].read(to, r->data + p.begin, t->count);
 	return err;
 }
 
@@ -423,26 +404,20 @@ fal_safetensors_get(const struct fal_safetensors *f, const struct fal_model *m,
 
 /* ---- names and shapes ---------------------------------------------------------- */
 
-static bool
-is_tensor_name(const char *name)
-{
-	size_t n = strlen(name);
-	for (const char *c = name; *c != '\0'; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			return false;
-	return n > 0 && n <= FAL_MODEL_MAX_NAME;
-}
-
 /* Makes the model's tensor of an entry. */
 static int
 make_tensor(const struct st_reader *r, const struct entry *p, struct fal_tensor *t)
 {
-	if (!is_tensor_name(p->name))
-		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(p->name));
+	const size_t length = strlen(p->name);
+	bool is_name = length > 0 && length <= FAL_MODEL_MAX_NAME;
+	for (const char *c = p->name; *c != '\0'; c++)
+		is_name = is_name && (unsigned char)*c >= ' ' && *c != 0x7f;
+	if (!is_name)
+		return FAIL(r, "'%s' is not a name for a tensor", FAL_QUOTE(p->name));
 	if (strcmp(p->dtype, "F32") != 0)
 		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(p->name));
 	if (p->dims > FAL_MODEL_MAX_DIMS)
-		return FAIL(r, "tensor '%s' has not a shape of up to %d dimensions",
+		return FAIL(r, "tensor '%s' has more than %d dimensions",
 			    FAL_QUOTE(p->name), FAL_MODEL_MAX_DIMS);
 	t->count = 1;
 	for (; t->dims < p->dims; t->dims++) {

@@ -90,30 +90,6 @@ paces_advance(const struct fal_cost_machine *m, struct pace_position *at, double
 	return -1;
 }
 
-/* The differences of consecutive runs of tasks; var and cov (of neighbours) are sums over
- * the runs. */
-struct pace_runs {
-	double n, mean, var, cov;
-};
-
-static struct pace_runs
-machine_runs(const struct fal_cost_machine *m, double share)
-{
-	struct pace_runs r = { 0 };
-	struct pace_position p = { 0 };
-	double x, before = -1;
-	for (; (x = paces_advance(m, &p, share)) >= 0; r.n++)
-		r.mean += x;
-	r.mean /= fmax(r.n, 1);
-	p = (struct pace_position){ 0 };
-	for (double i = 0; i < r.n; i++, before = x) {
-		x = paces_advance(m, &p, share);
-		r.cov += before >= 0 ? (x - r.mean) * (before - r.mean) : 0;
-		r.var += (x - r.mean) * (x - r.mean);
-	}
-	return r;
-}
-
 void
 fal_cost_update_sums(struct fal_cost_machine *m)
 {
@@ -137,12 +113,23 @@ void
 fal_cost_choose_pacing(struct fal_cost_machine *m, double share)
 {
 	static const double outlasts = 0.7, alike = 0.01;
-	const struct pace_runs r = machine_runs(m, share);
+	/* Of consecutive runs of `share` tasks; var and cov (of neighbours) are sums. */
+	double n = 0, mean = 0, var = 0, cov = 0, x, before = -1;
+	struct pace_position p = { 0 };
+	for (; (x = paces_advance(m, &p, share)) >= 0; n++)
+		mean += x;
+	mean /= fmax(n, 1);
+	p = (struct pace_position){ 0 };
+	for (double i = 0; i < n; i++, before = x) {
+		x = paces_advance(m, &p, share);
+		cov += before >= 0 ? (x - mean) * (before - mean) : 0;
+		var += (x - mean) * (x - mean);
+	}
 	bool hung = false;
 	for (size_t i = 0; i < m->paces; i++)
 		hung |= m->pace[i].hung;
-	m->by_time = hung || r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
-		     r.cov > outlasts * r.var;
+	m->by_time = hung || n < 2 || var <= alike * alike * mean * mean * n ||
+		     cov > outlasts * var;
 	fal_cost_update_sums(m);
 }
 

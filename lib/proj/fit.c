@@ -136,7 +136,7 @@ fal_fit_free(struct fal_fit *f)
 
 /* ---- workers and policy ---------------------------------------------------------- */
 
-/* The policy, which is taken, holds from clock `begin` on. */
+/* Takes over *p and its memory as the policy from clock `begin` on. */
 static void
 fit_set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p,
 	       uint64_t begin)
@@ -319,7 +319,7 @@ fit_take_suspicion(struct fal_fit *f, struct fal_trace_line *l)
 	return 0;
 }
 
-/* A stopped job sends its workers away; they remain its machines. */
+/* A stopped job dismisses its workers, which stay machines of the model. */
 static int
 fit_take_leave(struct fal_fit *f, struct fal_trace_line *l)
 {
@@ -401,17 +401,6 @@ fit_add_sums(struct fal_fit *f, struct fit_worker *w, const struct fit_line *c)
 		ring_put(&f->wait, c->wait);
 }
 
-/* Returns the seconds that a lane spent around each task; all lanes are busy in all waves
- * of tasks but the last.  Below 0 if tasks of the line ran before it; NAN: no task ran.
- */
-static double
-line_turn_s(const struct fit_worker *w, const struct fit_line *c)
-{
-	const double waves = ceil((double)c->ran.all.tasks / w->lanes);
-	const double whole = c->compute - c->cut_s / w->lanes; /* tasks */
-	return waves > 0 ? whole / waves - c->ran.all.task_s : (double)NAN;
-}
-
 static void
 worker_add_report(struct fit_worker *w, const struct fit_report *report)
 {
@@ -420,8 +409,8 @@ worker_add_report(struct fit_worker *w, const struct fit_report *report)
 	w->report[w->n++ % FAL_FIT_CLOCKS] = *report;
 }
 
-/* Makes a report of the time that the worker hung, and takes that time and the cancelled
- * tasks, which are due to the hang, out of the line. */
+/* Makes a report of the time that the worker hung.  Removes this time from the line, and
+ * the cancelled tasks, as the hang caused them. */
 static void
 worker_add_hang(struct fit_worker *w, struct fit_line *c, double ran, double t,
 		double *all)
@@ -451,6 +440,12 @@ worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 		all = t - w->t;
 	worker_add_hang(w, c, ran, t, &all);
 	w->t = t;
+	/* The seconds that a lane spent around each task; all lanes are busy in all waves
+	 * of tasks but the last.  Below 0 if tasks of the line ran before the line. */
+	const double waves = ceil((double)c->ran.all.tasks / w->lanes);
+	const double turn =
+		waves > 0 ? (c->compute - c->cut_s / w->lanes) / waves - c->ran.all.task_s
+			  : (double)NAN;
 	for (size_t i = 0; i < c->ran.paces; i++) {
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
@@ -461,7 +456,7 @@ worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
 								       : all),
 			.task_s = (float)fit_at_lanes(p->task_s, w->cores, w->lanes, 1),
-			.turn = i == 0 ? (float)line_turn_s(w, c) : NAN,
+			.turn = i == 0 ? (float)turn : NAN,
 			.ran = (float)c->ran.all.tasks,
 			.pull = i == 0 ? (float)c->e->pull_all : 0,
 			.push = i == 0 ? (float)c->e->push_all : 0,
@@ -670,10 +665,12 @@ report_mean_part(const struct fal_fit *f, const struct fit_report *t)
 	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
 }
 
-/* Returns the median seconds of a full task, over reports with only full tasks. */
+/* Returns the share of a full task's seconds that a task of any size takes: the median
+ * over its probe and the reports with shorter tasks.  NAN: there are none. */
 static double
-worker_full_task_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+worker_fixed(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
+	/* The median seconds of a full task, over reports with only full tasks. */
 	s->n = 0;
 	for (uint64_t i = 0; i < worker_reports(w); i++) {
 		const struct fit_report *t = worker_report(w, i);
@@ -682,15 +679,7 @@ worker_full_task_s(const struct fal_fit *f, const struct fit_worker *w, struct s
 		    !(report_mean_part(f, t) < 1))
 			s->v[s->n++] = v;
 	}
-	return scratch_median(s);
-}
-
-/* Returns the share of a full task's seconds that a task of any size takes: the median
- * over its probe and the reports with shorter tasks.  NAN: there are none. */
-static double
-worker_fixed(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
-{
-	const double usual = worker_full_task_s(f, w, s);
+	const double usual = scratch_median(s);
 	s->n = 0;
 	if (!isnan(w->fixed))
 		s->v[s->n++] = w->fixed;
@@ -947,8 +936,8 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	if (f->is_group)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "the trace of a group server: what another scheme "
-				    "would do is told by that of the coordinator above");
+				    "a group server's trace cannot predict other "
+				    "schemes: use the trace of the coordinator above");
 	struct scratch *s = fal_xcalloc(1, sizeof(*s));
 	struct fit_sums sums = f->well;
 	s->v = fal_xcalloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
@@ -963,7 +952,7 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	free(s);
 	if (err < 0) {
 		fal_cost_free(&c);
-		return fal_diag_set(diag, err, "no worker is here that ran a task");
+		return fal_diag_set(diag, err, "no worker that is here has run a task");
 	}
 	*cost = c;
 	*run = (struct fal_fit_run){ .optim = f->optim,

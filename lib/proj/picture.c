@@ -13,8 +13,8 @@
 
 /* ---- Gantt chart ----------------------------------------------------------------- */
 
-/* A part that ends within this share of the drawn time is left out: lines come a little
- * late. */
+/* The chart leaves out a part that ends in this first share of the drawn time: lines come
+ * a little late. */
 #define SLIVER 0.004
 
 /* Replaces *p by a copy of the text. */
@@ -200,17 +200,6 @@ row_name_order(const void *a, const void *b, void *rows)
 	return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* Returns the number of last parts to classify: the drawn ones or, if these are few, as
- * many as a verdict needs. */
-static size_t
-row_classified_parts(const struct fal_gantt_row *r)
-{
-	const size_t drawn = r->n - r->first;
-	if (drawn >= FAL_GANTT_PERSISTENT || r->n < FAL_GANTT_PERSISTENT)
-		return drawn;
-	return FAL_GANTT_PERSISTENT;
-}
-
 /* Finds the persistent stragglers. */
 static void
 gantt_find_persistent(struct fal_gantt *b)
@@ -223,9 +212,14 @@ gantt_find_persistent(struct fal_gantt *b)
 	for (size_t back = 1; back <= FAL_GANTT_CLOCKS; back++) {
 		for (size_t i = 0; i < b->n_shown; i++) {
 			const struct fal_gantt_row *r = &b->row[b->shown[i]];
-			load[i] = back <= row_classified_parts(r)
-					  ? r->part[r->n - back].load
-					  : (struct fal_trace_load){ 0 };
+			const size_t drawn = r->n - r->first;
+			/* Also classifies parts before the drawn ones if a verdict needs
+			 * more parts. */
+			const bool counts =
+				back <= drawn || (back <= FAL_GANTT_PERSISTENT &&
+						  r->n >= FAL_GANTT_PERSISTENT);
+			load[i] = counts ? r->part[r->n - back].load
+					 : (struct fal_trace_load){ 0 };
 		}
 		fal_trace_classify(load, b->n_shown, verdict);
 		for (size_t i = 0; i < b->n_shown; i++) {

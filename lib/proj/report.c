@@ -62,7 +62,7 @@ struct report_sums {
 	double slower[FAL_CLASS_PIONEER + 1];   /* sums */
 };
 
-/* A worker; its index is that of its row in the summary. */
+/* A worker, with the index of its row in the summary. */
 struct report_row {
 	bool fresh;    /* its next line counts for tasks and speeds only */
 	double speed;  /* newest, samples a second; 0: not known */
@@ -91,7 +91,7 @@ struct fal_report_state {
 	size_t present;  /* rows with a session */
 	bool has_clocks; /* the trace has a clock line */
 	/* The open frames of shared rounds: clocks base and base+1, and the lines of
-	 * each.  Rounds of workers' own use cell 0. */
+	 * each.  Rounds of the workers' own use cell 0. */
 	bool open;
 	uint64_t base;
 	size_t lines[2];
@@ -122,7 +122,7 @@ struct fal_report_state {
 
 /* Returns whether workers share rounds, so that a clock has a line of each worker.  The
  * coordinator above grants a group several rounds at once, and a member takes part in
- * some of them: these do not count as shared. */
+ * some of them: a group's rounds do not count as shared. */
 static bool
 report_shared(const struct fal_report_state *s)
 {
@@ -152,18 +152,6 @@ frame_has_row(const struct fal_report_state *s, size_t row, size_t at)
 	if (w->cell[at].load.clocks > 0)
 		return true;
 	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
-}
-
-/* Takes over the newest values of a row from its lines in a frame. */
-static void
-row_update(struct report_row *w, const struct report_cell *c)
-{
-	w->load = c->load;
-	w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
-	if (c->load.tasks == 0 || !(c->load.lane_s > 0))
-		return;
-	w->speed = c->samples / c->load.lane_s;
-	w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
 }
 
 static void
@@ -307,8 +295,15 @@ report_close_frame(struct fal_report_state *s, size_t at)
 	double speed = 0;
 	for (size_t i = 0; i < s->rows; i++) {
 		struct report_row *w = &s->row[i];
-		if (w->cell[at].load.clocks > 0)
-			row_update(w, &w->cell[at]);
+		const struct report_cell *c = &w->cell[at];
+		if (c->load.clocks > 0) {
+			w->load = c->load;
+			w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
+		}
+		if (c->load.tasks > 0 && c->load.lane_s > 0) {
+			w->speed = c->samples / c->load.lane_s;
+			w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
+		}
 		if (frame_has_row(s, i, at))
 			speed += w->speed;
 	}
@@ -383,26 +378,6 @@ report_set_scheme(struct fal_report_state *s, struct fal_trace_line *l,
 	return 0;
 }
 
-static int
-report_take_job(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	fal_fit_optim(l, &s->optim);
-	return l->err < 0 ? l->err : report_set_scheme(s, l, l->is.job.scheme);
-}
-
-static int
-report_take_policy(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	return report_set_scheme(s, l, l->is.policy.scheme);
-}
-
-static int
-report_take_hold(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	report_drop_frames(s);
-	return l->err;
-}
-
 /* A worker joined or left. */
 static int
 report_take_session(struct fal_report_state *s, struct fal_trace_line *l)
@@ -419,13 +394,6 @@ report_take_session(struct fal_report_state *s, struct fal_trace_line *l)
 	s->present = 0;
 	for (size_t i = 0; i < sum->n_worker; i++)
 		s->present += !sum->worker[i].left;
-	return l->err;
-}
-
-static int
-report_take_suspect(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	s->row[*fal_ids_get(&s->summary.ids, l->id)].counts.suspected++;
 	return l->err;
 }
 
@@ -571,7 +539,7 @@ report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	return 0;
 }
 
-/* The tasks of a clock, or some more, have ended: notes the seconds of the clock. */
+/* At least the tasks of a clock have ended: notes the seconds of the clock. */
 static void
 report_tick(struct fal_report_state *s, double t)
 {
@@ -583,9 +551,9 @@ report_tick(struct fal_report_state *s, double t)
 		report_close_frame(s, 0);
 }
 
-/* Rounds of workers' own end in swarms if they are applied together: then a clock lasts
- * from the first round of a swarm to the first of another.  The clock of a shared round
- * lasts from the end of the round before. */
+/* Rounds of the workers' own end in swarms if they are applied together: a clock then
+ * lasts from the first round of a swarm to the first round of the next swarm.  The clock
+ * of a shared round lasts from the end of the round before. */
 static int
 report_take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
@@ -623,24 +591,35 @@ report_take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 int
 fal_report_line(void *report, struct fal_trace_line *l)
 {
-	static int (*const take[FAL_EVENTS])(struct fal_report_state *s,
-					     struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = report_take_job,
-		[FAL_EV_POLICY] = report_take_policy,
-		[FAL_EV_HOLD] = report_take_hold,
-		[FAL_EV_JOIN] = report_take_session,
-		[FAL_EV_LEAVE] = report_take_session,
-		[FAL_EV_CLOCK] = report_take_clock,
-		[FAL_EV_LEDGER] = report_take_ledger,
-		[FAL_EV_SUSPECT] = report_take_suspect,
-	};
 	struct fal_report *r = report;
 	if (r->state == NULL)
 		r->state = fal_xcalloc(1, sizeof(*r->state));
-	int err = fal_summary_line(&r->state->summary, l);
+	struct fal_report_state *s = r->state;
+	int err = fal_summary_line(&s->summary, l);
 	if (err < 0)
 		return err;
-	return take[l->event] != NULL ? take[l->event](r->state, l) : 0;
+	switch (l->event) {
+	case FAL_EV_JOB:
+		fal_fit_optim(l, &s->optim);
+		return l->err < 0 ? l->err : report_set_scheme(s, l, l->is.job.scheme);
+	case FAL_EV_POLICY:
+		return report_set_scheme(s, l, l->is.policy.scheme);
+	case FAL_EV_HOLD:
+		report_drop_frames(s);
+		return l->err;
+	case FAL_EV_JOIN:
+	case FAL_EV_LEAVE:
+		return report_take_session(s, l);
+	case FAL_EV_CLOCK:
+		return report_take_clock(s, l);
+	case FAL_EV_LEDGER:
+		return report_take_ledger(s, l);
+	case FAL_EV_SUSPECT:
+		s->row[*fal_ids_get(&s->summary.ids, l->id)].counts.suspected++;
+		return l->err;
+	default:
+		return FAL_OK;
+	}
 }
 
 void
@@ -652,9 +631,10 @@ fal_report_window(struct fal_report *r)
 
 /* ---- the window -------------------------------------------------------------------- */
 
-/* A class is frequent for a worker from this share of the worker's clocks on. */
+/* A class is frequent for a worker if the class holds in this share of the worker's
+ * clocks. */
 #define OFTEN 0.10
-/* A worker that stops, or nearly stops, at least this often does not do so by chance. */
+/* So many stops of a worker, or near stops, are no chance. */
 #define STALLS 3
 
 const char *
@@ -735,9 +715,10 @@ class_is_frequent(const struct report_sums *sum, enum fal_class class, double al
 	return all > 0 && (double)sum->in_class[class] >= OFTEN * all;
 }
 
-/* Sets the class of the window by its sums: v, and `slower`, its time relative to the
- * median.  A worker that was slow now and then may be slow by these sums or not.  A
- * worker is not a pioneer only because it never was slow. */
+/* Sets the class of the window from `v`, the class by the window's sums, and from
+ * `slower`, the worker's time relative to the median.  A worker that was slow at times is
+ * a straggler, whatever the sums say.  A worker that never was slow is not a pioneer for
+ * that reason alone. */
 static void
 worker_set_class(const struct report_row *w, const struct fal_trace_class *v,
 		 double slower, struct fal_report_worker *out)
@@ -917,7 +898,7 @@ report_split_clock(struct fal_report *r)
 	r->clocks = s->samples / (double)r->batch;
 	if (!(s->samples > 0))
 		return;
-	/* Below 0 if tasks that began in an earlier window ended in this one. */
+	/* `extra` is below 0 if tasks of an earlier window ended in this window. */
 	r->part[FAL_REPORT_IDEAL] = ideal + (extra < 0 ? extra : 0);
 	r->part[FAL_REPORT_GRANULARITY] = whole;
 	r->part[FAL_REPORT_STRAGGLERS] = all - whole;
@@ -969,17 +950,18 @@ struct affected {
 	char who[WHO_MAX]; /* "w5", or "w5, w2 and w7", or as many as fit "and 3 more" */
 };
 
-/* Returns the least slack that lets workers compute in the share `loss` of the clock in
- * which they wait: a fraction, if a fraction costs no learning rate; else one more.
- * Workers fill the time in which a version is made with as many early tasks as there are.
- */
-static struct fal_rule
-report_more_slack(const struct fal_report *r, double loss)
+/* Writes, as "epsp:1/4", the rule with the least slack that lets workers compute in the
+ * share `loss` of the clock in which they wait: a fraction, if a fraction costs no
+ * learning rate; else one more.  Workers fill the time in which a version is made with as
+ * many early tasks as there are.  Returns `out`. */
+static const char *
+more_slack_text(const struct fal_report *r, double loss, char out[static FAL_RULE_TEXT])
 {
 	enum { OF = 16 };
 	const bool is_fraction = r->rule.slack_q > 0;
+	struct fal_rule then;
 	for (uint32_t p = 1; p < OF && r->rule.slack == 0; p++) {
-		struct fal_rule then = {
+		then = (struct fal_rule){
 			.scheme = FAL_EPSP, .slack = 1, .slack_p = p, .slack_q = OF
 		};
 		for (; then.slack_p % 2 == 0; then.slack_q /= 2)
@@ -988,22 +970,15 @@ report_more_slack(const struct fal_report *r, double loss)
 		    fal_rule_check_grid(&then, &r->state->summary.job.grid, NULL) ==
 			    FAL_OK &&
 		    fal_stable_factor(&r->state->optim, 1, (double)p / OF) <= 1)
-			return then;
+			return fal_rule_text(&then, out);
 	}
-	return (struct fal_rule){ .scheme = FAL_EPSP,
+	then = (struct fal_rule){ .scheme = FAL_EPSP,
 				  .slack = r->rule.slack + !is_fraction };
-}
-
-/* Writes this rule, as "epsp:1/4"; returns `out`. */
-static const char *
-more_slack_text(const struct fal_report *r, double loss, char out[static FAL_RULE_TEXT])
-{
-	const struct fal_rule then = report_more_slack(r, loss);
 	return fal_rule_text(&then, out);
 }
 
-/* Adds a finding before those of smaller share, or whose advice alters the model.  Advice
- * of more slack also says the cost in learning rate. */
+/* Adds a finding before findings of smaller share, and before advice that alters the
+ * model.  Advice of more slack also says the cost in learning rate. */
 static void __attribute__((format(printf, 5, 6)))
 report_add(struct fal_report *r, const char *kind, const struct affected *who,
 	   double share, const char *fmt, ...)
@@ -1066,14 +1041,77 @@ report_share(const struct fal_report *r, enum fal_report_part part)
 	return r->part[part] / r->clock;
 }
 
-/* Returns the workers for which `value` is above 0. */
+/* Reasons for a finding about workers. */
+enum reason {
+	BY_SLOWNESS,   /* slow in most clocks */
+	BY_SLOW_SPELL, /* slow at times */
+	BY_AWAITING,   /* waits for no other worker, so the others wait for this one */
+	BY_LINK,
+	BY_SLOW_PUSH, /* the link is so slow that fewer bits pay */
+	BY_IDLENESS,
+	BY_LANES, /* as fast at fewer lanes */
+	BY_STALLS
+};
+
+/* Returns a smaller number of lanes at which the worker is as fast, or NULL. */
+static const struct fal_report_speed *
+worker_fewer_lanes(const struct fal_report_worker *w)
+{
+	const struct fal_report_speed *now = worker_speed_at(w, w->lanes);
+	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
+		const struct fal_report_speed *s = &w->speed[i];
+		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
+		    now->clocks >= COMPARED && now->median < s->median * (1 + FASTER))
+			return s;
+	}
+	return NULL;
+}
+
+/* Returns how much the reason affects the worker: a factor, a share of time, a number of
+ * stalls; 0: not at all. */
+static double
+worker_effect(const struct fal_report_worker *w, enum reason by)
+{
+	const double wall = w->compute + w->push + w->pull + w->wait;
+	const bool is_slow =
+		w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE;
+	const struct fal_report_speed *fewer;
+	double most;
+	switch (by) {
+	case BY_SLOWNESS:
+		return is_slow && w->persistent ? w->slower : 0;
+	case BY_SLOW_SPELL:
+		return is_slow && !w->persistent ? w->slower * w->in_class : 0;
+	case BY_AWAITING:
+		return w->waits[FAL_REPORT_OTHERS] < ALONE * wall ? w->compute : 0;
+	case BY_LINK:
+		most = fmax(fmax(w->push, w->pull), w->waits[FAL_REPORT_LATENCY]);
+		return wall > 0 && most >= LINK * wall ? most / wall : 0;
+	case BY_SLOW_PUSH:
+		return wall > 0 && w->push >= LINK * wall && w->rate < w->fewer_bits
+			       ? w->push / wall
+			       : 0;
+	case BY_IDLENESS:
+		return w->idle >= SPARE ? w->idle : 0;
+	case BY_LANES:
+		fewer = worker_fewer_lanes(w);
+		return fewer == NULL
+			       ? 0
+			       : fewer->median / worker_speed_at(w, w->lanes)->median;
+	case BY_STALLS:
+		return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
+	}
+	return 0;
+}
+
+/* Returns the workers that the reason affects. */
 static struct affected
-report_affected(const struct fal_report *r,
-		double (*value)(const struct fal_report_worker *w))
+report_affected(const struct fal_report *r, enum reason by)
 {
 	struct affected g = { 0 };
 	for (size_t i = 0; i < r->workers; i++) {
-		const double v = r->worker[i].clocks > 0 ? value(&r->worker[i]) : 0;
+		const double v =
+			r->worker[i].clocks > 0 ? worker_effect(&r->worker[i], by) : 0;
 		if (v > g.value) {
 			g.value = v;
 			g.worst = &r->worker[i];
@@ -1086,7 +1124,7 @@ report_affected(const struct fal_report *r,
 	for (size_t i = 0; i < r->workers && named < g.n; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
 		const size_t room = WHO_MAX - at - sizeof(" and 65536 more");
-		if (w == g.worst || w->clocks == 0 || !(value(w) > 0))
+		if (w == g.worst || w->clocks == 0 || !(worker_effect(w, by) > 0))
 			continue;
 		if (strlen(w->shown) + 5 >= room)
 			break;
@@ -1096,25 +1134,6 @@ report_affected(const struct fal_report *r,
 	if (named < g.n)
 		snprintf(g.who + at, WHO_MAX - at, " and %zu more", g.n - named);
 	return g;
-}
-
-static bool
-computes_slowly(const struct fal_report_worker *w, bool persistent)
-{
-	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
-	       w->persistent == persistent;
-}
-
-static double
-persistent_slowness(const struct fal_report_worker *w)
-{
-	return computes_slowly(w, true) ? w->slower : 0;
-}
-
-static double
-transient_slowness(const struct fal_report_worker *w)
-{
-	return computes_slowly(w, false) ? w->slower * w->in_class : 0;
 }
 
 /* Writes the advice about workers that compute slowly. */
@@ -1174,19 +1193,11 @@ find_stragglers(struct fal_report *r, const struct affected *g)
 			   hint);
 }
 
-/* A worker that waits for no other is the worker that all wait for. */
-static double
-awaited_compute(const struct fal_report_worker *w)
-{
-	const double all = w->compute + w->push + w->pull + w->wait;
-	return w->waits[FAL_REPORT_OTHERS] < ALONE * all ? w->compute : 0;
-}
-
 /* Adds a finding on waiting that no straggler explains. */
 static void
 find_waiting(struct fal_report *r)
 {
-	const struct affected last = report_affected(r, awaited_compute);
+	const struct affected last = report_affected(r, BY_AWAITING);
 	const double loss = report_share(r, FAL_REPORT_STRAGGLERS);
 	char name[FAL_RULE_TEXT];
 	if (may_have_more_slack(r))
@@ -1212,7 +1223,7 @@ report_lane_count(const struct fal_report *r)
 	return lanes;
 }
 
-/* Seconds of the best sharing of a clock, and those in which lanes idle. */
+/* The best sharing of a clock: its seconds, and the seconds in which lanes idle. */
 struct sharing {
 	double clock, idle;
 };
@@ -1313,18 +1324,8 @@ find_small_tasks(struct fal_report *r)
 		snprintf(what, sizeof(what), "batch.task = %ju saves %.0f %%" OTHER, task,
 			 100 * saved);
 	report_add(r, "small_tasks", NULL, loss,
-		   "%.0f %% of the clock is that tasks have %ju sample%s only: %s",
+		   "%.0f %% of the clock is lost to tasks of only %ju sample%s: %s",
 		   100 * loss, r->task, fal_text_plural(r->task), what);
-}
-
-/* The share of its time that the worker spends on its link, if that is much. */
-static double
-link_share(const struct fal_report_worker *w)
-{
-	const double wall = w->compute + w->push + w->pull + w->wait;
-	double most = w->push > w->pull ? w->push : w->pull;
-	most = most > w->waits[FAL_REPORT_LATENCY] ? most : w->waits[FAL_REPORT_LATENCY];
-	return wall > 0 && most >= LINK * wall ? most / wall : 0;
 }
 
 /* Returns the advice to overlap a part of the clock, or to have it less often. */
@@ -1356,17 +1357,6 @@ find_links(struct fal_report *r, const struct affected *g)
 			       : advise_overlap(r, g->value, what));
 }
 
-/* The share of its time that the worker pushes, if that is much and its link is so slow
- * that fewer bits pay. */
-static double
-slow_push_share(const struct fal_report_worker *w)
-{
-	const double wall = w->compute + w->push + w->pull + w->wait;
-	return wall > 0 && w->push >= LINK * wall && w->rate < w->fewer_bits
-		       ? w->push / wall
-		       : 0;
-}
-
 /* Adds a finding on each shard that workers wait for. */
 static void
 find_shards(struct fal_report *r)
@@ -1392,45 +1382,12 @@ find_shards(struct fal_report *r)
 	}
 }
 
-static double
-idle_share(const struct fal_report_worker *w)
-{
-	return w->idle >= SPARE ? w->idle : 0;
-}
-
-/* Returns a smaller number of lanes at which the worker is as fast, or NULL. */
-static const struct fal_report_speed *
-worker_fewer_lanes(const struct fal_report_worker *w)
-{
-	const struct fal_report_speed *now = worker_speed_at(w, w->lanes);
-	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
-		const struct fal_report_speed *s = &w->speed[i];
-		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
-		    now->clocks >= COMPARED && now->median < s->median * (1 + FASTER))
-			return s;
-	}
-	return NULL;
-}
-
-static double
-excess_lanes(const struct fal_report_worker *w)
-{
-	const struct fal_report_speed *s = worker_fewer_lanes(w);
-	return s != NULL ? s->median / worker_speed_at(w, w->lanes)->median : 0;
-}
-
-static double
-stall_count(const struct fal_report_worker *w)
-{
-	return w->class == FAL_CLASS_STALLS ? (double)w->stalls : 0;
-}
-
 /* Adds findings on single workers that no part of the clock shows. */
 static void
 find_single_workers(struct fal_report *r, const struct affected *still)
 {
-	const struct affected idle = report_affected(r, idle_share);
-	const struct affected many = report_affected(r, excess_lanes);
+	const struct affected idle = report_affected(r, BY_IDLENESS);
+	const struct affected many = report_affected(r, BY_LANES);
 	if (still->n > 0)
 		report_add(r, "stalls", still, report_share(r, FAL_REPORT_STRAGGLERS),
 			   "%s stood still again and again (%.0f times): not slow, but "
@@ -1468,11 +1425,11 @@ find_nothing(struct fal_report *r)
 static void
 report_advise(struct fal_report *r)
 {
-	const struct affected always = report_affected(r, persistent_slowness);
-	const struct affected at_times = report_affected(r, transient_slowness);
-	const struct affected link = report_affected(r, link_share);
-	const struct affected slow = report_affected(r, slow_push_share);
-	const struct affected still = report_affected(r, stall_count);
+	const struct affected always = report_affected(r, BY_SLOWNESS);
+	const struct affected at_times = report_affected(r, BY_SLOW_SPELL);
+	const struct affected link = report_affected(r, BY_LINK);
+	const struct affected slow = report_affected(r, BY_SLOW_PUSH);
+	const struct affected still = report_affected(r, BY_STALLS);
 	uint64_t dropped = 0;
 	char what[64];
 	if (!(r->clock > 0))

@@ -17,7 +17,7 @@
 /* Versions whose arrival a worker remembers; more than slack needs. */
 enum { SIM_VERSIONS = 128 };
 
-/* A task in a worker's queue; the first `lanes` of it run. */
+/* A task in a worker's queue.  The first `lanes` tasks of the queue run. */
 struct sim_task {
 	uint64_t round;
 	uint32_t task;
@@ -60,8 +60,8 @@ struct sim_worker {
 	double compute;           /* seconds of earlier stretches with running tasks */
 };
 
-/* The next event of a worker: the end of a task, or the arrival of a part.  The other
- * index is SIZE_MAX; both are for the answer to a ping, or for no event. */
+/* The next event of a worker: the end of task `item`, or the arrival of part `part`; the
+ * other index is SIZE_MAX.  For the answer to a ping, or no event, both are SIZE_MAX. */
 struct sim_event {
 	double at;
 	size_t item, part;
@@ -153,20 +153,6 @@ worker_next_event(const struct sim_worker *w)
 		if (w->part[i].arrives < e.at)
 			e = (struct sim_event){ w->part[i].arrives, SIZE_MAX, i };
 	return e;
-}
-
-/* Returns the worker's open part for the task, and adds it if there is none. */
-static struct sim_part *
-worker_part_for(struct sim_worker *w, const struct sim_task *it)
-{
-	for (size_t i = 0; i < w->parts; i++) {
-		struct sim_part *p = &w->part[i];
-		if (part_has_task(it, p) && isinf(p->arrives))
-			return p;
-	}
-	FAL_XGROW(w->part, w->part_cap, w->parts + 1);
-	w->part[w->parts] = (struct sim_part){ it->round, it->fills, it->seq, INFINITY };
-	return &w->part[w->parts++];
 }
 
 /* The worker is granted tasks of the round `r` at `now`. */
@@ -398,7 +384,16 @@ sim_claim(struct sim *g, struct sim_worker *w, size_t i)
 {
 	double ended = w->q[i].ends;
 	struct sim_task it = worker_remove_task(w, i, ended);
-	struct sim_part *p = worker_part_for(w, &it);
+	size_t at = 0; /* the worker's open part for the task, perhaps a new one */
+	while (at < w->parts &&
+	       !(part_has_task(&it, &w->part[at]) && isinf(w->part[at].arrives)))
+		at++;
+	if (at == w->parts) {
+		FAL_XGROW(w->part, w->part_cap, w->parts + 1);
+		w->part[w->parts++] =
+			(struct sim_part){ it.round, it.fills, it.seq, INFINITY };
+	}
+	struct sim_part *p = &w->part[at];
 	struct fal_claim_report c = { .worker = (uint32_t)(w - g->worker) + 1,
 				      .round = it.round,
 				      .task = it.task,
@@ -445,25 +440,6 @@ sim_arrive(struct sim *g, struct sim_worker *w, size_t i)
 		fal_sched_note_complete(g->s, g->now, p.round);
 }
 
-/* Handles the worker's next event. */
-static void
-sim_worker_event(struct sim *g, struct sim_worker *w)
-{
-	const uint32_t id = (uint32_t)(w - g->worker) + 1;
-	struct sim_event e = worker_next_event(w);
-	g->now = fmax(g->now, e.at);
-	if (e.part == SIZE_MAX && e.item == SIZE_MAX) { /* an answer to a ping */
-		w->pong_at = INFINITY;
-		fal_sched_note_message(g->s, g->now, id);
-		fal_sched_note_pong(g->s, g->now, id, g->now - w->pinged_at,
-				    (uint64_t)(g->now * 1e9));
-	} else if (e.part == SIZE_MAX) {
-		sim_claim(g, w, e.item);
-	} else {
-		sim_arrive(g, w, e.part);
-	}
-}
-
 /* Handles the next event.  FAL_ESTATE: there is none. */
 static int
 sim_step(struct sim *g)
@@ -476,7 +452,19 @@ sim_step(struct sim *g)
 		fal_sched_tick(g->s, g->now);
 	} else {
 		struct sim_worker *w = &g->worker[fal_heap_top(&g->next)];
-		sim_worker_event(g, w);
+		const uint32_t id = (uint32_t)(w - g->worker) + 1;
+		const struct sim_event e = worker_next_event(w);
+		g->now = fmax(g->now, e.at);
+		if (e.item != SIZE_MAX) {
+			sim_claim(g, w, e.item);
+		} else if (e.part != SIZE_MAX) {
+			sim_arrive(g, w, e.part);
+		} else { /* an answer to a ping */
+			w->pong_at = INFINITY;
+			fal_sched_note_message(g->s, g->now, id);
+			fal_sched_note_pong(g->s, g->now, id, g->now - w->pinged_at,
+					    (uint64_t)(g->now * 1e9));
+		}
 		sim_reschedule(g, w);
 	}
 	sim_act_all(g);
@@ -577,16 +565,6 @@ sim_results(const struct sim *g, struct fal_simulation *out)
 	out->compute = (t->compute - b->compute) / spent;
 }
 
-/* Returns whether the simulation may end after so many clocks in all. */
-static bool
-sim_is_over(const struct sim *g, double clocks)
-{
-	const struct fal_simulation_conf *c = g->conf;
-	const double counted = clocks - (double)c->warm;
-	return counted >= (double)c->clocks &&
-	       (g->now - g->warm.now >= c->seconds || counted >= (double)c->most);
-}
-
 int
 fal_simulate(const struct fal_simulation_conf *conf, struct fal_simulation *out)
 {
@@ -594,7 +572,13 @@ fal_simulate(const struct fal_simulation_conf *conf, struct fal_simulation *out)
 	const double clock = fal_grid_samples(&conf->cost->grid, 0);
 	bool warm = false;
 	int err = sim_begin(&g);
-	while (err == FAL_OK && !sim_is_over(&g, (g.t.samples + g.t.dropped) / clock)) {
+	while (err == FAL_OK) {
+		const double counted =
+			(g.t.samples + g.t.dropped) / clock - (double)conf->warm;
+		if (counted >= (double)conf->clocks &&
+		    (g.now - g.warm.now >= conf->seconds ||
+		     counted >= (double)conf->most))
+			break;
 		err = sim_step(&g);
 		if (!warm && g.t.samples + g.t.dropped >= (double)conf->warm * clock) {
 			g.warm = sim_totals(&g);

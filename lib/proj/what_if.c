@@ -35,7 +35,7 @@ cost_median_machine(const struct fal_cost *cost)
 	return at;
 }
 
-/* Machines that the user describes; 0, NULL: as the machine that they are like. */
+/* Machines that the user describes; 0 and NULL: the value of the machine `like`. */
 struct machine_spec {
 	const char *name;                    /* of a single machine */
 	uint64_t count;                      /* of several machines */
@@ -66,7 +66,7 @@ spec_parse_item(const struct fal_cost *cost, char *item, struct machine_spec *s,
 		struct fal_diag *diag)
 {
 	const bool several = s->count > 0;
-	const char *why = "not a number that it may be";
+	const char *why = "not a number in its range";
 	char *value = strchr(item, '=');
 	bool twice = false;
 	int err = FAL_OK;

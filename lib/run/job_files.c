@@ -249,7 +249,8 @@ read_parameters(struct fal_files *j, const struct fal_safetensors *file,
 	return err;
 }
 
-/* Reads the first parameters, and without model.file the names and shapes before. */
+/* Reads the first parameters.  Without model.file, first reads the tensors' names and
+ * shapes. */
 static int
 read_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	     struct fal_diag *diag)

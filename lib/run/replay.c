@@ -59,8 +59,8 @@ fal_replay_new(const struct fal_replay_conf *conf, struct fal_replay **out,
 	return err;
 }
 
-/* The comparison with a snapshot needs the most: two shard_sets, of which one has no open
- * round, and the images of both.  Each lane's task sum is only quantised. */
+/* The comparison with a snapshot needs the most: two shard_sets, one of them without an
+ * open round, and the images of both.  Each lane's task sum is only quantised. */
 uint64_t
 fal_replay_memory(const struct fal_replay *a, uint64_t *space)
 {
@@ -181,15 +181,6 @@ make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 	return fal_shard_set_take_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
 }
 
-static const struct fal_image_array *
-find_array(const struct fal_image *m, const char *name)
-{
-	for (uint32_t i = 0; i < m->arrays; i++)
-		if (strcmp(m->array[i].name, name) == 0)
-			return &m->array[i];
-	return NULL;
-}
-
 /* Compares the contents that job and data determine.  The coordinator chooses held copies
  * and the number of kept versions. */
 static bool
@@ -198,9 +189,11 @@ images_equal(const struct fal_image *a, const struct fal_image *b,
 {
 	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
 	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
-		const struct fal_image_array *x = &a->array[i],
-					     *y = find_array(b, x->name);
-		if (strncmp(x->name, "held.", 5) != 0 && y != NULL &&
+		const struct fal_image_array *x = &a->array[i], *y = b->array;
+		const struct fal_image_array *end = y + b->arrays;
+		while (y < end && strcmp(y->name, x->name) != 0)
+			y++;
+		if (strncmp(x->name, "held.", 5) != 0 && y < end &&
 		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
 			name = x->name;
 	}
@@ -230,11 +223,13 @@ fal_replay_compare(struct fal_replay *a, int folder, const struct fal_snapshot_f
 
 /* ---- a clock --- */
 
-/* Computes a task on a lane, and adds the gradient to the lane's sum unless the clock
- * skips the task. */
-static int
-replay_task(struct fal_replay *a, struct replay_lane *l, uint32_t task)
+/* Computes a task on the lane of the thread, and adds the gradient to the lane's sum
+ * unless the clock skips the task. */
+static void
+replay_task(void *replay, uint32_t task, uint32_t thread)
 {
+	struct fal_replay *a = replay;
+	struct replay_lane *l = &a->lane[thread];
 	struct fal_task_result ran = { 0 };
 	struct fal_replay_task *result = &a->results[task];
 	const struct fal_places p = fal_setup_places(&a->setup, a->clock->clock, task);
@@ -252,27 +247,20 @@ replay_task(struct fal_replay *a, struct replay_lane *l, uint32_t task)
 		.count = p.count,
 		.hashed = true
 	};
-	int err = fal_task_runner_run(l->runner, &job, &ran);
-	if (err < 0)
-		return err;
+	if (l->err == FAL_OK)
+		l->err = fal_task_runner_run(l->runner, &job, &ran);
+	if (l->err < 0)
+		return;
 	result->nonfinite = ran.nonfinite;
 	if (result->nonfinite)
-		return FAL_OK;
+		return;
 	memcpy(result->hash, ran.hash, sizeof(result->hash));
 	const uint32_t blocks =
 		a->clock->seed != NULL ? fal_blocks(fal_sum_len(l->task)) : 0;
 	for (uint32_t b = 0; b < blocks; b++)
 		result->sum += fal_sum_checksum(l->task, b, b, a->clock->seed[task]);
-	return a->clock->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
-}
-
-static void
-replay_part(void *replay, uint32_t task, uint32_t thread)
-{
-	struct fal_replay *a = replay;
-	struct replay_lane *l = &a->lane[thread];
-	if (l->err == FAL_OK)
-		l->err = replay_task(a, l, task);
+	if (!a->clock->skips[task])
+		l->err = fal_sum_add(l->sum, l->task);
 }
 
 /* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
@@ -283,7 +271,7 @@ replay_tasks(struct fal_replay *a)
 		a->lane[i].err = FAL_OK;
 		fal_sum_clear(a->lane[i].sum);
 	}
-	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_part, a);
+	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_task, a);
 	int err = a->lane[0].err;
 	for (unsigned i = 1; i < a->conf.lanes && err == FAL_OK; i++)
 		err = a->lane[i].err < 0 ? a->lane[i].err
@@ -291,8 +279,8 @@ replay_tasks(struct fal_replay *a)
 	return err;
 }
 
-/* Handles and frees what came of an order or a push, and orders the scaling when the
- * squares are known. */
+/* Handles and frees the result of an order or a push; orders the scaling when the squares
+ * are known. */
 static int
 handle_result(struct fal_replay *a, struct fal_shard_result *r)
 {

@@ -47,21 +47,6 @@ fal_journal_put(const struct fal_journal_line *l, int64_t time, struct fal_chain
 	fal_buf_free(&line);
 }
 
-static int
-read_journal_line(const struct fal_journal_reading *r, const char *p, size_t n,
-		  struct fal_diag *diag)
-{
-	const struct fal_policy_text in = { r->name, r->line, p, n };
-	struct fal_policy_entry e;
-	int err = fal_policy_entry_get(&in, &e, diag);
-	if (err < 0)
-		return err;
-	const struct fal_journal_line l = { e.clock, e.version, e.by, &e.policy };
-	err = r->on_line(r->arg, &l);
-	fal_policy_entry_free(&e);
-	return err;
-}
-
 int
 fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag)
 {
@@ -80,7 +65,16 @@ fal_journal_read(struct fal_journal_reading *r, const struct fal_buf *text,
 	while (err == FAL_OK && p < end &&
 	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
 		r->line++;
-		err = read_journal_line(r, p, (size_t)(nl - p), diag);
+		const struct fal_policy_text in = { r->name, r->line, p,
+						    (size_t)(nl - p) };
+		struct fal_policy_entry e;
+		err = fal_policy_entry_get(&in, &e, diag);
+		if (err == FAL_OK) {
+			const struct fal_journal_line l = { e.clock, e.version, e.by,
+							    &e.policy };
+			err = r->on_line(r->arg, &l);
+			fal_policy_entry_free(&e);
+		}
 		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
 			err = fal_journal_refuse(r, diag);
 		r->whole += err == FAL_OK ? (size_t)(nl + 1 - p) : 0;
@@ -222,20 +216,6 @@ put_manifest_member(const struct member *m, const void *at, struct fal_buf *out)
 		fal_json_bool(out, *(const bool *)at);
 }
 
-static void
-put_manifest_list(const struct member_list *l, const char *past, struct fal_buf *out)
-{
-	const char *at = *(const char *const *)(past + l->v);
-	fal_json_member_open(out, l->name, '[');
-	for (uint32_t n = *(const uint32_t *)(past + l->n); n > 0; n--, at += l->size) {
-		fal_json_open(out, '[');
-		for (uint32_t i = 0; i < l->width; i++)
-			put_manifest_member(&l->member[i], at + l->member[i].at, out);
-		fal_json_close(out, ']');
-	}
-	fal_json_close(out, ']');
-}
-
 void
 fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 {
@@ -249,8 +229,20 @@ fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 	}
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
-	for (size_t i = 0; i < LISTS; i++)
-		put_manifest_list(&lists[i], (const char *)&m->past, &line);
+	for (const struct member_list *l = lists; l < lists + LISTS; l++) {
+		const char *past = (const char *)&m->past;
+		const char *at = *(const char *const *)(past + l->v);
+		const uint32_t n = *(const uint32_t *)(past + l->n);
+		fal_json_member_open(&line, l->name, '[');
+		for (uint32_t i = 0; i < n; i++, at += l->size) {
+			fal_json_open(&line, '[');
+			for (uint32_t k = 0; k < l->width; k++)
+				put_manifest_member(&l->member[k], at + l->member[k].at,
+						    &line);
+			fal_json_close(&line, ']');
+		}
+		fal_json_close(&line, ']');
+	}
 	fal_json_close(&line, '}');
 	if (line.err == FAL_OK)
 		fal_chain_put(&none, (char *)line.p, line.n, out);
@@ -321,18 +313,6 @@ get_list(struct manifest_reading *r, const json_t *o, const struct member_list *
 	}
 }
 
-static void
-get_manifest_policy(struct manifest_reading *r, const json_t *o, struct fal_policy *out)
-{
-	const struct fal_policy none = { 0 };
-	json_t *v = json_object_get(o, "policy");
-	const struct fal_policy_text place = { .name = r->name, .line = 1 };
-	if (v == NULL)
-		manifest_fail(r, "policy", "missing");
-	else
-		r->err = fal_policy_json_take(v, &place, &none, out, r->diag);
-}
-
 /* Checks that the manifest's numbers agree with each other. */
 static void
 check_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
@@ -398,8 +378,14 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 		get_list(&r, o, &lists[i], (char *)&out->past);
 	if (r.err == FAL_OK)
 		check_manifest(&r, out);
+	const struct fal_policy no_policy = { 0 };
+	const struct fal_policy_text place = { .name = name, .line = 1 };
+	json_t *policy = json_object_get(o, "policy");
+	if (policy == NULL)
+		manifest_fail(&r, "policy", "missing");
 	if (r.err == FAL_OK)
-		get_manifest_policy(&r, o, &out->policy);
+		r.err = fal_policy_json_take(policy, &place, &no_policy, &out->policy,
+					     diag);
 	json_decref(o);
 	if (r.err < 0)
 		fal_snap_manifest_free(out);

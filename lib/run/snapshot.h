@@ -53,9 +53,8 @@ int fal_journal_refuse(struct fal_journal_reading *r, struct fal_diag *diag);
 /* ---- manifests --- */
 
 /* A snapshot's manifest: numbers and hash of the image beside the manifest, the
- * coordinator's checkpoint, the policy in force, and the lengths of trace and journal; in
- * the manifest's file a chain link (trace/chain.h), which shows damage, follows.  No
- * I/O. */
+ * coordinator's checkpoint, the policy in force, and the lengths of trace and journal.  A
+ * chain link (trace/chain.h) at the end of the manifest's file shows damage.  No I/O. */
 struct fal_snap_manifest {
 	char job[2 * FAL_HASH_BYTES + 1]; /* fal_files.lasting_hex */
 	/* net and data: fal_files.model_hex and data_hex.  init: fal_files.from, or, if

@@ -79,24 +79,6 @@ quantise_gradient(const struct fal_lane_task *job, const struct fal_task_output 
 	return FAL_OK;
 }
 
-/* Sets most and room to those of the block that exceeds its room by the largest factor.
- */
-static void
-find_largest_excess(const struct fal_task_run *r, struct fal_task_result *ran)
-{
-	double excess = 0;
-	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(r->sum)); b++) {
-		const float most = ldexpf(1, fal_sum_needed(r->sum, b));
-		const float room = fal_bfp_most(r->exps[b], r->room);
-		if (most >= room && (double)most / (double)room > excess &&
-		    fal_sum_bound(r->sum, b) == (uint64_t)fal_bfp_largest(r->room)) {
-			excess = (double)most / (double)room;
-			ran->most = most;
-			ran->room = room;
-		}
-	}
-}
-
 void
 fal_explain_large_gradient(float most, float room, struct fal_diag *diag)
 {
@@ -116,8 +98,22 @@ fal_lane_task_finish(const struct fal_lane_task *job, const struct fal_task_outp
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
 	ran->most = ran->room = 0;
-	if (made->grad != NULL && !ran->nonfinite)
-		find_largest_excess(&job->run, ran);
+	/* Sets most and room to those of the block that exceeds its room by the largest
+	 * factor. */
+	const struct fal_task_run *r = &job->run;
+	const bool is_finite = made->grad != NULL && !ran->nonfinite;
+	const uint32_t blocks = is_finite ? fal_blocks(fal_sum_len(r->sum)) : 0;
+	double excess = 0;
+	for (uint32_t b = 0; b < blocks; b++) {
+		const float most = ldexpf(1, fal_sum_needed(r->sum, b));
+		const float room = fal_bfp_most(r->exps[b], r->room);
+		if (most >= room && (double)most / (double)room > excess &&
+		    fal_sum_bound(r->sum, b) == (uint64_t)fal_bfp_largest(r->room)) {
+			excess = (double)most / (double)room;
+			ran->most = most;
+			ran->room = room;
+		}
+	}
 	ran->loss = fal_loss_encode(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;
@@ -149,9 +145,9 @@ check_model_and_data(const struct fal_setup *s, struct fal_diag *diag)
 				    "a sample has %u value%s, the model takes %u", values,
 				    fal_text_plural(values), s->model->inputs);
 	if (part->targets)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "the data have values to be predicted, the model "
-				    "has classes");
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"the data have values to predict, the model has classes");
 	if (part->classes > s->model->classes)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have %u classes, the model %u",
@@ -284,35 +280,12 @@ clock_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Takes the least times of a few runs: the first run may meet cold caches and new pages.
- */
-static void
-time_runs(struct fal_task_runner *d, const struct fal_task *t, const float *params,
-	  const int8_t *exps, struct fal_sum *sum, struct fal_task_runner_time *out)
-{
-	enum { MOST_RUNS = 5 };
-	static const uint64_t enough = 20000000, most = 500000000; /* ns */
-	struct fal_loss res;
-	const uint64_t start = clock_ns(CLOCK_MONOTONIC);
-	uint64_t now = start;
-	*out = (struct fal_task_runner_time){ UINT64_MAX, UINT64_MAX };
-	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
-		const uint64_t wall = clock_ns(CLOCK_MONOTONIC),
-			       cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-		float *grad = gradient_memory(fal_net_model(d->net), sum);
-		fal_net_grad(d->net, d->arena, params, t, grad, &res);
-		(void)fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
-		now = clock_ns(CLOCK_MONOTONIC);
-		const uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		out->wall = now - wall < out->wall ? now - wall : out->wall;
-		out->cpu = used < out->cpu ? used : out->cpu;
-	}
-}
-
 int
 fal_task_runner_time(struct fal_task_runner *d, uint64_t seed,
 		     struct fal_task_runner_time *out)
 {
+	enum { MOST_RUNS = 5 };
+	static const uint64_t enough = 20000000, most = 500000000; /* ns */
 	const struct fal_model *m = fal_net_model(d->net);
 	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };
 	float *params = fal_calloc_aligned(m->params, sizeof(float));
@@ -323,7 +296,24 @@ fal_task_runner_time(struct fal_task_runner *d, uint64_t seed,
 		fal_model_init(m, seed, params);
 		memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
 		memset(d->label, 0, t.n * sizeof(*d->label));
-		time_runs(d, &t, params, exps, sum, out);
+	}
+	/* The least times of a few runs: the first run may meet cold caches and new
+	 * pages. */
+	const uint64_t start = clock_ns(CLOCK_MONOTONIC);
+	uint64_t now = start;
+	*out = (struct fal_task_runner_time){ UINT64_MAX, UINT64_MAX };
+	for (int i = 0; fits && i < MOST_RUNS && now - start < (i < 2 ? most : enough);
+	     i++) {
+		struct fal_loss res;
+		const uint64_t wall = clock_ns(CLOCK_MONOTONIC),
+			       cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		float *grad = gradient_memory(m, sum);
+		fal_net_grad(d->net, d->arena, params, &t, grad, &res);
+		(void)fal_sum_quantise(sum, grad, exps, FAL_BFP_ROOM, NULL);
+		now = clock_ns(CLOCK_MONOTONIC);
+		const uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+		out->wall = now - wall < out->wall ? now - wall : out->wall;
+		out->cpu = used < out->cpu ? used : out->cpu;
 	}
 	free(params);
 	free(exps);

@@ -116,28 +116,21 @@ avoid_caller_core(struct fal_threads *t)
 				       &t->assigned);
 }
 
-/* Does parts in the caller until the time of these parts shows that the rest is worth the
- * helpers' wake-up; returns how many.  The caller ends short work before a helper has
- * woken up, and a helper would interrupt the work on its core. */
-static uint32_t
-begin_alone(const struct fal_threads *t, uint32_t parts, fal_part_fn *part, void *of)
-{
-	const int64_t began = now_ns();
-	uint64_t left = 0;
-	uint32_t done = 0;
-	while (done < parts && left < t->worth) {
-		part(of, done++, 0);
-		left = (uint64_t)(now_ns() - began) / done * (parts - done);
-	}
-	return done;
-}
-
 /* Does all parts: struct fal_parallel's function. */
 static void
 do_parts(void *arg, uint32_t parts, fal_part_fn *part, void *of)
 {
 	struct fal_threads *t = arg;
-	const uint32_t done = begin_alone(t, parts, part, of);
+	const int64_t began = now_ns();
+	uint64_t left = 0;
+	uint32_t done = 0;
+	/* Does parts alone until their time shows that the rest is worth the helpers'
+	 * wake-up.  The caller ends short work before a helper has woken up, and a helper
+	 * would interrupt the work on its core. */
+	while (done < parts && left < t->worth) {
+		part(of, done++, 0);
+		left = (uint64_t)(now_ns() - began) / done * (parts - done);
+	}
 	if (done == parts)
 		return;
 	avoid_caller_core(t);

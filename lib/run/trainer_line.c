@@ -158,32 +158,12 @@ get_text(const json_t *o, const char *key, char *out, size_t cap)
 	fal_text_plain(out, cap, s != NULL ? s : "");
 }
 
-/* Reads the members about the trainer's own data. */
-static int
-get_hello_data(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
-{
-	static const uint64_t some[] = { 1, UINT32_C(1) << 31 };
-	const json_t *hash = json_object_get(o, "data");
-	uint64_t train = 0, test = 0;
-	int err = get_number(o, "train", some, true, &train, diag);
-	if (err == FAL_OK)
-		err = get_number(o, "test", some, true, &test, diag);
-	h->train = (uint32_t)train;
-	h->test = (uint32_t)test;
-	if (err == FAL_OK && hash != NULL &&
-	    (!json_is_string(hash) ||
-	     fal_unhex(json_string_value(hash), FAL_GRAD_DATA, h->data) < 0))
-		err = fal_diag_set(diag, FAL_EFORMAT,
-				   "\"data\" is not %d digits of 0-9a-f",
-				   2 * FAL_GRAD_DATA);
-	return err;
-}
-
 static int
 get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 {
-	static const uint64_t any[] = { 0, INT64_MAX };
-	uint64_t protocol = 0;
+	static const uint64_t any[] = { 0, INT64_MAX }, some[] = { 1, UINT32_C(1) << 31 };
+	const json_t *hash = json_object_get(o, "data");
+	uint64_t protocol = 0, train = 0, test = 0;
 	bool pure = true;
 	int err = get_number(o, "protocol", any, false, &protocol, diag);
 	if (err == FAL_OK && protocol != FAL_GRAD_PROTOCOL)
@@ -193,24 +173,19 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 	if (err == FAL_OK &&
 	    (err = get_flag(o, "samples", &h->samples, diag)) == FAL_OK &&
 	    (err = get_flag(o, "pipes", &h->pipes, diag)) == FAL_OK &&
-	    (err = get_flag(o, "pure", &pure, diag)) == FAL_OK)
-		err = get_hello_data(o, h, diag);
+	    (err = get_flag(o, "pure", &pure, diag)) == FAL_OK &&
+	    (err = get_number(o, "train", some, true, &train, diag)) == FAL_OK)
+		err = get_number(o, "test", some, true, &test, diag);
+	if (err == FAL_OK && hash != NULL &&
+	    (!json_is_string(hash) ||
+	     fal_unhex(json_string_value(hash), FAL_GRAD_DATA, h->data) < 0))
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "\"data\" is not %d digits of 0-9a-f",
+				   2 * FAL_GRAD_DATA);
+	h->train = (uint32_t)train;
+	h->test = (uint32_t)test;
 	h->impure = !pure;
 	get_text(o, "about", h->about, sizeof(h->about));
-	return err;
-}
-
-static int
-get_done(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
-{
-	static const uint64_t any[] = { 0, UINT32_MAX };
-	const json_t *loss = json_object_get(o, "loss");
-	uint64_t right = 0;
-	if (loss != NULL && !json_is_null(loss) && !json_is_number(loss))
-		return fal_diag_set(diag, FAL_EFORMAT, "\"loss\" is not a number");
-	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
-	int err = get_number(o, "right", any, true, &right, diag);
-	w->right = (uint32_t)right;
 	return err;
 }
 
@@ -225,8 +200,10 @@ get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 		    { "done", FAL_GRAD_DONE },
 		    { "fail", FAL_GRAD_FAIL },
 		    { "cancelled", FAL_GRAD_CANCELLED } };
-	static const uint64_t any[] = { 0, INT64_MAX };
+	static const uint64_t any[] = { 0, INT64_MAX }, few[] = { 0, UINT32_MAX };
 	const char *op = json_string_value(json_object_get(o, "op"));
+	const json_t *loss = json_object_get(o, "loss");
+	uint64_t right = 0;
 	unsigned i = 0;
 	while (op != NULL && i < sizeof(ops) / sizeof(ops[0]) &&
 	       strcmp(op, ops[i].name) != 0)
@@ -242,8 +219,13 @@ get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 	if (w->op == FAL_GRAD_REFUSE)
 		return FAL_OK;
 	int err = get_number(o, "id", any, false, &w->id, diag);
-	if (err == FAL_OK && w->op == FAL_GRAD_DONE)
-		err = get_done(o, w, diag);
+	if (err < 0 || w->op != FAL_GRAD_DONE)
+		return err;
+	if (loss != NULL && !json_is_null(loss) && !json_is_number(loss))
+		return fal_diag_set(diag, FAL_EFORMAT, "\"loss\" is not a number");
+	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
+	err = get_number(o, "right", few, true, &right, diag);
+	w->right = (uint32_t)right;
 	return err;
 }
 

@@ -14,7 +14,7 @@
 
 enum {
 	CHARGES_MAX = 2,        /* a worker with so many charges must leave */
-	NONFINITE_MAX = 1 << 16 /* results that wait for the ends of their tasks */
+	NONFINITE_MAX = 1 << 16 /* the most nonfinite results of tasks under way */
 };
 
 /* Adds a finding about line l, or about round r. */
@@ -146,7 +146,8 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 	a->workers.v[a->workers.n++] = w;
 }
 
-/* A worker with two charges must leave before any line but a clock line. */
+/* A worker with two charges must leave next: only clock lines may come before its
+ * `leave`. */
 static void
 judge_charged(struct fal_audit *a, const struct fal_trace_line *l)
 {
@@ -172,13 +173,6 @@ take_charge(struct fal_audit *a, struct fal_trace_line *l)
 		a->workers.must_leave = l->id;
 }
 
-static void
-take_group(struct fal_audit *a, struct fal_trace_line *l)
-{
-	if (!worker_is_here(a, l->id))
-		finding_line(a, l, "group: worker %u is not here", l->id);
-}
-
 /* Lines `suspect` and `back` alternate, and their seconds agree with their times. */
 static void
 take_suspicion(struct fal_audit *a, struct fal_trace_line *l)
@@ -192,11 +186,11 @@ take_suspicion(struct fal_audit *a, struct fal_trace_line *l)
 	if (w == NULL || !w->is_here)
 		fault = "is not here";
 	else if (w->is_suspect != back)
-		fault = back ? "was no suspect" : "was one already";
+		fault = back ? "was no suspect" : "was a suspect already";
 	else if (!back && seconds > l->t - w->joined_at + rounding)
-		fault = "joined later than it was to work";
+		fault = "was to work before it joined";
 	else if (back && fabs(seconds - (l->t - w->suspect_since)) > rounding)
-		fault = "was one for another time";
+		fault = "was a suspect for another time";
 	if (fault != NULL)
 		finding_line(a, l, "%s: worker %u %s", l->ev, l->id, fault);
 	if (w != NULL) {
@@ -254,8 +248,8 @@ take_clock(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 /* Returns the set of figures that must be reported in full when the job is done.  If a
- * step is ordered before its round is complete, claims may follow the step; and so may a
- * whole report, which a change of the scheme then drops. */
+ * step is ordered before its round is complete, claims may follow the step.  A whole
+ * report may follow it, too, and a change of the scheme drops that report. */
 static unsigned
 due_figures(const struct fal_audit *a)
 {
@@ -268,8 +262,8 @@ due_figures(const struct fal_audit *a)
 					    : ALL_FIGURES;
 }
 
-/* The clock lines of the worker must have at least the ledger's sums of the figures in
- * `least` and, if `most`, no figure above the ledger's. */
+/* The worker's clock lines must reach the ledger's sums of the figures in `least`.  With
+ * `most`, they must not exceed the ledger's sum of any figure. */
 static void
 judge_reports(struct fal_audit *a, const struct fal_trace_line *l, uint32_t id,
 	      unsigned least, bool most)
@@ -322,9 +316,9 @@ judge_accounts(struct fal_audit *a, const struct fal_trace_line *l)
 		const struct audit_worker *w = fal_audit_worker(a, id);
 		judge_reports(a, l, id, w->is_here ? due_figures(a) : 0,
 			      !a->accounts.was_restarted);
-		/* The coordinator asks all workers for their last line when the last
-		 * round is complete, and has announced its version by then.  A worker
-		 * that joined later may have come too late. */
+		/* When the last round is complete, the coordinator has announced the
+		 * version of that round, and asks all workers for their last line.  A
+		 * worker that joined after this version may have come too late. */
 		const bool late =
 			w->next_clock == 0 && w->joined_version >= a->accounts.last_base;
 		if (w->is_here && a->rounds_are_clocks && !a->accounts.was_restarted &&
@@ -353,7 +347,7 @@ part_tasks_before(const struct fal_audit *a, uint32_t p, uint64_t clock)
 	return clock / n * ((n - 1) * width[0] + width[1]) + clock % n * width[0];
 }
 
-/* The tasks of the whole job must be countable. */
+/* The number of tasks of the whole job must fit 63 bits. */
 static void
 coverage_check_limit(const struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -387,27 +381,24 @@ coverage_add(struct fal_audit *a, struct fal_trace_line *l,
 	return overlap;
 }
 
-/* Returns the clock of task number `at` of part p, counted over all clocks. */
-static uint64_t
-part_clock_of(const struct fal_audit *a, uint32_t p, uint64_t at)
-{
-	const uint64_t n = a->job.clocks_per_epoch, epoch = part_tasks_before(a, p, n);
-	const uint64_t clock = n > 1 ? part_tasks_before(a, p, 1) : 0, rest = at % epoch;
-	const bool last = clock == 0 || rest / clock >= n - 1;
-	return at / epoch * n + (last ? n - 1 : rest / clock);
-}
-
 /* Finds the first clock with a task that has not ended, and its first such task; false:
  * there is none. */
 static bool
 coverage_find_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
 {
+	const uint64_t n = a->job.clocks_per_epoch;
 	bool found = false;
 	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
 		uint64_t at = fal_intervals_first_gap(&a->ended_tasks[p]);
 		if (at >= part_tasks_before(a, p, a->job.clocks))
 			continue;
-		uint64_t k = part_clock_of(a, p, at);
+		/* The clock of task `at`: only the last clock of an epoch has another
+		 * number of tasks. */
+		const uint64_t of_epoch = part_tasks_before(a, p, n);
+		const uint64_t of_clock = n > 1 ? part_tasks_before(a, p, 1) : 0;
+		uint64_t k = at / of_epoch * n + n - 1;
+		if (of_clock > 0 && at % of_epoch / of_clock < n - 1)
+			k = at / of_epoch * n + at % of_epoch / of_clock;
 		if (found && k >= *clock)
 			continue;
 		*clock = k;
@@ -491,7 +482,7 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	a->ended_tasks = fal_xcalloc(a->job.grid.parts, sizeof(*a->ended_tasks));
 }
 
-/* The same job goes on, perhaps with more epochs, or as another part with other files. */
+/* The same job goes on, perhaps with more epochs or with changed files. */
 static void
 take_restart(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -504,8 +495,8 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 		   { "data", e->data, a->facts.data },
 		   { "from", e->from, a->facts.from } };
 	const uint32_t epochs = a->job.grid.epochs;
-	/* Reports that workers had sent before are lost with the old coordinator.  Shard
-	 * lines and maps begin again with each incarnation. */
+	/* The reports to the old coordinator are lost.  Shard lines and maps begin again
+	 * with each incarnation. */
 	a->accounts.has_late_joins = a->accounts.was_restarted = true;
 	a->place.map = 0;
 	memset(&a->shards, 0, sizeof(a->shards));
@@ -553,7 +544,7 @@ judge_even_map(struct fal_audit *a, const struct fal_trace_line *l)
 	}
 }
 
-/* Each map has the next number; a map after a move may have a later one, as abandoned
+/* Each map has the next number.  A map after a move may have a later number, as abandoned
  * moves have numbers, too. */
 static void
 take_place(struct fal_audit *a, struct fal_trace_line *l)
@@ -571,8 +562,9 @@ take_place(struct fal_audit *a, struct fal_trace_line *l)
 		finding_line(a, l, "place: no rule is called %s", p->rule);
 }
 
-/* Shard lines come in sets: one line of each shard, in order, each set of a later clock.
- * A set has all blocks, and each shard as many as the last place line says. */
+/* Shard lines come in sets: one line of each shard, in order.  Each set is of a later
+ * clock than the set before.  The shards of a set have all blocks, each shard as many as
+ * the last place line says. */
 static void
 take_shard(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -582,19 +574,20 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 	if (fal_trace_shard_check(l, &a->job) < 0)
 		return;
 	if (e->shard != a->shards.next + 1)
-		finding_line(a, l, "shard: it is of %ju, but %ju is next", e->shard,
-			     a->shards.next + 1);
+		finding_line(a, l,
+			     "shard: the line is of shard %ju, but shard %ju is next",
+			     e->shard, a->shards.next + 1);
 	else if (first ? e->clock < a->shards.over : e->clock + 1 != a->shards.over)
-		finding_line(a, l, "shard: clock %ju behind that of clock %ju", e->clock,
-			     a->shards.over - 1);
+		finding_line(a, l, "shard: a set of clock %ju follows a set of clock %ju",
+			     e->clock, a->shards.over - 1);
 	if (e->version > a->version)
 		finding_line(a, l, "shard: version is %ju, but %ju is the newest",
 			     e->version, a->version);
 	for (uint32_t b = 0; mapped && b < a->place.blocks; b++)
 		placed += a->place.shard[b] + 1 == e->shard;
 	if (mapped && e->blocks != placed)
-		finding_line(a, l, "shard: blocks is %ju, but it has %ju", e->blocks,
-			     placed);
+		finding_line(a, l, "shard: blocks is %ju, but the shard has %ju",
+			     e->blocks, placed);
 	if (e->blame > l->t || e->took > l->t)
 		finding_line(a, l, "shard: workers waited longer than the job runs");
 	a->shards.over = e->clock + 1;
@@ -603,7 +596,7 @@ take_shard(struct fal_audit *a, struct fal_trace_line *l)
 		mapped ? e->shard >= a->place.shards : a->shards.blocks >= a->job.blocks;
 	a->shards.next = last ? 0 : e->shard;
 	if (last && a->shards.blocks != a->job.blocks)
-		finding_line(a, l, "shard: all of them have %ju blocks, not %ju",
+		finding_line(a, l, "shard: all shards have %ju blocks, not %ju",
 			     a->shards.blocks, a->job.blocks);
 }
 
@@ -621,9 +614,9 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 			finding_line(a, l, "verify: worker %u never joined", w[i].id);
 	const size_t key = worker_key(a, w[0].id);
 	if (w[0].id == w[1].id || (key != 0 && key == worker_key(a, w[1].id)))
-		finding_line(a, l, "verify: two words of one key");
+		finding_line(a, l, "verify: both results are of one key");
 	if (strcmp(w[0].hash, w[1].hash) == 0)
-		finding_line(a, l, "verify: the words say the same");
+		finding_line(a, l, "verify: the results are equal");
 	a->verdict.unlike++;
 }
 
@@ -674,7 +667,8 @@ was_nonfinite_twice(const struct fal_audit *a, const struct nonfinite *is)
 		(at + 1 < first + a->nonfinites && nonfinite_order(at + 1, is) == 0));
 }
 
-/* The round has ended: it may skip only tasks of which two results were not finite. */
+/* A round that has ended may skip a task only if two results of the task were not finite.
+ */
 static void
 judge_skipped(struct fal_audit *a, struct fal_numbers skipped,
 	      const struct fal_trace_round *r)
@@ -691,7 +685,7 @@ judge_skipped(struct fal_audit *a, struct fal_numbers skipped,
 			at.task++;
 		if (at.task < end)
 			fal_finding(&a->findings, r, at.task, 1,
-				    "skipped, but no two results of it were not finite");
+				    "skipped without two results that were not finite");
 	}
 	for (size_t i = 0; i < a->nonfinites; i++) {
 		const struct nonfinite at = a->nonfinite[i];
@@ -705,8 +699,8 @@ judge_skipped(struct fal_audit *a, struct fal_numbers skipped,
 /* ---- rounds --------------------------------------------------------------------------
  */
 
-/* Rounds are clocks: returns whether the round may come next.  A later clock than the
- * next one counts the clocks between as missing. */
+/* If rounds are clocks: returns whether the round may come next.  The clocks that the
+ * round skips count as missing. */
 static bool
 judge_clock_order(struct fal_audit *a, struct fal_trace_round *r)
 {
@@ -742,9 +736,11 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 	}
 	if (fal_trace_round_is_complete(r) &&
 	    (r->end == FAL_END_FORWARDED) != a->is_group) {
-		finding_round(a, r,
-			      a->is_group ? "applied, but the versions are made above"
-					  : "given, but there is nobody above");
+		finding_round(
+			a, r,
+			a->is_group
+				? "applied, but the coordinator above makes the versions"
+				: "given, but there is no coordinator above");
 		return false;
 	}
 	if (a->rounds_are_clocks && r->end != FAL_END_ABANDONED)
@@ -759,20 +755,6 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 	if (a->rules.traits.shared && !a->is_group && r->round < a->last_round)
 		finding_round(a, r, "it ended after round %ju", a->last_round);
 	return true;
-}
-
-/* The round's numbers must be those that the job line implies. */
-static void
-judge_head(struct fal_audit *a, const struct fal_ev_ledger *e, struct fal_trace_round *r)
-{
-	const uint64_t samples = fal_trace_round_samples(r, e->skipped, &a->job);
-	if (r->samples != samples)
-		finding_round(a, r, "samples is %ju, not %ju", r->samples, samples);
-	if (r->blocks != a->job.blocks)
-		finding_round(a, r, "blocks is %ju, not %ju", r->blocks, a->job.blocks);
-	if (r->owner != 0 && fal_audit_worker(a, r->owner) == NULL)
-		finding_round(a, r, "owner: worker %u never joined", r->owner);
-	r->samples = samples;
 }
 
 /* With a fractional slack, a part of the round's tasks ran on the next version: judges
@@ -790,10 +772,11 @@ judge_late(struct fal_audit *a, const struct fal_trace_round *r)
 	if (r->late == want)
 		return;
 	if (want == FAL_TRACE_ABSENT)
-		finding_round(a, r, "late is %ju, but there is no such task", r->late);
+		finding_round(a, r, "late is %ju, but no task runs on the next version",
+			      r->late);
 	else
 		finding_round(a, r,
-			      r->late == FAL_TRACE_ABSENT ? "no late; it is %ju"
+			      r->late == FAL_TRACE_ABSENT ? "late is missing: it is %ju"
 							  : "late is not %ju",
 			      want);
 }
@@ -824,7 +807,14 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 			    "it ended in an earlier round, too");
 	if (l->err < 0)
 		return;
-	judge_head(a, e, &r);
+	const uint64_t samples = fal_trace_round_samples(&r, e->skipped, &a->job);
+	if (r.samples != samples)
+		finding_round(a, &r, "samples is %ju, not %ju", r.samples, samples);
+	r.samples = samples;
+	if (r.blocks != a->job.blocks)
+		finding_round(a, &r, "blocks is %ju, not %ju", r.blocks, a->job.blocks);
+	if (r.owner != 0 && fal_audit_worker(a, r.owner) == NULL)
+		finding_round(a, &r, "owner: worker %u never joined", r.owner);
 	judge_unstepped(a, l, e->unstepped);
 	a->last_round = r.round;
 	if (r.version > a->version)
@@ -908,7 +898,7 @@ audit_get_hash(struct fal_audit *a, struct fal_trace_line *l, const char *hash,
 {
 	snprintf(out, 65, "%s", hash != NULL ? hash : "");
 	if (hash != NULL && a->job.hashes == 0)
-		finding_line(a, l, "it has a hash, which the job has not");
+		finding_line(a, l, "a hash, but the job's versions have none");
 	return hash != NULL;
 }
 
@@ -935,12 +925,12 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 			fal_audit_add_finding(a, "clock %ju: update: %s is %ju, not %ju",
 					      e->clock, of[i].name, of[i].is, of[i].want);
 	judge_unstepped(a, l, e->unstepped);
-	/* Every job.hashes versions one has a hash, at least. */
+	/* At least one version in job.hashes versions has a hash. */
 	if (!audit_get_hash(a, l, e->hash, a->version_hash) && a->job.hashes > 0 &&
 	    e->version % a->job.hashes == 0)
 		fal_audit_add_finding(a, "version %ju: it has no hash", e->version);
 	a->facts.loss = e->loss;
-	/* Goes on from a later version, so that one gap makes one finding. */
+	/* A later version counts as the newest one, so that one gap makes one finding. */
 	a->version = e->version > u.version ? e->version : u.version;
 }
 
@@ -952,7 +942,8 @@ take_version(struct fal_audit *a, struct fal_trace_line *l)
 	if (!a->is_group || version < a->version)
 		finding_line(a, l,
 			     a->is_group ? "version is %ju, but %ju came before"
-					 : "version %ju came from above, where nobody is",
+					 : "version %ju came from above, but there is no "
+					   "coordinator above",
 			     version, a->version);
 	a->version = a->is_group && version > a->version ? version : a->version;
 }
@@ -989,7 +980,8 @@ eval_fault(const struct fal_audit *a, const struct fal_ev_eval *e)
 	return NULL;
 }
 
-/* Another key has repeated some test tasks of each key, or was asked to. */
+/* Another key must have repeated some test tasks of each key, or have been asked to
+ * repeat them. */
 static void
 judge_eval_keys(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -1000,13 +992,15 @@ judge_eval_keys(struct fal_audit *a, struct fal_trace_line *l)
 		const struct fal_ev_eval_key *k = &e->keys.v[i];
 		if (k->tasks == 0 || k->twice > k->tasks ||
 		    k->alone > k->tasks - k->twice) {
-			fal_trace_fail(l, FAL_EINVAL, "keys: more than it has");
+			fal_trace_fail(l, FAL_EINVAL,
+				       "keys: more repeated tasks than tasks");
 			return;
 		}
 		if (k->twice + k->alone == 0)
-			finding_line(a, l,
-				     "eval: nobody was to confirm what key %.64s said",
-				     k->key);
+			finding_line(
+				a, l,
+				"eval: no other key was to repeat tasks of key %.64s",
+				k->key);
 		tasks += k->tasks;
 		a->verdict.evals.repeated += k->twice;
 		a->verdict.evals.unanswered += k->alone;
@@ -1050,7 +1044,8 @@ judge_final_eval(struct fal_audit *a, const struct fal_trace_line *l)
 	    (has_accuracy && !reals_are_equal(e->accuracy, all->accuracy)))
 		finding_line(a, l, "done: accuracy is not that of the last evaluation");
 	if (a->stray_eval != 0 && a->stray_eval != e->version)
-		finding_line(a, l, "done: version %ju was evaluated, and %ju at first",
+		finding_line(a, l,
+			     "done: version %ju was evaluated, but %ju is the interval",
 			     a->stray_eval, a->first_eval);
 	if (all->version > e->version)
 		finding_line(a, l, "done: version %ju was evaluated", all->version);
@@ -1065,15 +1060,8 @@ judge_trained(struct fal_audit *a, const struct fal_trace_line *l, double traine
 {
 	a->facts.trained = trained;
 	if (trained > l->t + 2e-6)
-		fal_audit_add_finding(a, "%s: trained is %.6f, but it is %.6f", l->ev,
+		fal_audit_add_finding(a, "%s: trained is %.6f, but t is %.6f", l->ev,
 				      trained, l->t);
-}
-
-static void
-take_failed(struct fal_audit *a, struct fal_trace_line *l)
-{
-	SET_TEXT(a->facts.failed, l->is.failed.reason);
-	judge_trained(a, l, l->is.failed.trained);
 }
 
 static void
@@ -1107,7 +1095,7 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	}
 	judge_trained(a, l, e->trained);
 	if (!(fabs(e->seconds - l->t) <= 2e-6))
-		fal_audit_add_finding(a, "done: seconds is %.6f, but it is %.6f",
+		fal_audit_add_finding(a, "done: seconds is %.6f, but t is %.6f",
 				      e->seconds, l->t);
 	judge_final_eval(a, l);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
@@ -1139,10 +1127,10 @@ judge_chain(struct fal_audit *a, const struct fal_trace_line *l)
 	const bool holds = fal_chain_take(&a->chain, l->text, l->n);
 	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || l->event == FAL_EV_GAP)
 		return;
-	if (a->chain.link[0] == '\0')
-		finding_line(a, l, "it has no link of the chain");
-	else
-		finding_line(a, l, "it does not chain the line before, or was changed");
+	finding_line(a, l,
+		     a->chain.link[0] == '\0'
+			     ? "it has no link of the chain"
+			     : "it does not chain the line before, or was changed");
 }
 
 int
@@ -1150,16 +1138,23 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 {
 	static void (*const take[FAL_EVENTS])(struct fal_audit *a,
 					      struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = take_job,           [FAL_EV_JOIN] = take_join,
-		[FAL_EV_LEAVE] = take_leave,       [FAL_EV_POLICY] = take_policy,
-		[FAL_EV_LEDGER] = take_ledger,     [FAL_EV_UPDATE] = take_update,
-		[FAL_EV_DONE] = take_done,         [FAL_EV_CHARGE] = take_charge,
-		[FAL_EV_VERIFY] = take_verify,     [FAL_EV_EVAL] = take_eval,
-		[FAL_EV_SUSPECT] = take_suspicion, [FAL_EV_BACK] = take_suspicion,
-		[FAL_EV_GROUP] = take_group,       [FAL_EV_NONFINITE] = take_nonfinite,
-		[FAL_EV_CLOCK] = take_clock,       [FAL_EV_PLACE] = take_place,
-		[FAL_EV_SHARD] = take_shard,       [FAL_EV_VERSION] = take_version,
-		[FAL_EV_FAILED] = take_failed,
+		[FAL_EV_JOB] = take_job,
+		[FAL_EV_JOIN] = take_join,
+		[FAL_EV_LEAVE] = take_leave,
+		[FAL_EV_POLICY] = take_policy,
+		[FAL_EV_LEDGER] = take_ledger,
+		[FAL_EV_UPDATE] = take_update,
+		[FAL_EV_DONE] = take_done,
+		[FAL_EV_CHARGE] = take_charge,
+		[FAL_EV_VERIFY] = take_verify,
+		[FAL_EV_EVAL] = take_eval,
+		[FAL_EV_SUSPECT] = take_suspicion,
+		[FAL_EV_BACK] = take_suspicion,
+		[FAL_EV_NONFINITE] = take_nonfinite,
+		[FAL_EV_CLOCK] = take_clock,
+		[FAL_EV_PLACE] = take_place,
+		[FAL_EV_SHARD] = take_shard,
+		[FAL_EV_VERSION] = take_version,
 	};
 	struct fal_audit *a = audit;
 	judge_chain(a, l);
@@ -1188,6 +1183,12 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (l->event != FAL_EV_JOIN && w != NULL && strcmp(w->name, l->worker) != 0)
 		finding_line(a, l, "%s: worker %u is %.64s, not %.64s", l->ev, l->id,
 			     w->name, l->worker);
+	if (l->event == FAL_EV_GROUP && !worker_is_here(a, l->id))
+		finding_line(a, l, "group: worker %u is not here", l->id);
+	if (l->event == FAL_EV_FAILED) {
+		SET_TEXT(a->facts.failed, l->is.failed.reason);
+		judge_trained(a, l, l->is.failed.trained);
+	}
 	if (take[l->event] != NULL)
 		take[l->event](a, l);
 	return l->err;

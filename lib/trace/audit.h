@@ -1,10 +1,9 @@
-/* Proves from a trace that every task of every clock ended exactly once: that the task
- * was added to the model, or dropped, by the rules of its scheme.
+/* Proves from a trace that every task of every clock ended exactly once: the task was
+ * added to the model, or dropped, by the rules of its scheme.
  *
  * Pure: lines in, a verdict out.  The rules are those of falcon-trace(5), section AUDIT.
  * Memory is bounded: tasks that have ended are kept as runs, and only rounds that are not
- * yet in a version are kept one by one.
- */
+ * yet in a version are kept one by one. */
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
@@ -86,8 +85,8 @@ void fal_audit_free(struct fal_audit *a);
  * fal_audit.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL
  * (also: an unknown scheme), FAL_ENOMEM (for a number in the line). */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
-/* Facts of the lines so far that other files of the run state as well.  A text is "" if
- * no line has the text. */
+/* Facts of the lines so far that other files of the run have, too.  A text is "" if no
+ * line has the text. */
 struct fal_audit_facts {
 	const struct fal_trace_job *job;
 	char hash[65], model[65], data[65], from[65], name[256], seed[24], optimizer[16];

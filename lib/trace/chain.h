@@ -21,8 +21,8 @@
 #include <stddef.h>
 
 /* Digits of a link, 128 bits: finding another trace that ends in a given link takes 2^128
- * tries; finding two traces with equal ends takes 2^64.  A follower begins with a link,
- * so a line can carry no more state to the next line than the written link. */
+ * tries; finding two traces with equal ends takes 2^64.  A follower begins with a written
+ * link, so this link is all the state that a line hands to the next line. */
 #define FAL_CHAIN_DIGITS 32
 
 /* The position in a chain; {0}: before the first line. */

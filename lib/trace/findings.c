@@ -11,7 +11,7 @@
 /* ---- findings ------------------------------------------------------------------------
  */
 
-/* Bytes of a text; room behind the text for the number of further ones of its kind. */
+/* Bytes of a text, and of the number of further findings behind it. */
 enum { TEXT = 400, MORE = 48 };
 
 static void __attribute__((format(printf, 3, 0)))
@@ -101,7 +101,7 @@ fal_audit_add_figure(struct fal_audit *a, const struct fal_trace_round *r, uint6
 		     enum fal_figure figure, uint64_t tasks, bool possible)
 {
 	struct audit_worker *w = fal_audit_worker(a, id);
-	/* Lines of updates may be late, too, by as many as are under way. */
+	/* Update lines may be late by as many updates as are under way. */
 	const uint64_t early =
 		1 + a->rules.rule.slack + (a->rules.traits.shared ? 0 : a->workers.n);
 	if (w == NULL)

@@ -1,13 +1,12 @@
 /* Judges the ledger of one round: every task must have been added exactly once.
  *
  * Unrolls the line into events (task, kind, worker), sorts them by task, and judges the
- * history of each task: the workers that held it, and the contributions that added it, in
- * a chain of root, fill, fill of the fill, ….  Judges blocks by contribution: a fill
- * inherits the blocks that the chain before it added; a skipped task counts in all
- * blocks, whatever a fenced contribution brought of it.  These rules imply that the
- * blocks added over all tasks of an applied round sum to tasks · B, which is only
- * asserted.
- */
+ * history of each task: the workers that held the task, and the contributions that added
+ * it, in a chain of root, fill, fill of the fill, ….  Judges blocks by contribution: a
+ * fill inherits the blocks that the chain before it added.  A skipped task counts with
+ * all its blocks, however many of them a fenced contribution added.  These rules imply
+ * that the blocks added over all tasks of an applied round sum to tasks · B, which is
+ * only asserted. */
 #include "trace/audit_priv.h"
 
 #include "base/mem.h"
@@ -84,12 +83,12 @@ ledger_unroll(struct ledger *g, const char *name, const uint64_t run[2], struct 
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		finding_tasks(g, first, count, "%s: it has tasks %ju-%ju", name,
+		finding_tasks(g, first, count, "%s: the round has tasks %ju-%ju", name,
 			      g->r->first, (g->r->first + g->r->tasks - 1));
 		return 0;
 	}
 	if (FAL_GROW(g->ev, g->cap_ev, g->n_ev + count) <
-	    0) { /* a short row may stand for many events */
+	    0) { /* a short row may be many events */
 		fal_trace_fail(g->l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return 0;
 	}
@@ -128,9 +127,10 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 					 .b = (uint32_t)row[1],
 					 .kind = kind };
 		if (kind == GRANT && g->r->owner != 0 && row[0] != g->r->owner)
-			finding_tasks(g, run[0], run[1],
-				      "granted to worker %ju, but it is worker %u's",
-				      row[0], g->r->owner);
+			finding_tasks(
+				g, run[0], run[1],
+				"granted to worker %ju, but worker %u owns the round",
+				row[0], g->r->owner);
 		if (kind == MOVE)
 			fal_audit_add_figure(g->a, g->r, row[1], FAL_FIGURE_IN, run[1],
 					     false);
@@ -142,18 +142,6 @@ ledger_read_rows(struct ledger *g, const char *name, struct fal_numbers rows,
 			sum += ledger_unroll(g, name, run, e);
 	}
 	return sum;
-}
-
-static void
-ledger_read_skipped(struct ledger *g)
-{
-	const struct fal_numbers rows = g->l->is.ledger.skipped;
-	for (size_t i = 0; i < rows.n; i++)
-		g->skipped += ledger_unroll(g, "skipped", rows.v + 2 * i,
-					    (struct event){ .kind = SKIPPED });
-	if (rows.n > 0 && g->l->err == 0 && !g->a->job.skips)
-		finding_tasks(g, rows.v[2 * rows.n - 2], rows.v[2 * rows.n - 1],
-			      "skipped, but the job does not say so");
 }
 
 /* Writes "worker.seq" of a contribution; returns `out`. */
@@ -194,7 +182,7 @@ contrib_judge_blocks(struct ledger *g, size_t i, struct fal_numbers fills)
 		finding_tasks(g, c->first, c->count,
 			      "contribution %u.%u: %ju of %ju blocks were added", c->id,
 			      c->seq, sum, B);
-	if (sum > B) /* so that later sums do not overflow */
+	if (sum > B) /* later sums must not overflow */
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
 
@@ -224,7 +212,7 @@ ledger_read_contrib(struct ledger *g, size_t i)
 	if (g->l->err != 0)
 		return;
 	if (fal_names_get(&g->by_key, contrib_key(e->c.v, key), &before))
-		finding_tasks(g, c->first, c->count, "contribution %u.%u is there twice",
+		finding_tasks(g, c->first, c->count, "contribution %u.%u comes twice",
 			      c->id, c->seq);
 	ledger_has_joined(g, "contrib", c->id, e->tasks.v);
 	/* A worker may claim tasks when it gets them, and never run those that the round
@@ -314,12 +302,12 @@ task_judge_added(struct ledger *g, const struct event *e, bool skipped)
 		finding_tasks(g, e->task, 1, "skipped, but contribution %u.%u has it",
 			      c->id, c->seq);
 	if (c->seen > 1)
-		finding_tasks(g, e->task, 1, "contribution %u.%u names it %u times",
+		finding_tasks(g, e->task, 1, "contribution %u.%u names the task %u times",
 			      c->id, c->seq, c->seen);
 	if (c->fills != NO_CONTRIB && g->c[c->fills].seen == 0)
 		finding_tasks(g, e->task, 1,
-			      "contribution %u.%u fills %u.%u, which has it not", c->id,
-			      c->seq, g->c[c->fills].id, g->c[c->fills].seq);
+			      "contribution %u.%u fills %u.%u, which lacks the task",
+			      c->id, c->seq, g->c[c->fills].id, g->c[c->fills].seq);
 	if (!c->fenced)
 		return;
 	if (c->fills_seen > 1)
@@ -349,7 +337,7 @@ task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t
 		}
 	}
 	const bool all = fal_trace_round_is_complete(g->r);
-	/* An abandoned round may have skipped the task before: then nobody is granted it.
+	/* If an abandoned round skipped the task before, no worker is granted the task.
 	 */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		finding_tasks(g, task, 1, "granted %u times", grants);
@@ -365,32 +353,6 @@ task_judge_grants(struct ledger *g, uint32_t task, const struct event *e, size_t
 	return skips > 0;
 }
 
-/* Judges a task by its n events. */
-static void
-ledger_judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
-{
-	if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
-		fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events", task,
-			       FAL_JUDGE_TASK_EVENTS_MAX);
-		return;
-	}
-	g->n_hold = 0;
-	for (size_t i = 0; i < n; i++)
-		task_judge_holder(g, &e[i]);
-	const bool skipped = task_judge_grants(g, task, e, n);
-	for (size_t i = 0; i < n; i++)
-		if (e[i].kind == ADDED)
-			task_judge_added(g, &e[i], skipped);
-	for (size_t i = 0; i < n; i++) {
-		if (e[i].kind != ADDED)
-			continue;
-		struct contrib *c = &g->c[e[i].a];
-		c->seen = c->fills_seen = 0;
-		if (c->fills != NO_CONTRIB)
-			g->c[c->fills].fills_seen = 0;
-	}
-}
-
 static int
 event_order(const void *a, const void *b)
 {
@@ -400,19 +362,38 @@ event_order(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
+/* Judges each task by its events. */
 static void
 ledger_judge_tasks(struct ledger *g)
 {
 	if (g->n_ev > 0)
 		qsort(g->ev, g->n_ev, sizeof(*g->ev), event_order);
-	size_t at = 0;
-	for (uint64_t i = 0; i < g->r->tasks && g->l->err == 0; i++) {
-		uint32_t task = (uint32_t)(g->r->first + i);
-		size_t n = 0;
-		while (at + n < g->n_ev && g->ev[at + n].task == task)
+	size_t at = 0, n = 0;
+	for (uint64_t t = 0; t < g->r->tasks; t++, at += n) {
+		const uint32_t task = (uint32_t)(g->r->first + t);
+		const struct event *e = g->n_ev > 0 ? &g->ev[at] : NULL;
+		for (n = 0; at + n < g->n_ev && e[n].task == task;)
 			n++;
-		ledger_judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
-		at += n;
+		if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
+			fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events",
+				       task, FAL_JUDGE_TASK_EVENTS_MAX);
+			return;
+		}
+		g->n_hold = 0;
+		for (size_t i = 0; i < n; i++)
+			task_judge_holder(g, &e[i]);
+		const bool skipped = task_judge_grants(g, task, e, n);
+		for (size_t i = 0; i < n; i++)
+			if (e[i].kind == ADDED)
+				task_judge_added(g, &e[i], skipped);
+		for (size_t i = 0; i < n; i++) {
+			if (e[i].kind != ADDED)
+				continue;
+			struct contrib *c = &g->c[e[i].a];
+			c->seen = c->fills_seen = 0;
+			if (c->fills != NO_CONTRIB)
+				g->c[c->fills].fills_seen = 0;
+		}
 	}
 }
 
@@ -423,8 +404,7 @@ ledger_judge_sums(const struct ledger *g)
 	const struct fal_ev_ledger *e = &g->l->is.ledger;
 	uint64_t sum = 0;
 	if (!g->a->job.sums && e->added.is)
-		finding_tasks(g, g->r->first, g->r->tasks,
-			      "it has sums, which the job has not");
+		finding_tasks(g, g->r->first, g->r->tasks, "sums, but the job has none");
 	if (!g->a->job.sums || (g->r->end != FAL_END_APPLIED && !e->added.is))
 		return;
 	for (size_t i = 0; i < e->contrib.n; i++) {
@@ -442,18 +422,6 @@ ledger_judge_sums(const struct ledger *g)
 			      sum, e->added.v);
 }
 
-/* Returns whether the blocks added over all tasks, with all B blocks of each skipped
- * task, are tasks · B.  The rules above imply this. */
-static bool
-ledger_adds_up(const struct ledger *g)
-{
-	uint64_t sum = g->skipped * g->a->job.blocks - g->skipped_blocks;
-	for (size_t i = 0; i < g->n_c; i++)
-		sum += g->c[i].tasks * g->c[i].blocks;
-	return !fal_trace_round_is_complete(g->r) ||
-	       sum == g->r->tasks * g->a->job.blocks;
-}
-
 void
 fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 		 const struct fal_trace_round *r)
@@ -467,7 +435,13 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	s.cloned += ledger_read_rows(&g, "clone", e->clone, CLONE);
 	s.moved += ledger_read_rows(&g, "move", e->move, MOVE);
 	s.dropped += ledger_read_rows(&g, "lost", e->lost, LOST);
-	ledger_read_skipped(&g);
+	for (size_t i = 0; i < e->skipped.n; i++)
+		g.skipped += ledger_unroll(&g, "skipped", e->skipped.v + 2 * i,
+					   (struct event){ .kind = SKIPPED });
+	if (e->skipped.n > 0 && l->err == 0 && !a->job.skips) {
+		const uint64_t *row = e->skipped.v + 2 * (e->skipped.n - 1);
+		finding_tasks(&g, row[0], row[1], "skipped, but the job does not say so");
+	}
 	fal_trace_check_verified(l);
 	if (e->contrib.n > FAL_JUDGE_CONTRIBS_MAX)
 		fal_trace_fail(l, FAL_ELIMIT, "contrib: more than %zu",
@@ -479,10 +453,15 @@ fal_judge_ledger(struct fal_audit *a, struct fal_trace_line *l,
 	ledger_judge_sums(&g);
 	if (l->err == 0)
 		ledger_judge_tasks(&g);
-	for (size_t i = 0; i < g.n_c; i++)
+	/* The blocks added over all tasks; a skipped task counts with all its blocks. */
+	uint64_t added = g.skipped * a->job.blocks - g.skipped_blocks;
+	for (size_t i = 0; i < g.n_c; i++) {
+		added += g.c[i].tasks * g.c[i].blocks;
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
-	assert(l->err != 0 || a->findings.n > findings || ledger_adds_up(&g));
+	}
+	assert(l->err != 0 || a->findings.n > findings ||
+	       !fal_trace_round_is_complete(r) || added == r->tasks * a->job.blocks);
 	if (r->end != FAL_END_ABANDONED) {
 		s.tasks += r->tasks;
 		s.skipped += g.skipped;

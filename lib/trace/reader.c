@@ -245,28 +245,31 @@ static void
 read_member(struct fal_trace_line *l, const json_t *v, const struct fal_member *m,
 	    void *at)
 {
-	const bool is_absent = m->when == FAL_OPT && v == NULL;
 	struct fal_trace_list list = { 0 };
-	if (v == NULL && m->when == FAL_MUST)
-		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
-	if (v == NULL && !is_absent)
+	if (v == NULL) {
+		if (m->when == FAL_MUST)
+			fal_trace_fail(l, FAL_EFORMAT, "%s: missing", m->name);
+		else if (m->when == FAL_OPT && m->kind == FAL_M_WHOLE)
+			*(uint64_t *)at = FAL_TRACE_ABSENT;
+		else if (m->when == FAL_OPT)
+			*(double *)at = (double)NAN;
 		return;
+	}
 	switch (m->kind) {
 	case FAL_M_WHOLE:
-		*(uint64_t *)at =
-			is_absent ? FAL_TRACE_ABSENT : read_whole(l, v, m->name, m->arg);
+		*(uint64_t *)at = read_whole(l, v, m->name, m->arg);
 		break;
 	case FAL_M_ID:
 		*(uint32_t *)at = (uint32_t)read_whole(l, v, m->name, UINT32_MAX);
 		break;
 	case FAL_M_REAL:
-		*(double *)at = is_absent ? (double)NAN : read_real(l, v, m->name);
+		*(double *)at = read_real(l, v, m->name);
 		break;
 	case FAL_M_LOSS:
 		*(double *)at = json_is_null(v) ? (double)NAN : read_real(l, v, m->name);
 		break;
 	case FAL_M_SECONDS:
-		*(double *)at = is_absent ? (double)NAN : read_seconds(l, v, m->name);
+		*(double *)at = read_seconds(l, v, m->name);
 		break;
 	case FAL_M_FLAG:
 		if (!json_is_boolean(v))
@@ -410,9 +413,9 @@ fal_trace_reader_free(struct fal_trace_reader *r)
 	free(r);
 }
 
-/* The first line must be job, or a gap that stands for the job line.  No other line may
- * be job, and t must not decrease.  Reads hash and incarnation past the schema: the
- * message names them even if a further job line is not complete. */
+/* The first line must be job, or a gap in place of the job line.  No other line may be
+ * job, and t must not decrease.  Reads hash and incarnation without the schema, so that
+ * the message names them even if the second job line is incomplete. */
 static void
 reader_check_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
@@ -441,8 +444,7 @@ reader_check_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 	r->t = l->t;
 }
 
-/* Notes the line if it is a restart.  The search for the word spares parsing the others.
- */
+/* Notes the line if it is a restart.  Only lines with this word are parsed. */
 static void
 reader_note_restart(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
@@ -496,8 +498,8 @@ reader_deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	/* A restart must not take back delivered lines. */
 	if (!noted && l->err == 0 && l->is.restart.lines < r->counted)
 		fal_trace_fail(l, FAL_EINVAL,
-			       "the job goes on from line %ju, and what follows it was "
-			       "read already: give the file itself",
+			       "the job goes on from line %ju, but later lines were read "
+			       "already: give the file itself",
 			       l->is.restart.lines);
 	r->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
 	if (l->err == 0 && (!l->cut || r->delivers_cut)) {
@@ -687,8 +689,9 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 			l, FAL_EINVAL,
 			"epochs, batch, task, samples, blocks, shards: one of them is 0");
 	if (tail && (e->tail > 1 || e->tail_task == 0 || e->tail_task > e->task))
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "tail, tail_task: more than all, or none");
+		return fal_trace_fail(
+			l, FAL_EINVAL,
+			"tail, tail_task: 0, or more than the batch or the task");
 	if (fal_grid_tasks(&j.grid, 0) > FAL_TRACE_TASKS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %ju tasks",
 				      FAL_TRACE_TASKS_MAX);
@@ -797,7 +800,7 @@ fal_trace_clock_paces(struct fal_trace_line *l, const struct fal_trace_job *job,
 	for (size_t i = 0; i < out->paces; i++) {
 		const uint64_t *row = c->paces.v + 3 * i;
 		if (row[0] == 0)
-			return fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
+			return fal_trace_fail(l, FAL_EINVAL, "paces: a pace of no task");
 		if (row[0] > all.tasks || !tasks_can_have(job, row[0], row[2]))
 			return fal_trace_fail(l, FAL_EINVAL,
 					      "paces: %ju samples of %ju tasks", row[2],
@@ -809,11 +812,11 @@ fal_trace_clock_paces(struct fal_trace_line *l, const struct fal_trace_job *job,
 		sum += (double)row[0] * out->pace[i].task_s;
 	}
 	if (tasks != all.tasks)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %ju tasks, not %ju", tasks,
+		fal_trace_fail(l, FAL_EINVAL, "paces: %ju tasks in all, not %ju", tasks,
 			       all.tasks);
 	if (samples != c->samples)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %ju samples, not %ju", samples,
-			       c->samples);
+		fal_trace_fail(l, FAL_EINVAL, "paces: %ju samples in all, not %ju",
+			       samples, c->samples);
 	/* The line rounds each number to a microsecond. */
 	const double mean = sum / (double)all.tasks;
 	if (fabs(mean - all.task_s) > 2e-6 + 1e-5 * mean)
@@ -954,7 +957,7 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 		return fal_trace_fail(l, FAL_ELIMIT, "more than %ju blocks",
 				      FAL_TRACE_PLACED_MAX);
 	if (e->rule[0] == '\0' || strlen(e->rule) >= sizeof(map.rule))
-		return fal_trace_fail(l, FAL_EFORMAT, "rule: not the name of one");
+		return fal_trace_fail(l, FAL_EFORMAT, "rule: empty or too long");
 	snprintf(map.rule, sizeof(map.rule), "%s", e->rule);
 	map.shard = fal_xcalloc(map.blocks, sizeof(*map.shard));
 	/* Runs [shard, first, count], which must have each block once, in order. */

@@ -63,7 +63,7 @@ void fal_trace_line_free(struct fal_trace_line *l);
 /* Returns whether the line is the last one of a job: done or failed. */
 bool fal_trace_is_last(const struct fal_trace_line *l);
 
-/* Has the trace ended?  A follower starts with {0} and notes line by line. */
+/* The end of a trace.  A follower starts with {0} and notes each line. */
 struct fal_trace_ending {
 	bool over;    /* the job's last line has come */
 	bool stopped; /* a controller stopped the job */

@@ -1,8 +1,8 @@
 /* The promises of each scheme about its rounds and versions, judged from the trace.
  *
- * Owns the rules, as far as a trace shows them, for: the version that a round may run on,
- * its owner, the rounds that an update may have, the staleness that is allowed.  The
- * rules are those of falcon-trace(5), section AUDIT.
+ * Owns the rules that a trace shows: the version that a round may run on, the owner of a
+ * round, the rounds of an update, the staleness that is allowed.  The rules are those of
+ * falcon-trace(5), section AUDIT.
  */
 #include "trace/audit_priv.h"
 
@@ -33,7 +33,7 @@ rules_judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if ((r->owner != 0) != s->traits.own)
 		finding(f, r, r->owner != 0 ? "worker %u owns it" : "no owner", r->owner);
 	if ((r->group != 0) != s->traits.groups)
-		finding(f, r, r->group != 0 ? "it is of a group" : "no group");
+		finding(f, r, r->group != 0 ? "a group owns it" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
 		finding(f, r, "local is %ju, but at most %u round%s pushed", r->local,
 			s->rule.rounds, s->rule.rounds == 1 ? " is" : "s are");
@@ -42,7 +42,7 @@ rules_judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if (r->steps > 0 && r->steps != s->rule.steps)
 		finding(f, r, "steps is %ju, not %u", r->steps, s->rule.steps);
 	if (r->moved && !s->traits.moves)
-		finding(f, r, "tasks were moved, which the scheme does not");
+		finding(f, r, "tasks were moved, but the scheme moves none");
 	if (s->traits.shared && r->end == FAL_END_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
@@ -64,32 +64,11 @@ rules_judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	else if (s->rule.by_updates)
 		want = 1 / ((double)r->stale.updates + 1);
 	else if (s->wants_divisors)
-		finding(f, r, "nothing says of how many workers its weight is a share");
+		finding(f, r, "nothing says how many workers share its weight");
 	if (!(r->weight > 0 && r->weight <= 1))
 		finding(f, r, "weight is %g", r->weight);
 	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
 		finding(f, r, "weight is %g, not %g", r->weight, want);
-}
-
-/* Returns the open slot of the round, and adds the slot if it is new.  Forgets slots that
- * are too old for any worker to contribute to; some of their workers may have left. */
-static struct fal_slot *
-rules_open_slot(struct fal_rules *s, uint64_t slot)
-{
-	size_t kept = 0, at = SIZE_MAX;
-	for (size_t i = 0; i < s->slots; i++) {
-		if (s->slot[i].slot + s->rule.slack + 1 < s->newest_slot)
-			continue;
-		if (s->slot[i].slot == slot)
-			at = kept;
-		s->slot[kept++] = s->slot[i];
-	}
-	s->slots = kept;
-	if (at != SIZE_MAX)
-		return &s->slot[at];
-	FAL_XGROW(s->slot, s->cap, s->slots + 1);
-	s->slot[s->slots] = (struct fal_slot){ .slot = slot };
-	return &s->slot[s->slots++];
 }
 
 /* dynsgd by version: the rounds of a slot have the ranks 1, 2, … */
@@ -98,18 +77,33 @@ rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
 		 struct fal_findings *f)
 {
 	const bool has = r->slot != FAL_TRACE_ABSENT;
+	size_t kept = 0, at = SIZE_MAX;
 	if (has && r->slot > s->newest_slot)
 		s->newest_slot = r->slot;
 	if (!has || r->slot + s->rule.slack + 1 < s->newest_slot) {
 		finding(f, r, has ? "slot %ju is too old" : "no slot", r->slot);
 		return;
 	}
-	struct fal_slot *at = rules_open_slot(s, r->slot);
-	if (r->stale.rank != at->rank + 1)
+	/* Forgets slots that are too old for any worker to contribute to.  Some of their
+	 * workers may have left. */
+	for (size_t i = 0; i < s->slots; i++) {
+		if (s->slot[i].slot + s->rule.slack + 1 < s->newest_slot)
+			continue;
+		at = s->slot[i].slot == r->slot ? kept : at;
+		s->slot[kept++] = s->slot[i];
+	}
+	s->slots = kept;
+	if (at == SIZE_MAX) {
+		at = s->slots++;
+		FAL_XGROW(s->slot, s->cap, s->slots);
+		s->slot[at] = (struct fal_slot){ .slot = r->slot };
+	}
+	uint64_t *rank = &s->slot[at].rank;
+	if (r->stale.rank != *rank + 1)
 		finding(f, r, "rank is %ju, but %ju came before in slot %ju",
-			r->stale.rank, at->rank, r->slot);
-	if (r->stale.rank > at->rank)
-		at->rank = r->stale.rank;
+			r->stale.rank, *rank, r->slot);
+	if (r->stale.rank > *rank)
+		*rank = r->stale.rank;
 }
 
 void
@@ -145,7 +139,7 @@ rules_judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
 	if (divisor > 0 && fabs(divisor - want) > WEIGHT_TOLERANCE * want)
 		finding(f, r, "divisor is %g, not %g", divisor, want);
 	if (!(divisor > 0) && s->wants_divisors && samples > 0)
-		finding(f, r, "nothing says what its gradients are divided by");
+		finding(f, r, "nothing says the divisor of its gradients");
 }
 
 /* ---- updates -------------------------------------------------------------------------
@@ -219,7 +213,7 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 	}
 	if (!r->has_stale || r->version > before)
 		return;
-	/* Before a branch is pushed, other groups make versions. */
+	/* Other groups make versions until the branch is pushed. */
 	const uint64_t stale = before - r->version;
 	if (has_branch && r->local < s->rule.rounds ? r->stale.updates > stale
 						    : r->stale.updates != stale)
@@ -235,7 +229,7 @@ rules_judge_update_divisor(const struct fal_rules *s, const struct fal_rules_upd
 	const struct fal_trace_round *r = &u->last;
 	const uint64_t samples = u->samples;
 	const bool has_branch = s->rule.rounds > 0;
-	/* An update whose tasks were all skipped has no gradients to divide. */
+	/* If all tasks of the update were skipped, there are no gradients to divide. */
 	const double want = s->traits.counted || samples == 0
 				    ? (double)samples
 				    : (double)samples / u->share;
@@ -280,8 +274,8 @@ rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 	if ((groups > 0) != (s->rule.quorum > 0)) {
 		finding(f, NULL,
 			s->rule.quorum > 0
-				? "version %ju: nothing says how many groups there are"
-				: "version %ju: a quorum, which the scheme has not",
+				? "version %ju: the number of groups is missing"
+				: "version %ju: a quorum, but the scheme has none",
 			u->version);
 		return;
 	}

@@ -29,16 +29,6 @@ summary_set_text(char **p, const char *text)
 	*p = fal_xstrdup(text);
 }
 
-static void
-summary_take_job(struct fal_summary *s, struct fal_trace_line *l)
-{
-	const struct fal_ev_job *e = &l->is.job;
-	summary_set_text(&s->name, e->name);
-	summary_set_text(&s->scheme, e->scheme);
-	summary_set_text(&s->above, e->above);
-	s->has_job = fal_trace_job_read(l, &s->job) == 0;
-}
-
 /* Notes whether the worker can be given work from `t` on.  Forgets stays that ended
  * before the oldest update of the ring. */
 static void
@@ -106,17 +96,6 @@ summary_row(struct fal_summary *s, struct fal_trace_line *l)
 	return row != NULL ? &s->worker[*row] : NULL;
 }
 
-/* Members of a group joined or left. */
-static void
-summary_take_group(struct fal_summary *s, struct fal_trace_line *l)
-{
-	struct fal_summary_worker *w = summary_row(s, l);
-	if (w == NULL)
-		return;
-	w->members = l->is.group.members;
-	w->lanes_max = w->cores = l->is.group.lanes;
-}
-
 static void
 summary_take_leave(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -164,7 +143,7 @@ summary_take_verify(struct fal_summary *s, struct fal_trace_line *l)
 	v->who = (char *)names.p;
 }
 
-/* Adds the line's times to `keep` of those before. */
+/* Adds the line's times to `keep` times the sums before. */
 static void
 spent_add(struct fal_summary_spent *to, double keep, const struct fal_ev_clock *e)
 {
@@ -462,7 +441,6 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 {
 	static void (*const take[FAL_EVENTS])(struct fal_summary *s,
 					      struct fal_trace_line *l) = {
-		[FAL_EV_JOB] = summary_take_job,
 		[FAL_EV_JOIN] = summary_take_join,
 		[FAL_EV_LEAVE] = summary_take_leave,
 		[FAL_EV_CLOCK] = summary_take_clock,
@@ -474,13 +452,25 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		[FAL_EV_VERIFY] = summary_take_verify,
 		[FAL_EV_SHARD] = summary_take_shard,
 		[FAL_EV_PLACE] = summary_take_place,
-		[FAL_EV_GROUP] = summary_take_group,
+
 		[FAL_EV_RESTART] = summary_take_restart,
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
 	if (!s->has_job && l->event != FAL_EV_JOB)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	if (l->event == FAL_EV_JOB) {
+		summary_set_text(&s->name, l->is.job.name);
+		summary_set_text(&s->scheme, l->is.job.scheme);
+		summary_set_text(&s->above, l->is.job.above);
+		s->has_job = fal_trace_job_read(l, &s->job) == 0;
+	}
+	struct fal_summary_worker *group =
+		l->event == FAL_EV_GROUP ? summary_row(s, l) : NULL;
+	if (group != NULL) { /* members joined or left */
+		group->members = l->is.group.members;
+		group->lanes_max = group->cores = l->is.group.lanes;
+	}
 	if (l->event == FAL_EV_VERSION) /* from the coordinator above */
 		s->version = l->is.version.version;
 	if (l->event == FAL_EV_POLICY)
@@ -526,7 +516,8 @@ fal_summary_free(struct fal_summary *s)
 
 /* ---- the end ----------------------------------------------------------------------- */
 
-/* A pause counts as silence after 10 s, and after 4 times the longest earlier pause. */
+/* A pause is silence if it lasts longer than 10 s and than 4 times the longest earlier
+ * pause. */
 static bool
 is_silence(double seconds, double longest)
 {
@@ -547,7 +538,8 @@ summary_find_silent(struct fal_summary *s)
 			longest = fmax(longest, t - last);
 		last = t;
 	}
-	last = fmax(last, s->resumed.t); /* without a coordinator nothing can happen */
+	last = fmax(last,
+		    s->resumed.t); /* no update came while the coordinator was away */
 	if (is_silence(s->seconds - last, longest))
 		s->stalled = s->seconds - last;
 	for (size_t i = 0; i < s->n_worker; i++) {
@@ -555,22 +547,6 @@ summary_find_silent(struct fal_summary *s)
 		w->silent = !w->left && is_silence(s->seconds - w->last_work,
 						   s->stalled > 0 ? 0 : w->longest);
 	}
-}
-
-/* Returns the share of the time between `from` and `to` in which the worker could be
- * given work. */
-static double
-worker_presence(const struct fal_summary *s, const struct fal_summary_worker *w,
-		double from, double to)
-{
-	const bool is_current = w->own_rounds || w->last_clock + 1 >= s->last_clock;
-	double sum = 0;
-	for (size_t i = 0; i < w->stays.n; i++) {
-		const double last = is_current ? w->stays.v[i].to
-					       : fmin(w->stays.v[i].to, w->last_report);
-		sum += fmax(fmin(last, to) - fmax(w->stays.v[i].from, from), 0);
-	}
-	return sum / (to - from);
 }
 
 /* Computes the rates and the capacity over the time of the ring. */
@@ -587,9 +563,18 @@ summary_set_rates(struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
 		const uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
+		const bool is_current =
+			w->own_rounds || w->last_clock + 1 >= s->last_clock;
+		double here = 0; /* seconds in which the worker could be given work */
+		for (size_t k = 0; k < w->stays.n; k++) {
+			const struct fal_summary_stay *stay = &w->stays.v[k];
+			const double last =
+				is_current ? stay->to : fmin(stay->to, w->last_report);
+			here += fmax(fmin(last, to) - fmax(stay->from, from), 0);
+		}
 		if (w->core_s > 0)
-			s->rate.capacity += worker_presence(s, w, from, to) *
-					    (double)cores * w->ran / w->core_s;
+			s->rate.capacity +=
+				here / (to - from) * (double)cores * w->ran / w->core_s;
 	}
 	if (s->stalled > 0)
 		return;
@@ -603,23 +588,6 @@ summary_set_rates(struct fal_summary *s)
 	s->rate.samples = samples / (to - from);
 }
 
-/* Computes the clocks from the tasks that have ended.  If the trace lacks the first ones:
- * from the newest clock of an update. */
-static void
-summary_set_clocks(struct fal_summary *s)
-{
-	const struct fal_trace_job *j = &s->job;
-	const uint64_t most = fal_grid_tasks(&j->grid, 0), n = j->clocks_per_epoch;
-	const uint64_t epoch = (n - 1) * most + fal_grid_tasks(&j->grid, n - 1);
-	if (s->is_partial || s->ended_tasks == 0 || s->above != NULL) {
-		s->clocks = s->next_clock;
-		return;
-	}
-	s->clocks = s->ended_tasks / epoch * n + s->ended_tasks % epoch / most;
-	if (s->clocks > j->clocks)
-		s->clocks = j->clocks;
-}
-
 static bool
 worker_is_nondeterministic(const struct fal_summary_worker *w)
 {
@@ -628,8 +596,9 @@ worker_is_nondeterministic(const struct fal_summary_worker *w)
 }
 
 /* Marks the workers that are nondeterministic or do not have the most frequent
- * fingerprint.  Among equally frequent ones the earliest counts; that of a
- * nondeterministic worker never does, as it says nothing about equality. */
+ * fingerprint.  Of equally frequent fingerprints the earliest one counts.  The
+ * fingerprint of a nondeterministic worker never counts: it says nothing about equality.
+ */
 static void
 summary_compare_numerics(struct fal_summary *s)
 {
@@ -678,7 +647,16 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	memset(&s->rate, 0, sizeof(s->rate));
 	if (s->n_epoch > 0 && s->epoch[0].epoch == 1)
 		s->epoch[0].begin = fmin(s->began, s->epoch[0].end);
-	summary_set_clocks(s);
+	/* The clocks: from the tasks that have ended or, if the first ones are missing,
+	 * from the newest clock of an update. */
+	const struct fal_trace_job *j = &s->job;
+	const uint64_t most = fal_grid_tasks(&j->grid, 0), n = j->clocks_per_epoch;
+	const uint64_t per_epoch = (n - 1) * most + fal_grid_tasks(&j->grid, n - 1);
+	const uint64_t ended =
+		s->ended_tasks / per_epoch * n + s->ended_tasks % per_epoch / most;
+	s->clocks = ended < j->clocks ? ended : j->clocks;
+	if (s->is_partial || s->ended_tasks == 0 || s->above != NULL)
+		s->clocks = s->next_clock;
 	summary_find_silent(s);
 	summary_set_rates(s);
 	fal_shard_rows_end(&s->shards);

@@ -62,10 +62,10 @@ struct fal_trace_class {
  * the median of these times: straggler; more than 20 % below: pioneer; else steady (θ of
  * the straggler projection).  The cause is that one of the four parts (compute, push,
  * pull, latency) that is farthest above (straggler) or below (pioneer) its own median.
- * Other waiting is never a cause: another worker holds the waiting worker up.
+ * Waiting for others is never a cause: another worker causes it.
  *
- * A worker that was there and ran no task gets the median compute.  This worker is a
- * straggler if its link alone makes it a straggler; else its class is NONE. */
+ * A worker that ran no task gets the median compute.  The worker is a straggler if its
+ * link alone makes it one; else its class is NONE. */
 void fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 			struct fal_trace_class *out);
 

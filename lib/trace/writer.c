@@ -43,8 +43,7 @@ static void
 put_list(struct fal_buf *b, const struct fal_member *m, const void *at)
 {
 	struct fal_trace_list list;
-	memcpy(&list, at,
-	       sizeof(list)); /* pointers of all types have one representation */
+	memcpy(&list, at, sizeof(list)); /* all pointers have one representation */
 	const uint8_t *v = list.v;
 	fal_json_open(b, '[');
 	for (size_t i = 0; i < list.n; i++) {
@@ -241,7 +240,7 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_work *w,
 /* ---- rounds --------------------------------------------------------------------------
  */
 
-/* Memory of a ledger line: numbers, in the order of the line, contributions, hashes. */
+/* Memory of a ledger line: numbers in the order of the line, contributions, hashes. */
 struct line_memory {
 	uint64_t *v;
 	struct fal_ev_contrib *contrib;
@@ -259,19 +258,6 @@ line_take(struct line_memory *s, size_t n)
 	return s->v + s->used - n;
 }
 
-/* Returns whether the worker was granted tasks of the round on another version than the
- * round's. */
-static bool
-granted_on_other_version(const struct fal_line_ledger *d, const struct fal_ev_ledger *e,
-			 uint32_t worker)
-{
-	for (size_t i = 0; i < d->ons; i++)
-		if (d->on[i].round == e->round && d->on[i].worker == worker &&
-		    d->on[i].version != e->version)
-			return true;
-	return false;
-}
-
 /* Returns all grants of each worker that has a grant on another version than the round's.
  */
 static struct fal_numbers
@@ -281,7 +267,12 @@ line_rows_on(struct line_memory *s, const struct fal_line_ledger *d,
 	struct fal_numbers rows = { s->v + s->used, 0 };
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != e->round || !granted_on_other_version(d, e, on->worker))
+		size_t other = 0; /* a grant of the worker on another version */
+		while (other < d->ons && (d->on[other].round != e->round ||
+					  d->on[other].worker != on->worker ||
+					  d->on[other].version == e->version))
+			other++;
+		if (on->round != e->round || other == d->ons)
 			continue;
 		uint64_t *v = line_take(s, 4);
 		v[0] = on->worker;
@@ -310,7 +301,7 @@ line_rows_of(struct line_memory *s, const struct fal_ledger *l, int kind)
 	return rows;
 }
 
-/* Adds a task to rows [first, count]; no task of the rows comes after it. */
+/* Adds a task to rows [first, count]; the rows have no later task. */
 static void
 line_add_task(struct line_memory *s, struct fal_numbers *rows, uint64_t task)
 {

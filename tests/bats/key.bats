@@ -273,9 +273,9 @@ print(hashlib.blake2b(sys.stdin.buffer.read(), digest_size=32, person=b"falcon s
 	# A point of small order is no key.
 	low=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
 	run falcon-key add -K lab/keyring low $low
-	same_output 2 "falcon-key: add: PUBLIC: no key, but of small order"
+	same_output 2 "falcon-key: add: PUBLIC: not a key: a point of small order"
 	run falcon-key new -c $low
-	same_output 2 "falcon-key: --coordinator: no key, but of small order"
+	same_output 2 "falcon-key: --coordinator: not a key: a point of small order"
 	cmp before lab/keyring
 }
 

@@ -175,7 +175,7 @@ test_asp(void **state)
 		{ "," STALE(0, 0), "", "round 0 of clock 0: nothing says how stale" },
 		{ "\"owner\":1,", "", "clock 0: no owner" },
 		{ "\"owner\":1", "\"owner\":2",
-		  "round 0 of clock 0: tasks 0-1: granted to worker 1, but it is" },
+		  "round 0 of clock 0: tasks 0-1: granted to worker 1, but worker 2" },
 		{ "\"owner\":1", "\"owner\":9",
 		  "round 0 of clock 0: owner: worker 9 never joined" },
 		{ "\"grad\"", "\"delta\"", "round 0 of clock 0: kind is delta" },
@@ -231,7 +231,8 @@ test_weak(void **state)
 		  "round 3 of clock 1: task 2: contribution 1.13: worker 1 never held" },
 		{ "\"c\":[2,13],\"tasks\":[[2,2]]",
 		  "\"c\":[2,13],\"tasks\":[[2,2],[3,1]]",
-		  "round 3 of clock 1: task 3: contribution 2.13 names it 2 times" },
+		  "round 3 of clock 1: task 3: contribution 2.13 names the task 2 "
+		  "times" },
 	};
 	(void)state;
 	CHECK(asp, f);
@@ -332,11 +333,12 @@ test_fraction(void **state)
 				UPDATE(2, 1, "1", 32) DONE("2");
 	static const struct forgery f[] = {
 		{ "\"late\":2", "\"late\":3", "clock 1: late is not 2" },
-		{ "\"late\":2,", "", "clock 1: no late; it is 2" },
+		{ "\"late\":2,", "", "clock 1: late is missing: it is 2" },
 		{ "epsp:1/2", "epsp:3/4", "clock 1: late is not 3" },
-		{ "epsp:1/2", "epsp:1", "clock 1: late is 2, but there is no such task" },
+		{ "epsp:1/2", "epsp:1",
+		  "clock 1: late is 2, but no task runs on the next version" },
 		{ "\"kind\":\"grad\"", "\"late\":2,\"kind\":\"grad\"",
-		  "clock 0: late is 2, but there is no such task" },
+		  "clock 0: late is 2, but no task runs on the next version" },
 	};
 	(void)state;
 	CHECK(quarter, f);
@@ -597,10 +599,9 @@ test_quorum(void **state)
 		  "version 2: 1 of 3 groups have pushed, but the quorum is 2" },
 		{ "\"groups\":3", "\"groups\":1",
 		  "version 1: 2 of 1 groups have pushed, but the quorum is 2" },
-		{ "\"groups\":3,", "",
-		  "version 1: nothing says how many groups there are" },
+		{ "\"groups\":3,", "", "version 1: the number of groups is missing" },
 		{ "\"group\":2", "\"group\":1", "version 1: 1 of 3 groups have pushed" },
-		{ ",quorum=2", "", "version 1: a quorum, which the scheme has not" },
+		{ ",quorum=2", "", "version 1: a quorum, but the scheme has none" },
 	};
 	static const char lines[] =
 		JOB("groups:3,mode=delta,quorum=2,rounds=2", "1",
@@ -718,16 +719,15 @@ test_said(void **state)
 			PUSH(1, "0", "1", 32) DONE("1");
 	static const struct forgery undivided[] = {
 		{ "\"divisor\":32,", "",
-		  "clock 0: nothing says what its gradients are divided by" },
+		  "clock 0: nothing says the divisor of its gradients" },
 	};
 	static const struct forgery line_undivided[] = {
 		{ "\"divisor\":32,", "",
-		  "round 0 of clock 0: nothing says what its gradients are divided by" },
+		  "round 0 of clock 0: nothing says the divisor of its gradients" },
 	};
 	static const struct forgery of_nobody[] = {
 		{ "\"among\":2,", "",
-		  "round 0 of clock 0: nothing says of how many workers its weight is a "
-		  "share" },
+		  "round 0 of clock 0: nothing says how many workers share its weight" },
 		{ "\"among\":2,", "\"among\":4,",
 		  "round 0 of clock 0: weight is 0.5, not 0.25" },
 	};

@@ -168,15 +168,17 @@ test_bad_spec(void **state)
 		"bandwidth: '1kB' is not a number of bytes a second");
 	refused("rate=1,freeze=1", "freeze: '1' is not AT:FOR, in seconds");
 	refused("rate=1,freeze=1:0", "freeze: '1:0' is not AT:FOR, in seconds");
-	refused("rate=1,crash=1,crash-every=2", "crash and crash-every: one of them");
+	refused("rate=1,crash=1,crash-every=2",
+		"crash and crash-every exclude each other");
 	refused("rate=1,flip=2", "flip: '2' is not 0 to 1");
 	refused("rate=1,pattern=p8",
 		"pattern: 'p8' is not a pattern of falcon-emulate(5)");
 	refused("rate=1,pattern=p3:2",
 		"pattern: p3: '2' is not a number from 0.001 to 1");
-	refused("rate=1,pattern=drift:2:50:1", "pattern: drift: '1' is too much");
+	refused("rate=1,pattern=drift:2:50:1",
+		"pattern: drift: '1' is one argument too many");
 	refused("rate=1,pattern=stall:5:1:6",
-		"pattern: stall: 1 to 6 clocks, each 5, cannot be");
+		"pattern: stall: 1 to 6 clocks in each 5 clocks are impossible");
 	refused("rate=1,pattern=p3,pattern=slow-worker",
 		"pattern slow-worker is given twice");
 	refused("rate=1,pattern=p2", "pattern random-clock needs worker=I/M");

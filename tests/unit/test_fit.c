@@ -529,7 +529,7 @@ test_errors(void **state)
 	} bad[] = {
 		{ "", "no job line", FAL_ETRUNC },
 		{ JOIN(0.5, "a", 1), "1: the first line is not job", FAL_EINVAL },
-		{ GOOD, "no worker is here that ran a task", FAL_ETRUNC },
+		{ GOOD, "no worker that is here has run a task", FAL_ETRUNC },
 		{ JOB("hop"),
 		  "1: job.scheme: 'hop' is not a scheme (bsp, asp, ssp, epsp, flexrr, "
 		  "syncopt, consgd, dynsgd, wbsp, groups, rennala, ringmaster)",
@@ -599,13 +599,13 @@ test_paces(void **state)
 
 	const char *const bad[][2] = {
 		{ PACES(1, 10, "[[2,10000],[4,60000]]"),
-		  "3: clock.paces: of 6 tasks, not 5" },
+		  "3: clock.paces: 6 tasks in all, not 5" },
 		{ PACES(1, 10, "[[5,10000]]"), "3: clock.paces: not from 2 to 4" },
 		{ PACES(1, 10, "[[1,1],[1,1],[1,1],[1,1],[1,1]]"),
 		  "3: clock.paces: not from 2 to 4" },
 		{ PACES(1, 10, "7"), "3: clock.paces: not an array" },
 		{ PACES(1, 10, "[[5,40000],[0,40000]]"),
-		  "3: clock.paces: one of no task" },
+		  "3: clock.paces: a pace of no task" },
 		{ PACES(1, 10, "[[2,10000],[3,70000]]"),
 		  "3: clock.paces: their mean is 0.046000, task_s 0.040000" },
 	};

@@ -131,7 +131,7 @@ test_small_tasks(void **state)
 	assert_near(r.clock, 0.04);
 	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.012); /* 3 of 4 times */
 	assert_near(r.part[FAL_REPORT_IDEAL], 0.028);
-	FINDINGS(&r, "30 % of the clock is that tasks have 64 samples only: larger ones "
+	FINDINGS(&r, "30 % of the clock is lost to tasks of only 64 samples: larger ones "
 		     "would not share as well");
 	fal_report_free(&r);
 
@@ -142,8 +142,9 @@ test_small_tasks(void **state)
 		clock_of(&p);
 	finish(&r, &p);
 	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.06);
-	FINDINGS(&r, "38 % of the clock is that tasks have 64 samples only: batch.task = "
-		     "256 saves 30 % (model)");
+	FINDINGS(&r,
+		 "38 % of the clock is lost to tasks of only 64 samples: batch.task = "
+		 "256 saves 30 % (model)");
 	fal_report_free(&r);
 }
 

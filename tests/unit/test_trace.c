@@ -131,8 +131,8 @@ test_restarts(void **state)
 	struct fal_trace_reader *r = fal_trace_reader_new(on_count, &s);
 	assert_int_equal(fal_trace_feed(r, text, n, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text,
-			    "6: restart: the job goes on from line 6, and what "
-			    "follows it was read already: give the file itself");
+			    "6: restart: the job goes on from line 6, but later "
+			    "lines were read already: give the file itself");
 	assert_int_equal(s.lines, 5);
 	fal_trace_reader_free(r);
 	fal_buf_free(&b);
