@@ -657,21 +657,6 @@ chan_acked(const struct fal_chan *c, struct fal_acked *out)
 	return c->link == NULL && fd >= 0 && fal_acked(fd, out);
 }
 
-/* Bytes a second of the link itself; 0: not known yet.  TCP's busy time leaves out the
- * time in which the peer had no room: the peer's own work is not the link's.  For other
- * streams the rate is the rate at which the stream takes bytes. */
-static double
-chan_link_rate(const struct fal_chan *c)
-{
-	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
-	struct fal_acked now;
-	if (!chan_acked(c, &now))
-		return c->out.rate;
-	const uint64_t us = now.us - c->acked.us;
-	return us < least_us ? 0
-			     : (double)(now.bytes - c->acked.bytes) / (double)us * 1e6;
-}
-
 bool
 fal_chan_has_room(struct fal_chan *c)
 {
@@ -754,7 +739,18 @@ chan_try_write(struct fal_chan *c)
 static int
 chan_next_batch(struct fal_chan *c)
 {
-	const double rate = c->writer->trial ? chan_link_rate(c) : 0;
+	/* Bytes a second of the link itself, for a measurement of compression; 0: not
+	 * known yet.  TCP's busy time leaves out the time in which the peer had no room:
+	 * the peer's own work is not the link's.  For other streams the rate is the rate
+	 * at which the stream takes bytes. */
+	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
+	struct fal_acked now;
+	double rate = c->writer->trial ? c->out.rate : 0;
+	if (c->writer->trial && chan_acked(c, &now)) {
+		const uint64_t us = now.us - c->acked.us;
+		const double bytes = (double)(now.bytes - c->acked.bytes);
+		rate = us < least_us ? 0 : bytes / (double)us * 1e6;
+	}
 	int err = fal_outbox_fill(&c->out, c->writer, chan_batch_limit(c), rate);
 	if (err < 0 || c->out.bytes == 0)
 		return err;
