@@ -177,18 +177,6 @@ worker_admit(struct shard_server *s, const struct fal_msg *m)
 	return err;
 }
 
-static void
-worker_dismiss(struct shard_server *s, uint32_t id)
-{
-	for (size_t i = 0; i < s->n_workers; i++)
-		if (s->worker[i]->id == id) {
-			worker_free(s->worker[i]);
-			s->worker[i] = s->worker[--s->n_workers];
-			(void)workers_update_keyring(s); /* the other keys were valid */
-			return;
-		}
-}
-
 /* ---- the end --- */
 
 /* Drops the part and its workers: the coordinator is gone. */
@@ -478,18 +466,6 @@ part_add_piece(struct shard_server *s, int got)
 	return err;
 }
 
-static int
-part_on_image(struct shard_server *s, const struct fal_msg *m)
-{
-	struct shard_part *p = &s->part;
-	if (p->shard_set == NULL || p->intake.is_active ||
-	    m->image.what != FAL_FETCH_PIECE || m->image.blocks < 1 ||
-	    m->image.blocks > fal_blocks(p->model->params) ||
-	    m->image.shard - p->first >= p->count || m->image.arrays.n == 0)
-		return FAL_ESTATE;
-	return part_add_piece(s, image_intake_begin(&p->intake, m, m->image.blocks));
-}
-
 /* A callback of fal_shard_set_each_piece: queues a piece for a shard elsewhere, by way of
  * the coordinator, and takes its image. */
 static int
@@ -662,11 +638,11 @@ static int
 part_on_msg(void *server, struct fal_client *c, const struct fal_msg *m)
 {
 	struct shard_server *s = server;
-	const bool placed =
-		s->part.shard_set != NULL && s->part.n_complete == s->part.count;
+	struct shard_part *p = &s->part;
+	const bool placed = p->shard_set != NULL && p->n_complete == p->count;
 	if (m->type == FAL_MSG_PLACE)
 		return part_on_place(s, m);
-	if (s->part.all_shards == 0)
+	if (p->all_shards == 0)
 		return FAL_ESTATE;
 	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
 	(void)c;
@@ -675,15 +651,27 @@ part_on_msg(void *server, struct fal_client *c, const struct fal_msg *m)
 		fal_client_send(&s->client, &pong);
 		return FAL_OK;
 	case FAL_MSG_IMAGE:
-		return part_on_image(s, m);
+		if (p->shard_set == NULL || p->intake.is_active ||
+		    m->image.what != FAL_FETCH_PIECE || m->image.blocks < 1 ||
+		    m->image.blocks > fal_blocks(p->model->params) ||
+		    m->image.shard - p->first >= p->count || m->image.arrays.n == 0)
+			return FAL_ESTATE;
+		return part_add_piece(s,
+				      image_intake_begin(&p->intake, m, m->image.blocks));
 	case FAL_MSG_BYTES:
-		return part_add_piece(s, image_intake_add(&s->part.intake, m));
+		return part_add_piece(s, image_intake_add(&p->intake, m));
 	case FAL_MSG_ORDER:
 		return placed ? part_on_order(s, m) : FAL_ESTATE;
 	case FAL_MSG_ADMIT:
 		return placed ? worker_admit(s, m) : FAL_ESTATE;
 	case FAL_MSG_DISMISS:
-		worker_dismiss(s, m->dismiss.session);
+		for (size_t i = 0; i < s->n_workers; i++)
+			if (s->worker[i]->id == m->dismiss.session) {
+				worker_free(s->worker[i]);
+				s->worker[i] = s->worker[--s->n_workers];
+				(void)workers_update_keyring(s); /* others are valid */
+				break;
+			}
 		return FAL_OK;
 	case FAL_MSG_PUBLISH:
 		return placed ? part_on_publish(s, m) : FAL_ESTATE;

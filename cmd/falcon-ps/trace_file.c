@@ -255,20 +255,6 @@ trace_line_is(const struct ps_trace_line *l, const char *ev)
 	return strncmp(l->ev, ev, n) == 0 && l->ev[n] == '"';
 }
 
-/* Does an observer need the line, however old it is? */
-static bool
-trace_line_is_kept(const struct ps_trace_line *l)
-{
-	static const char *const names[] = { "job",    "join",    "leave",   "policy",
-					     "hold",   "eval",    "done",    "failed",
-					     "refuse", "suspect", "restart", "place",
-					     "group",  "trainer" };
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (trace_line_is(l, names[i]))
-			return true;
-	return false;
-}
-
 /* Drops the kept line of this event about the line's worker. */
 static void
 trace_file_drop_kept(struct ps_trace_file *f, const struct ps_trace_line *l,
@@ -296,18 +282,24 @@ trace_file_drop_kept(struct ps_trace_file *f, const struct ps_trace_line *l,
 	f->kept.n -= (size_t)(next - line);
 }
 
-/* Takes the oldest line out of the queue, and drops or keeps it. */
+/* Takes the oldest line out of the queue.  Keeps the line if observers need it, however
+ * old it is. */
 static void
 trace_file_retire_line(struct ps_trace_file *f)
 {
+	static const char *const kept[] = { "job",    "join",    "leave",   "policy",
+					    "hold",   "eval",    "done",    "failed",
+					    "refuse", "suspect", "restart", "place",
+					    "group",  "trainer" };
 	struct ps_trace_line *l = &f->recent[f->head++];
 	f->n--;
 	if (trace_line_is(l, "back") || trace_line_is(l, "leave"))
 		trace_file_drop_kept(f, l, "suspect");
 	if (trace_line_is(l, "group") || trace_line_is(l, "leave"))
 		trace_file_drop_kept(f, l, "group");
-	if (trace_line_is_kept(l))
-		trace_put(&f->kept, l->text, l->n);
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (trace_line_is(l, kept[i]))
+			trace_put(&f->kept, l->text, l->n);
 	f->rounds -= trace_line_is(l, "ledger");
 	free(l->text);
 }
