@@ -39,7 +39,7 @@ ps_controllers_on_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	return err;
 }
 
-/* Answers a change with its keys, in `b`, and the clock. */
+/* Answers a request for a change: the changed keys, in `b`, and the clock. */
 static void
 reply_changes(struct ps_session *session, struct fal_buf *b, uint64_t clock)
 {
@@ -74,7 +74,7 @@ struct apply_request {
 	json_t *patch;
 };
 
-/* Stands before what is wrong in a patch. */
+/* The place that diagnoses of a patch name. */
 static const struct fal_policy_text patch_place = { .name = "policy", .line = 1 };
 
 /* Appends {"changes":[…] without its end. */

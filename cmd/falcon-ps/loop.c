@@ -504,7 +504,7 @@ job_has_begun(struct ps_server *s)
 	return !end_if_recorded(s);
 }
 
-/* An operator stopped the job: ends the server behind the last snapshot. */
+/* An operator stopped the job: takes the last snapshot, then ends the server. */
 static void
 end_stopped_job(struct ps_server *s, const struct fal_coord_status *status)
 {
@@ -614,7 +614,7 @@ loop_on_end(uv_timer_t *t)
 	struct ps_server *s = t->data;
 	for (size_t i = 0; i < s->sessions.n; i++)
 		fal_chan_fail(s->sessions.v[i]->chan, FAL_EIO,
-			      "it did not take the last word in time");
+			      "it did not take the last message in time");
 	if (s->upstream != NULL)
 		ps_upstream_kill(s->upstream);
 }

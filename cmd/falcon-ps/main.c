@@ -285,24 +285,6 @@ check_group(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
-/* If the job would fit into memory with one momentum for all workers, logs this advice.
- */
-static void
-propose_one_momentum(const struct ps_run *r, const char *path)
-{
-	struct fal_files one = r->job;
-	struct ps_memory_inputs need = r->memory;
-	one.job.optim.one_momentum = true;
-	need.job = &one;
-	const uint64_t least = ps_estimate_memory(&need, 0);
-	if (least < ps_estimate_memory(&r->memory, 0) &&
-	    fal_memory_check(least, 0, r->opt.max_memory, NULL) == FAL_OK)
-		fal_cli_err(PROG,
-			    "%s: needs %" PRIu64 " MiB with optimizer.momentum-per = "
-			    "server",
-			    path, fal_memory_mib(least));
-}
-
 /* Logs and checks the memory that the job needs; with --check, prints tensors and shards.
  * `path`: the job's file.  Returns 0 or an exit code. */
 static int
@@ -323,10 +305,21 @@ check_memory(struct ps_run *r, const char *path)
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		ps_log(r, "warning: %s", warning);
-	if (fal_memory_check(ps_estimate_memory(&r->memory, 0), 0, o->max_memory, &diag) <
-	    0) {
+	const uint64_t need = ps_estimate_memory(&r->memory, 0);
+	if (fal_memory_check(need, 0, o->max_memory, &diag) < 0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
-		propose_one_momentum(r, path);
+		/* Would the job fit with one momentum for all workers? */
+		struct fal_files one = r->job;
+		struct ps_memory_inputs in = r->memory;
+		one.job.optim.one_momentum = true;
+		in.job = &one;
+		const uint64_t least = ps_estimate_memory(&in, 0);
+		if (least < need &&
+		    fal_memory_check(least, 0, o->max_memory, NULL) == FAL_OK)
+			fal_cli_err(PROG,
+				    "%s: needs %" PRIu64
+				    " MiB with optimizer.momentum-per = server",
+				    path, fal_memory_mib(least));
 		return FAL_EXIT_NO;
 	}
 	if (!o->check)
@@ -517,7 +510,7 @@ report_end(const struct ps_run *r)
 		return FAL_EXIT_TEMPFAIL;
 	}
 	if (o->status.failed && o->sha256[0] != '\0')
-		ps_log(r, "what it was at clock %" PRIu64 " is in %s", o->clock,
+		ps_log(r, "the model of clock %" PRIu64 " is in %s", o->clock,
 		       r->model.path);
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }

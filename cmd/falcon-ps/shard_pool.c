@@ -38,7 +38,7 @@ struct ps_member {
 	struct image_intake intake;  /* an image from it */
 	struct ps_shard_stats stats; /* as it reports them */
 	struct ps_ping_state {
-		double owed_since; /* since when an answer or a read is due; 0: none */
+		double owed_since; /* since when an answer, or room, is due; 0: neither */
 		bool is_pending;   /* the answer to this: */
 		uint64_t stamp;
 		uint64_t sent_bytes; /* bytes of all messages that it has taken */
@@ -49,7 +49,7 @@ struct ps_member {
 
 /* ---- sending --- */
 
-/* Does the process have its part of the model, and so gets orders? */
+/* Does the process have its part of the model?  Then it gets orders. */
 static bool
 member_works(const struct ps_member *m)
 {
@@ -228,8 +228,8 @@ pool_on_ping(uv_timer_t *t)
 		struct ps_ping_state *a = &m->ping;
 		if (!member_works(m))
 			continue;
-		/* A ping queues behind waiting bytes, so a process that takes none of
-		 * these bytes owes this as it would owe an answer. */
+		/* A ping queues behind waiting bytes.  So the deadline counts for a
+		 * process that takes none of these bytes, too. */
 		const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
 		const uint64_t taken = is.tx - (is.held - is.queued);
 		if (is.held > 0 && (a->owed_since <= 0 || taken != a->sent_bytes))
@@ -288,7 +288,7 @@ member_owns_piece(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
-/* Tells the coordinator, unless it is at its end, what came of a message of a process. */
+/* Tells the coordinator the result of a process's message, unless the job is over. */
 static void
 pool_report(struct ps_server *s, const struct fal_shard_result *r)
 {
@@ -603,7 +603,8 @@ pool_start_move(struct ps_server *s, const struct fal_map *to, const char *by,
 						   .rule = &policy->rule };
 	const uint64_t more = blocks > 0 ? ps_estimate_shard_memory(&of) : 0;
 	if (ps_check_memory(s, NULL, 0, more, &need) < 0)
-		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
+		return fal_diag_set(why, FAL_ELIMIT,
+				    "with the blocks that move here this process %s",
 				    need.text);
 	int err = fal_coord_move_blocks(s->coord, ps_now(), to, by, why);
 	if (err < 0 && err != FAL_ESTATE)
@@ -745,22 +746,6 @@ pool_end_drain(struct ps_server *s, const char *why)
 		ps_reply_result(session, why, "");
 }
 
-static void
-pool_continue_drain(struct ps_server *s)
-{
-	struct fal_map map = s->pool.map;
-	const uint64_t bits = pool_draining_shards(s);
-	struct fal_diag why;
-	if ((fal_map_busy(&map) & bits) == 0)
-		pool_end_drain(s, NULL);
-	else if (s->pool.drain.was_refused)
-		pool_end_drain(s, "a shard that should have more cannot");
-	else if (fal_map_drain(&map, bits) < 0)
-		pool_end_drain(s, "nobody else has blocks");
-	else if (pool_start_move(s, &map, s->pool.drain.by, &why) < 0)
-		pool_end_drain(s, why.text);
-}
-
 int
 ps_pool_drain(struct ps_server *s, const struct ps_session *session, const char *which,
 	      struct fal_diag *why)
@@ -827,9 +812,10 @@ pool_balance(struct ps_server *s)
 		overfills |=
 			m != NULL && m->is_full && map.of[i].count > p->map.of[i].count;
 	}
-	int err = overfills
-			  ? fal_diag_set(&why, FAL_ELIMIT, "who should have more cannot")
-			  : pool_start_move(s, &map, by, &why);
+	int err = overfills ? fal_diag_set(
+				      &why, FAL_ELIMIT,
+				      "a process that should get more has refused blocks")
+			    : pool_start_move(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !p->memory_was_logged) {
 		p->memory_was_logged = true;
 		ps_log(s->run, "blocks stay where they are: %s", why.text);
@@ -849,8 +835,19 @@ ps_pool_plan_moves(struct ps_server *s)
 			pool_assign_empty_shards(s, p->v[i]);
 	if (fal_coord_pending_map(s->coord) != NULL)
 		return;
-	if (p->drain.is_active)
-		pool_continue_drain(s);
+	if (p->drain.is_active) {
+		struct fal_map map = p->map;
+		const uint64_t drained = pool_draining_shards(s);
+		struct fal_diag why;
+		if ((fal_map_busy(&map) & drained) == 0)
+			pool_end_drain(s, NULL);
+		else if (p->drain.was_refused)
+			pool_end_drain(s, "a shard that should have more cannot");
+		else if (fal_map_drain(&map, drained) < 0)
+			pool_end_drain(s, "nobody else has blocks");
+		else if (pool_start_move(s, &map, p->drain.by, &why) < 0)
+			pool_end_drain(s, why.text);
+	}
 	for (size_t i = 0; i < p->n && fal_coord_pending_map(s->coord) == NULL; i++) {
 		struct ps_member *m = p->v[i];
 		if (m->joined_late && m->is_placed && !m->is_standby &&

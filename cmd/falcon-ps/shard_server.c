@@ -88,8 +88,8 @@ chan_options(const struct shard_server *s)
 	return (struct fal_chan_opt){ .link = s->link.bandwidth > 0 ? &s->link : NULL };
 }
 
-/* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  If the piece is
- * lost the connection ends, which ends the incarnation. */
+/* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  A piece is lost
+ * only with the connection, which ends the incarnation. */
 static int
 send_report_piece(void *server, const struct fal_buf *msg)
 {
@@ -477,7 +477,7 @@ part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 }
 
 /* Begins a move, during which the process has both its old and its new blocks.  Returns
- * 1; or 0 if there is no memory for both, which the coordinator is told. */
+ * 1.  Without memory for both, tells the coordinator, and returns 0. */
 static int
 part_begin_move(struct shard_server *s, const struct fal_map *map)
 {
@@ -743,7 +743,7 @@ worker_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		w->is_attached = true;
 		part_send_versions(s);
 	} else if (m.type != FAL_MSG_PUSH || !w->is_attached) {
-		worker_refuse(w, "a shard takes PUSH behind ATTACH alone");
+		worker_refuse(w, "a shard takes ATTACH, then PUSH, and nothing else");
 	} else if (worker_on_push(w, &m, &why) < 0) {
 		worker_refuse(w, why.text);
 	}

@@ -78,7 +78,7 @@ ps_knows_worker(const struct ps_server *s, const char *name, const char **instea
 	return is_key && *instead == NULL;
 }
 
-/* Seconds as text, with a digit behind the point below ten. */
+/* Seconds as text; below ten, with one decimal. */
 static const char *
 seconds_text(double v, char out[static 16])
 {
@@ -184,8 +184,7 @@ ps_status_on_late(void *arg, uint32_t peer, const char *name,
 			ps_log(s->run, "%s is back after %s: %s", name, text, late->why);
 		l->was_logged = false;
 	} else if (fal_ratelimit(&l->limit, ps_now(), &before)) {
-		const char *owes = strcmp(late->owes, "push") == 0
-					   ? "a part of what it pushes"
+		const char *owes = strcmp(late->owes, "push") == 0   ? "part of a push"
 				   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
 								     : "a task";
 		l->was_logged = may_log(&s->status);

@@ -38,7 +38,7 @@ trace_put(struct fal_buf *out, const void *p, size_t n)
 
 /* ---- a file --- */
 
-/* Opens or creates the file, and cuts it off behind `size` bytes of whole lines. */
+/* Opens or creates the file, and cuts it off after `size` bytes of whole lines. */
 static int
 trace_sink_open(struct ps_trace_sink *t, const char *path, uint64_t size,
 		struct fal_diag *diag)
@@ -54,7 +54,7 @@ trace_sink_open(struct ps_trace_sink *t, const char *path, uint64_t size,
 	return FAL_OK;
 }
 
-/* Writes n bytes behind the whole lines.  Returns the number of bytes written; if that is
+/* Writes n bytes after the whole lines.  Returns the number of bytes written; if that is
  * less, errno says why. */
 static size_t
 trace_sink_write(const struct ps_trace_sink *t, const uint8_t *p, size_t n)
@@ -304,7 +304,7 @@ trace_file_retire_line(struct ps_trace_file *f)
 	free(l->text);
 }
 
-/* Queues the evaluations of earlier starts behind the job line, for observers. */
+/* Queues the evaluations of earlier starts after the job line, for observers. */
 static void
 trace_file_queue_evals(struct ps_trace_file *f)
 {

@@ -74,9 +74,9 @@ upstream_send(void *arg, const struct fal_buf *msg, bool bulk)
 	fal_client_send_bytes(&u->client, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
 }
 
-/* Tells the coordinator what changed with the group's members.  Once the members'
- * numerics differed, they count as different for good: after an incarnation members come
- * back one by one, so the first members back would seem to agree. */
+/* Tells the coordinator about changes of the group's members.  Numerics that once
+ * differed count as different for good: in the next incarnation members come back one by
+ * one, so the first members would seem to agree. */
 static void
 upstream_follow_members(struct ps_upstream *u)
 {
@@ -93,7 +93,7 @@ upstream_follow_members(struct ps_upstream *u)
 					(uint32_t)u->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
-			fal_chan_fail(u->client.chan, FAL_EIO, "nobody is here any more");
+			fal_chan_fail(u->client.chan, FAL_EIO, "no member is left");
 			return;
 		}
 		if (word == FAL_GROUP_READY) {

@@ -55,7 +55,7 @@ print_error(const char *prog, const char *fmt, va_list ap)
 	fal_text_hide_keys(text); /* a key may be given in place of a name */
 	struct fal_buf line = { 0 }, folded = { 0 };
 	if (lost > 0)
-		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
+		fal_put_fmt(&line, "%s: %u line%s dropped, as nobody read stderr\n", prog,
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);

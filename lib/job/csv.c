@@ -132,9 +132,9 @@ read_field(struct csv_reader *r, enum field_end *end)
 	*end = r->next == r->comma ? FIELD_END : RECORD_END;
 	if (*end == FIELD_END || r->next == '\n')
 		return next_byte(r);
-	return r->next < 0
-		       ? FAL_OK
-		       : FAIL(r, "'%s' with more behind its quote", FAL_QUOTE(r->field));
+	return r->next < 0 ? FAL_OK
+			   : FAIL(r, "'%s' has text after its closing quote",
+				  FAL_QUOTE(r->field));
 }
 
 /* --- the header --------------------------------------------------------------------- */
@@ -335,7 +335,7 @@ read_records(struct csv_reader *r, const struct fal_set_opts *opts)
 	}
 	assert(err < 0 || r->values == r->rows * r->columns);
 	if (err == FAL_OK && r->rows == 0)
-		err = csv_fail(r, FAL_EFORMAT, r->line, "no record behind the header");
+		err = csv_fail(r, FAL_EFORMAT, r->line, "no record after the header");
 	if (err == FAL_OK && opts->max_samples > r->rows)
 		err = fal_diag_set(r->s.diag, FAL_EINVAL, "%s: has %u row%s, not %u",
 				   r->s.path, r->rows, fal_text_plural(r->rows),

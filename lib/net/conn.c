@@ -72,23 +72,6 @@ fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out)
 			      : UV_ENOTSUP;
 }
 
-/* Is the peer on this machine, as far as its address tells? */
-static bool
-chan_has_local_peer(const struct fal_chan *c)
-{
-	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
-	struct sockaddr_storage ss = { 0 };
-	if (!chan_is_tcp(c))
-		return true;
-	if (fal_chan_peer(c, &ss) < 0)
-		return false;
-	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
-	if (ss.ss_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(six) ||
-		       memcmp(six, mapped, sizeof(mapped)) == 0;
-	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
-}
-
 /* Small messages leave at once; the kernel holds little unsent, which control could not
  * overtake; TCP keepalive as conn.h has it. */
 static void
@@ -218,7 +201,7 @@ chan_on_deadline(uv_timer_t *t)
 	if (c->state == FAL_CHAN_LINGERING)
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (c->state == FAL_CHAN_FLUSHING)
-		fal_chan_fail(c, FAL_EIO, "what was to be sent did not leave in time");
+		fal_chan_fail(c, FAL_EIO, "the last messages did not leave in time");
 	else if (c->state == FAL_CHAN_CONNECTING)
 		fal_chan_fail(c, FAL_EIO, "no connection within %g s",
 			      c->deadline_ms / 1e3);
@@ -297,7 +280,7 @@ chan_fail_unanswered(struct fal_chan *c, int status)
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	} else if (!chan_sent_hello(c)) {
-		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
+		fal_chan_fail(c, FAL_EIO, "the peer left before our first message");
 	} else if (c->rx != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
 	} else {
@@ -647,9 +630,8 @@ chan_batch_limit(const struct fal_chan *c)
 	return batch <= FAL_OUTBOX_MAX ? batch : fal_outbox_limit(&c->out);
 }
 
-/* The bytes that the peer has acknowledged so far, and TCP's busy time.  False: not
- * known.
- */
+/* Sets `out` to the bytes that the peer has acknowledged, and TCP's busy time.  False:
+ * the system does not know them. */
 static bool
 chan_acked(const struct fal_chan *c, struct fal_acked *out)
 {
@@ -923,9 +905,21 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 void
 fal_chan_connected(struct fal_chan *c)
 {
+	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
+	struct sockaddr_storage ss = { 0 };
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
+	const struct in_addr *four = &((const struct sockaddr_in *)&ss)->sin_addr;
+	/* Is the peer on this machine, as far as its address tells? */
+	bool has_local_peer = !chan_is_tcp(c);
+	if (fal_chan_peer(c, &ss) == 0)
+		has_local_peer =
+			ss.ss_family == AF_INET6
+				? IN6_IS_ADDR_LOOPBACK(six) ||
+					  memcmp(six, mapped, sizeof(mapped)) == 0
+				: ntohl(four->s_addr) >> 24 == 127;
 	c->state = FAL_CHAN_GREETING;
 	c->is_local = (c->is_server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
-		      chan_has_local_peer(c) &&
+		      has_local_peer &&
 		      (c->link == NULL || fal_link_emul_batch(c->link) == SIZE_MAX);
 	chan_set_socket_options(c);
 	const int err = chan_start_reading(c);

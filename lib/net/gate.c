@@ -109,7 +109,7 @@ fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
 {
 	for (unsigned i = 0; i < FAL_GATE_SEEN; i++)
 		if (memcmp(g->seen[i], mac, FAL_GATE_PRINT) == 0) {
-			fal_diag_set(diag, FAL_EAUTH, "a handshake that was said before");
+			fal_diag_set(diag, FAL_EAUTH, "a handshake that has come before");
 			return fal_gate_count_wrong(g, from, now_ns, diag);
 		}
 	memcpy(g->seen[g->next], mac, FAL_GATE_PRINT);

@@ -183,7 +183,7 @@ link_on_written(uv_write_t *req, int status)
 		link_set_timer(s);
 }
 
-/* Has the link take the next parcel, from `when` on if it is idle. */
+/* The link takes the next parcel; an idle link does so from `when` on. */
 static void
 link_take_next(struct fal_link_emul *s, uint64_t when)
 {
@@ -198,21 +198,6 @@ link_take_next(struct fal_link_emul *s, uint64_t when)
 	s->next = STAILQ_NEXT(p, link);
 }
 
-/* Appends a parcel of n bytes, and returns its memory; NULL: out of memory. */
-static char *
-link_add_parcel(struct fal_link_emul *s, size_t n)
-{
-	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
-	if (p == NULL)
-		return NULL;
-	*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = n };
-	p->write.data = p;
-	STAILQ_INSERT_TAIL(&s->out, p, link);
-	s->next = s->next == NULL ? p : s->next;
-	s->out_n += n;
-	return p->bytes;
-}
-
 int
 fal_link_emul_write(struct fal_link_emul *s, const struct fal_outbox *b)
 {
@@ -223,18 +208,25 @@ fal_link_emul_write(struct fal_link_emul *s, const struct fal_outbox *b)
 	const size_t each = s->link.shared == NULL || s->link.bandwidth == 0 ? SIZE_MAX
 			    : turn > (double)PIECE_MIN ? (size_t)turn
 						       : PIECE_MIN;
-	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
-	if (all != NULL)
-		fal_outbox_copy(b, all);
-	for (size_t at = 0, some; at < n && to != NULL; at += some) {
+	char *all = FAL_TRY(MALLOC, NULL, malloc(n));
+	if (all == NULL)
+		return FAL_ENOMEM;
+	fal_outbox_copy(b, all);
+	for (size_t at = 0, some; at < n; at += some) {
 		some = each < n - at ? each : n - at;
-		to = link_add_parcel(s, some);
-		if (to != NULL)
-			memcpy(to, all + at, some);
+		struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + some));
+		if (p == NULL) {
+			free(all);
+			return FAL_ENOMEM;
+		}
+		*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = some };
+		p->write.data = p;
+		memcpy(p->bytes, all + at, some);
+		STAILQ_INSERT_TAIL(&s->out, p, link);
+		s->next = s->next == NULL ? p : s->next;
+		s->out_n += some;
 	}
 	free(all);
-	if (to == NULL)
-		return FAL_ENOMEM;
 	s->is_taking = true;
 	link_take_next(s, uv_hrtime());
 	link_set_timer(s);

@@ -70,7 +70,7 @@ struct peer {
 	TAILQ_ENTRY(peer) link;
 };
 
-/* A wrong MAC is charged to its source, and a right one to its name and source. */
+/* Charges a wrong MAC to its source, and a right MAC to its name and source. */
 static int
 peer_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 		 struct fal_buf *out, struct fal_diag *diag)
@@ -175,7 +175,7 @@ peer_on_open(void *arg, struct fal_chan *c)
 	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
 }
 
-/* Is the peer in a handshake, and has the peer proved a key or not, as `proved` says? */
+/* Is the peer in a handshake, with a proved key (`proved`) or without? */
 static bool
 peer_counts(const struct peer *g, bool proved)
 {
@@ -248,7 +248,8 @@ endpoint_accept(struct endpoint *d)
 	return true;
 }
 
-/* libuv does not call again until the waiting connection is accepted. */
+/* Accepts the connection, or lets it wait: then libuv does not call again until the
+ * connection is accepted. */
 static void
 endpoint_on_connection(uv_stream_t *s, int status)
 {

@@ -251,7 +251,7 @@ writer_compress(struct fal_writer *w, struct fal_node *node)
 }
 
 /* The first node of bulk that can leave; NULL: none.  A publication whose next record is
- * not made yet does not hold up the nodes behind, as the publication's maker may wait for
+ * not made yet does not hold up later nodes, as the publication's maker may wait for
  * a later node.  A publication that is broken off leaves the queue. */
 static struct fal_node *
 writer_first_ready(struct fal_writer *w)
