@@ -10,7 +10,8 @@
 
 /* ---- workers' messages --- */
 
-/* Has the key used up its account?  If so, ends the session, with LATER. */
+/* Charges the key's account.  If the account is used up, ends the session with LATER,
+ * and returns true. */
 static bool
 end_if_too_costly(struct ps_session *session, double cost)
 {
@@ -130,9 +131,9 @@ on_shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 /* ---- HELLOs that come before the coordinator is there --- */
 
-/* Seconds that a HELLO is held while the job waits for shards.  After three quarters of
- * the deadline the worker gets LATER: a worker without an answer would soon take the
- * coordinator for dead. */
+/* Seconds that a HELLO is held while the job waits for shards: three quarters of the
+ * deadline.  Then the worker gets LATER, as a worker without an answer would soon take
+ * the coordinator for dead. */
 #define HELD_S (0.75e-3 * FAL_CHAN_DEADLINE_MS)
 
 static const char no_shards[] = "the job waits for its shards";

@@ -56,7 +56,7 @@ member_works(const struct ps_member *m)
 	return m->count > 0 && m->is_placed;
 }
 
-/* Sends a message; closes the session of a process that does not keep up, or is gone. */
+/* Sends a message.  If the process does not keep up, or is gone, closes its session. */
 static void
 pool_send(struct ps_server *s, struct ps_member *m, struct fal_msg *msg)
 {
@@ -662,8 +662,8 @@ ps_pool_on_moved(void *arg, const struct fal_map *map, int err)
 
 /* ---- processes that join a running job --- */
 
-/* Gives a process that joins a running job shards without blocks, with consecutive
- * numbers that no process has. */
+/* A process joins a running job: gives it shards without blocks, with consecutive numbers
+ * that no other process has. */
 static void
 pool_assign_empty_shards(struct ps_server *s, struct ps_member *m)
 {
@@ -715,8 +715,8 @@ pool_draining_shards(const struct ps_server *s)
 	return bits;
 }
 
-/* Ends the drain: with `why` NULL the drained processes leave, else no process is
- * drained. Answers the session that requested the drain. */
+/* Ends the drain, and answers the session that requested it.  `why` NULL: the drained
+ * processes leave; else the drain failed for this reason, and no process leaves. */
 static void
 pool_end_drain(struct ps_server *s, const char *why)
 {

@@ -360,8 +360,8 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	return err;
 }
 
-/* Tells the coordinator that the process has all of its blocks; a process that joined a
- * running job has no block yet. */
+/* Tells the coordinator that the process has all of its blocks: none, if the process has
+ * joined a running job. */
 static void
 part_report_placed(struct shard_server *s)
 {
@@ -502,7 +502,7 @@ part_begin_move(struct shard_server *s, const struct fal_map *map)
 	return 1;
 }
 
-/* Does the rest of the work for an order, after the shards have got the order. */
+/* The shards have taken the order: does the rest of its work. */
 static int
 part_after_order(struct shard_server *s, const struct fal_shard_order *o)
 {
@@ -587,8 +587,8 @@ part_on_publish(struct shard_server *s, const struct fal_msg *m)
 	return err == FAL_OK ? ps_broadcast_send(&s->part.broadcast) : err;
 }
 
-/* Copies a shard's parameters of a version, and its average; nothing if the shard has
- * dropped the version. */
+/* Copies a shard's parameters of a version, and its average.  Copies nothing if the shard
+ * has dropped the version. */
 static int
 part_copy_params(struct shard_server *s, uint32_t shard, uint64_t version,
 		 struct fal_image *out)

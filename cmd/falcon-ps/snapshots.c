@@ -207,9 +207,9 @@ ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past)
 		snapshots_write(s);
 }
 
-/* Does this image fit the image that is here already?  Both must have the same arrays,
- * each in proportion to the blocks of its shard.  If no image is here yet, only the
- * version can be checked, and that there are arrays. */
+/* Does this image fit the images that are here already?  They must have the same arrays,
+ * each in proportion to the blocks of its shard.  Without such an image, the new image
+ * needs only arrays and the right version. */
 static bool
 image_fits(const struct ps_server *s, uint32_t slot, const struct fal_image *image)
 {

@@ -81,7 +81,8 @@ ps_accepts_kind(const struct fal_opt_list *accept, const char *kind)
 	return false;
 }
 
-/* Called for each key whose values differ: may the job go on with the other value? */
+/* A key has another value than in the state folder: may the job go on?  A callback of
+ * fal_job_diff. */
 static int
 compare_key(void *arg, const char *key, const char *was, const char *is)
 {

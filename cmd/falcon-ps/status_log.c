@@ -86,7 +86,7 @@ seconds_text(double v, char out[static 16])
 	return out;
 }
 
-/* Was this process suspended?  Then logs that, and moves all times by the pause: the job
+/* If this process was suspended, logs the pause and moves all times by the pause: the job
  * did not wait for its workers in that time. */
 static void
 discount_own_pause(struct ps_server *s, double now)
@@ -302,7 +302,7 @@ ps_status_note_work(struct ps_server *s, struct ps_session *session)
 	session->has_worked = true;
 }
 
-/* "a, b and 3 more": the workers that are excluded, or the other ones. */
+/* "a, b and 3 more": the workers that are excluded (`excluded`), or all others. */
 static const char *
 list_workers(const struct ps_server *s, bool excluded, struct fal_diag *out)
 {
@@ -324,8 +324,8 @@ list_workers(const struct ps_server *s, bool excluded, struct fal_diag *out)
 	return out->text;
 }
 
-/* The address for falcon-work: TCP, if the server listens there.  If it listens on all
- * addresses of this machine, the machine's name stands for them. */
+/* The address for falcon-work: a TCP address, if the server has one.  The machine's name
+ * replaces an address that means all addresses of this machine. */
 static const char *
 address_text(const struct ps_server *s, struct fal_diag *out)
 {
@@ -344,7 +344,7 @@ address_text(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* Adds the request that waits, too, or the reason why no worker is here. */
+/* Adds the request that waits for the same event, or the reason why no worker is here. */
 static void
 add_waiting_request(const struct ps_server *s, struct fal_diag *out)
 {

@@ -330,8 +330,8 @@ ps_trace_file_add(struct ps_trace_file *f, const char *line, size_t n)
 		f->head = 0;
 	}
 	FAL_XGROW(f->recent, f->cap, f->head + f->n + 1);
-	/* The job line of a job that resumes is in the files already: only observers get
-	 * it. */
+	/* The files have the job line of a job that resumes: only observers get this
+	 * one. */
 	const bool is_in_files = f->has_job_line && f->n == 0 && f->kept.n == 0;
 	struct fal_chain first = { "" };
 	fal_chain_put(is_in_files ? &first : &f->chain, line, n, &b);

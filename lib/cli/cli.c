@@ -202,8 +202,8 @@ take_option(struct fal_cli *cli, size_t i)
 	return err == 0 ? -1 : fal_cli_exit_code(err);
 }
 
-/* Raises the limit of descriptors, up to the hard limit, to the number that our loops
- * need: libuv ends a program that has fewer. */
+/* Raises the limit of descriptors to the number that our loops need, as far as the hard
+ * limit allows.  With fewer, libuv would end the program. */
 static bool
 has_enough_descriptors(const struct fal_cli *cli)
 {
@@ -239,9 +239,8 @@ refuse_option(const struct fal_cli *cli, int reason)
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
-	/* Closed standard descriptors are opened, so that no file of ours gets their
-	 * numbers, but in the wrong direction: their use fails as on a closed descriptor.
-	 */
+	/* Opens closed standard descriptors, so that no file of ours gets their numbers;
+	 * but in the wrong direction, so that their use fails as before. */
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
 			(void)!open("/dev/null",

@@ -70,7 +70,7 @@ group_memory(const char *folder, bool v2)
 }
 
 /* The least limit of the group and its ancestors.  In a container the path may be the
- * host's and not exist: then only existing groups count, at least the root. */
+ * host's, which does not exist here: only existing groups count, at least the root. */
 static uint64_t
 least_of_ancestors(const char *mount, const char *group, bool v2, group_fn *what)
 {

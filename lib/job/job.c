@@ -185,7 +185,7 @@ fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
 	return name;
 }
 
-/* Adds a problem of a line, 0: of none, and returns as fal_problems_add does. */
+/* Adds a problem of a line (0: of the whole text).  Returns as fal_problems_add. */
 __attribute__((format(printf, 4, 5))) static int
 refuse_job_line(const struct job_parser *p, unsigned line, int err, const char *fmt, ...)
 {
@@ -375,8 +375,8 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 		return refuse_job_line(p, line, FAL_EFORMAT,
 				       "'%s' stands before any section",
 				       key != NULL ? FAL_QUOTE(key) : "");
-	/* The first entry without a section stands for the further ones, and the header
-	 * of an unknown section for its entries. */
+	/* One message is enough for all entries without a section, and for all entries of
+	 * an unknown section. */
 	if (known == KEYS && key == NULL)
 		return refuse_job_line(p, line, FAL_EFORMAT, "[%s]: no such section%s",
 				       FAL_QUOTE(section), fal_similar_hint(&is, hint));
@@ -737,7 +737,7 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 	};
 
 	int err = fal_ini_read(name, text, n, on_job_entry, &p, problems);
-	/* After an unknown line the missing key may be the one that the line means. */
+	/* An unknown line may mean the missing key. */
 	const bool is_sure = err == FAL_OK && problems->err != FAL_EFORMAT;
 	for (size_t i = 0; i < KEYS && is_sure && err == FAL_OK; i++)
 		if (keys[i].is_required && line[i] == 0)

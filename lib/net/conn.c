@@ -23,7 +23,7 @@
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
 _Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
-/* For a server that ends the stream without an answer, or with an answer that does not
+/* The reason when a server ends the stream without an answer, or when its answer does not
  * authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
@@ -491,8 +491,8 @@ chan_read_record(struct fal_chan *c)
 	}
 	c->in.from += used;
 	c->keepalive.heard = true; /* an emulated link delivers long after chan_on_read */
-	/* No publication is expected yet, so this was a session record: the client is no
-	 * replay. */
+	/* No publication is expected yet, so this was a session record, which no replay
+	 * can seal. */
 	if (c->state == FAL_CHAN_UNPROVEN) {
 		c->proved_ns = uv_hrtime();
 		chan_open(c);

@@ -81,8 +81,8 @@ dial_next_address(struct fal_chan *c)
 		dial_on_attempt(c, err);
 }
 
-/* The number of running lookups.  The count belongs to the process, as do the threads: a
- * lookup that hangs belongs to no channel any more. */
+/* The number of running lookups in the process.  A lookup that hangs outlives its
+ * channel. */
 static atomic_uint lookups;
 
 struct fal_lookup {

@@ -9,8 +9,8 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-/* The memory of so many long messages of bulk, about a batch, is kept for later messages,
- * since new pages cost as much time as sealing. */
+/* Long messages of bulk, about a batch, whose memory is kept for later messages: new
+ * pages cost as much time as sealing. */
 #define SPARES 24
 
 #define RATE_BATCH ((size_t)32 << 10)  /* bytes; smaller batches do not count */
