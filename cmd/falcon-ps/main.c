@@ -480,8 +480,7 @@ prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 		       s->kind == FAL_COSINE && r->found.clock > s->warmup
 			       ? "; by schedule.kind = cosine the learning rate of each "
 				 "clock depends on how many there are: the model will "
-				 "not "
-				 "be the one of a job that had them from its start"
+				 "not be the one of a job that had them from its start"
 			       : "");
 	if (err == FAL_OK && resumes)
 		log_resumed(r);
