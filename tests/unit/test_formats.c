@@ -559,7 +559,8 @@ table_refusals(void **state)
 		{ "y;a\n1;2\n", ":1: no column is called 'y' (data.label): columns look "
 				"separated by ';'" },
 		{ "\"y\";\"a, b\";\"c\"\n1;2;3\n",
-		  ":1: 'y' has text after its closing quote: columns look separated by ';'" },
+		  ":1: 'y' has text after its closing quote: columns look separated by "
+		  "';'" },
 		{ "y\ta\n1\t2\n",
 		  ":1: no column is called 'y' (data.label): columns look "
 		  "separated by tabs" },

@@ -599,9 +599,10 @@ each_key_its_handshake(void **state)
 		w.pattern = (uint8_t)(i + 1);
 		fal_noise_free(say(&w, &hello));
 		assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
-		assert_string_equal(d.text,
-				    i == 0 ? "key 'own': handshake 1 is not for this kind of key"
-					   : "key 'lab': handshake 2 is not for this kind of key");
+		assert_string_equal(
+			d.text,
+			i == 0 ? "key 'own': handshake 1 is not for this kind of key"
+			       : "key 'lab': handshake 2 is not for this kind of key");
 		assert_int_equal(out.n, HEAD + 1 + strlen(fal_build()) + MAC);
 		assert_int_equal(out.p[8], 2);
 		fal_buf_free(&hello);
