@@ -132,14 +132,6 @@ best_write_next(struct ps_server *s)
 		fal_buf_free(&b->writing);
 }
 
-static bool
-best_model_is_better(const struct ps_best_model *is, const struct ps_best_model *than)
-{
-	const struct fal_coord_best a = { is->clock, is->accuracy, is->loss },
-				    b = { than->clock, than->accuracy, than->loss };
-	return !than->exists || fal_coord_best_is_better(&a, &b);
-}
-
 void
 ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *now)
 {
@@ -154,9 +146,14 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *n
 				    .loss = now->accuracy_loss };
 	/* The coordinator holds the judged version until the next epoch ends.  After a
 	 * restart the version may be gone, but its evaluation was examined before. */
-	const bool better = best_model_is_better(&is, &s->run->best) &&
-			    fal_coord_last_good_version(s->coord, &left) &&
-			    left.clock == now->judged;
+	const struct ps_best_model *best = &s->run->best;
+	const bool better =
+		(!best->exists ||
+		 fal_coord_best_is_better(
+			 &(struct fal_coord_best){ is.clock, is.accuracy, is.loss },
+			 &(struct fal_coord_best){ best->clock, best->accuracy,
+						   best->loss })) &&
+		fal_coord_last_good_version(s->coord, &left) && left.clock == now->judged;
 	bool coming = false;
 	const float *params =
 		better ? ps_pool_get_params(s, left.version, &coming) : NULL;

@@ -95,7 +95,7 @@ publisher_displace(struct ps_publisher *p, struct ps_encoded_version *v)
 	*v = (struct ps_encoded_version){ 0 };
 }
 
-/* Adds messages of one shard's blocks, a piece at most.  Only their heads are made: the
+/* Adds messages of one shard's blocks, a piece at most.  Only the heads are copied: the
  * values stay in the shard. */
 static int
 encode_piece(const struct ps_publisher *p, uint64_t version,
@@ -357,7 +357,7 @@ publisher_place(struct ps_publisher *p, const struct ps_publish_opt *from)
 	return &p->older[p->older_n++];
 }
 
-/* Returns the i-th place in the order in which places may be emptied; NULL behind the
+/* Returns the i-th place in the order in which places may be emptied; NULL after the
  * last place. */
 static struct ps_encoded_version *
 publisher_nth_place(struct ps_publisher *p, size_t i)

@@ -13,7 +13,7 @@ struct ps_cached_chunk {
 	uint64_t used_at;     /* value of ps_cache.uses at the last request */
 };
 
-/* Appends the message, compressed, behind its length. */
+/* Appends the length of the compressed message, then the message. */
 static int
 cache_put_message(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
 {

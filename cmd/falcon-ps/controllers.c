@@ -39,7 +39,7 @@ ps_controllers_on_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	return err;
 }
 
-/* Answers a change with its keys, in `b`, and the clock. */
+/* Answers a request for a change: the changed keys, in `b`, and the clock. */
 static void
 reply_changes(struct ps_session *session, struct fal_buf *b, uint64_t clock)
 {
@@ -74,7 +74,7 @@ struct apply_request {
 	json_t *patch;
 };
 
-/* Stands before what is wrong in a patch. */
+/* The place that diagnoses of a patch name. */
 static const struct fal_policy_text patch_place = { .name = "policy", .line = 1 };
 
 /* Appends {"changes":[…] without its end. */
@@ -353,26 +353,6 @@ controllers_drain(struct ps_server *s, struct ps_session *session, const json_t 
 	ps_reply_text(session, FAL_EXIT_DONE, "");
 }
 
-/* Pauses or resumes the job; logs only a change. */
-static void
-controllers_pause(struct ps_server *s, struct ps_session *session, bool on)
-{
-	if (on != fal_coord_status(s->coord).held)
-		controllers_log(s, session, on ? "paused by" : "resumed by");
-	ps_fail(s, fal_coord_pause(s->coord, ps_now(), on, fal_chan_name(session->chan)),
-		"hold");
-	ps_reply_text(session, FAL_EXIT_DONE, "");
-}
-
-static void
-controllers_stop(struct ps_server *s, struct ps_session *session)
-{
-	controllers_log(s, session, "stopped by");
-	ps_fail(s, fal_coord_stop(s->coord, ps_now(), fal_chan_name(session->chan)),
-		"stop");
-	ps_reply_text(session, FAL_EXIT_DONE, "");
-}
-
 void
 ps_controllers_send_export(struct ps_session *session)
 {
@@ -471,6 +451,8 @@ ps_controllers_handle_msg(struct ps_server *s, struct ps_session *session,
 			  const struct fal_msg *m)
 {
 	const struct fal_tail *t = &m->control.args;
+	const char *by = fal_chan_name(session->chan);
+	const bool pauses = m->control.verb == FAL_VERB_PAUSE;
 	json_error_t why = { .text = "" };
 	json_t *o = t->n > 0 ? fal_json_load(t->p, t->n, JSON_REJECT_DUPLICATES, &why)
 			     : json_object();
@@ -493,13 +475,20 @@ ps_controllers_handle_msg(struct ps_server *s, struct ps_session *session,
 			break;
 		case FAL_VERB_PAUSE:
 		case FAL_VERB_RESUME:
-			controllers_pause(s, session, m->control.verb == FAL_VERB_PAUSE);
+			if (pauses != fal_coord_status(s->coord).held)
+				controllers_log(s, session,
+						pauses ? "paused by" : "resumed by");
+			ps_fail(s, fal_coord_pause(s->coord, ps_now(), pauses, by),
+				"hold");
+			ps_reply_text(session, FAL_EXIT_DONE, "");
 			break;
 		case FAL_VERB_EXPORT:
 			controllers_begin_export(s, session);
 			break;
 		case FAL_VERB_STOP:
-			controllers_stop(s, session);
+			controllers_log(s, session, "stopped by");
+			ps_fail(s, fal_coord_stop(s->coord, ps_now(), by), "stop");
+			ps_reply_text(session, FAL_EXIT_DONE, "");
 			break;
 		case FAL_VERB_CHECKPOINT:
 			ps_snapshots_request(s, session);

@@ -10,7 +10,8 @@
 
 /* ---- workers' messages --- */
 
-/* Has the key used up its account?  If so, ends the session, with LATER. */
+/* Charges the key's account.  If the account is used up, ends the session with LATER,
+ * and returns true. */
 static bool
 end_if_too_costly(struct ps_session *session, double cost)
 {
@@ -18,19 +19,6 @@ end_if_too_costly(struct ps_session *session, double cost)
 		return false;
 	ps_end_session(session, PS_END_LATER,
 		       "too many sessions of its key came and went");
-	return true;
-}
-
-/* Is there too little memory for one more worker?  If so, ends the session, with LATER.
- */
-static bool
-end_if_memory_lacks(struct ps_session *session)
-{
-	struct fal_diag need, why;
-	if (ps_check_memory(session->server, NULL, 1, 0, &need) == FAL_OK)
-		return false;
-	fal_diag_set(&why, 0, "with one worker more the coordinator %s", need.text);
-	ps_end_session(session, PS_END_LATER, why.text);
 	return true;
 }
 
@@ -59,16 +47,21 @@ on_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_m
 static void
 on_worker_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
-	struct fal_diag why = { "" };
+	struct fal_diag why = { "" }, need;
 	struct fal_chan_stat stat = fal_chan_stat(session->chan);
 	fal_coord_set_traffic(s->coord, session->id, stat.tx, stat.rx);
 	if (m->type == FAL_MSG_CHUNK_GET) {
 		on_chunk_get(s, session, m);
 		return;
 	}
-	if (m->type == FAL_MSG_HELLO &&
-	    (end_if_too_costly(session, 1) || end_if_memory_lacks(session)))
+	if (m->type == FAL_MSG_HELLO && end_if_too_costly(session, 1))
 		return;
+	if (m->type == FAL_MSG_HELLO && ps_check_memory(s, NULL, 1, 0, &need) < 0) {
+		fal_diag_set(&why, 0, "with one worker more the coordinator %s",
+			     need.text);
+		ps_end_session(session, PS_END_LATER, why.text);
+		return;
+	}
 	/* Each CAPACITY is a line of the trace. */
 	if (m->type == FAL_MSG_CAPACITY && end_if_too_costly(session, PS_OBSERVER_COST))
 		return;
@@ -138,9 +131,9 @@ on_shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 /* ---- HELLOs that come before the coordinator is there --- */
 
-/* Seconds that a HELLO is held while the job waits for shards.  After three quarters of
- * the deadline the worker gets LATER: a worker without an answer would soon take the
- * coordinator for dead. */
+/* Seconds that a HELLO is held while the job waits for shards: three quarters of the
+ * deadline.  Then the worker gets LATER, as a worker without an answer would soon take
+ * the coordinator for dead. */
 #define HELD_S (0.75e-3 * FAL_CHAN_DEADLINE_MS)
 
 static const char no_shards[] = "the job waits for its shards";
@@ -259,36 +252,33 @@ dispatch_on_drain(void *arg, struct fal_chan *c)
 		ps_send_all_pending(s);
 }
 
-/* The line of the key in the keyring. */
-static unsigned
-find_key_line(const struct fal_keyring *keyring, const struct fal_chan *c)
-{
-	size_t n;
-	const struct fal_key *key = fal_keyring_keys(keyring, &n);
-	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(key[i].name, fal_chan_name(c)) != 0)
-			continue;
-		fal_key_print_fingerprint(&key[i], fingerprint);
-		if (strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
-			return key[i].line;
-	}
-	return FAL_KEYRING_LINES; /* the keyring was replaced just now */
-}
-
-/* Tells the coordinator the key of a worker's session. */
+/* Tells the coordinator the key of a worker's session, and the key's line in the
+ * keyring. */
 static void
 introduce_session(const struct ps_session *session)
 {
 	struct ps_server *s = session->server;
 	const struct fal_chan *c = session->chan;
-	const struct fal_coord_session who = { .key = fal_chan_name(c),
-					       .fingerprint = fal_chan_fingerprint(c),
-					       .place = find_key_line(s->run->keys, c),
-					       .rtt = fal_chan_rtt(c) };
-	if (s->end.broken == FAL_OK && s->coord != NULL &&
-	    fal_role_permits(fal_chan_role(c), FAL_ROLE_WORK))
-		fal_coord_session_open(s->coord, session->id, &who);
+	struct fal_coord_session worker = {
+		.key = fal_chan_name(c),
+		.fingerprint = fal_chan_fingerprint(c),
+		.place = FAL_KEYRING_LINES, /* if the keyring was replaced just now */
+		.rtt = fal_chan_rtt(c)
+	};
+	if (s->end.broken < 0 || s->coord == NULL ||
+	    !fal_role_permits(fal_chan_role(c), FAL_ROLE_WORK))
+		return;
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(s->run->keys, &n);
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(key[i].name, worker.key) != 0)
+			continue;
+		fal_key_print_fingerprint(&key[i], fingerprint);
+		if (strcmp(fingerprint, worker.fingerprint) == 0)
+			worker.place = key[i].line;
+	}
+	fal_coord_session_open(s->coord, session->id, &worker);
 }
 
 void

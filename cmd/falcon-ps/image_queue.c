@@ -25,29 +25,22 @@ image_queue_add_piece(struct image_queue *q, uint32_t to,
 	image_queue_add(q, &p);
 }
 
-/* Makes the next message of the image; false: all were sent. */
-static bool
-queued_image_next(struct queued_image *p, uint32_t incarnation, struct fal_buf *out)
-{
-	if (p->has_begun)
-		return fal_shard_codec_bytes(incarnation, p->of.shard, &p->image, &p->at,
-					     out);
-	(void)fal_shard_codec_image(incarnation, &p->of, &p->image, out);
-	p->has_begun = true;
-	return true;
-}
-
 void
 image_queue_send(struct image_queue *q, uint32_t incarnation, struct fal_chan *chan,
 		 void (*on_sent)(void *arg, struct queued_image *image), void *arg)
 {
 	struct fal_buf out = { 0 };
 	while (q->n > 0 && fal_chan_has_room(chan)) {
+		struct queued_image *p = &q->v[0];
 		fal_buf_clear(&out);
-		if (!queued_image_next(&q->v[0], incarnation, &out)) {
+		if (!p->has_begun) {
+			(void)fal_shard_codec_image(incarnation, &p->of, &p->image, &out);
+			p->has_begun = true;
+		} else if (!fal_shard_codec_bytes(incarnation, p->of.shard, &p->image,
+						  &p->at, &out)) {
 			if (on_sent != NULL)
-				on_sent(arg, &q->v[0]);
-			fal_image_free(&q->v[0].image);
+				on_sent(arg, p);
+			fal_image_free(&p->image);
 			memmove(q->v, q->v + 1, --q->n * sizeof(*q->v));
 			continue;
 		}

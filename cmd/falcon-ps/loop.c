@@ -504,7 +504,7 @@ job_has_begun(struct ps_server *s)
 	return !end_if_recorded(s);
 }
 
-/* An operator stopped the job: ends the server behind the last snapshot. */
+/* An operator stopped the job: takes the last snapshot, then ends the server. */
 static void
 end_stopped_job(struct ps_server *s, const struct fal_coord_status *status)
 {
@@ -614,7 +614,7 @@ loop_on_end(uv_timer_t *t)
 	struct ps_server *s = t->data;
 	for (size_t i = 0; i < s->sessions.n; i++)
 		fal_chan_fail(s->sessions.v[i]->chan, FAL_EIO,
-			      "it did not take the last word in time");
+			      "it did not take the last message in time");
 	if (s->upstream != NULL)
 		ps_upstream_kill(s->upstream);
 }
@@ -661,11 +661,16 @@ loop_on_stop_signal(struct ps_server *s)
 	uv_timer_start(&s->timers.leave, loop_on_leave, LEAVE_MS, 0);
 }
 
-/* SIGHUP: reads the keyring again, and ends the sessions of keys that are no longer in
- * the keyring. */
 static void
-reload_keyring(struct ps_server *s)
+loop_on_signal(uv_signal_t *h, int signum)
 {
+	struct ps_server *s = h->loop->data;
+	if (signum != SIGHUP) {
+		loop_on_stop_signal(s);
+		return;
+	}
+	/* Reads the keyring again, and ends the sessions of keys that are no longer in
+	 * the keyring. */
 	struct fal_keyring *fresh = NULL;
 	struct fal_diag why = { "" };
 	if (fal_keyring_load(s->run->opt.keyring, &fresh, &why) < 0) {
@@ -750,16 +755,6 @@ init_handles(struct ps_server *s)
 	s->timers.leave.data = s->timers.end.data = s;
 	uv_update_time(s->loop); /* it may not have run for a while */
 	uv_timer_start(&s->timers.flush, loop_on_flush, FLUSH_MS, FLUSH_MS);
-}
-
-static void
-loop_on_signal(uv_signal_t *h, int signum)
-{
-	struct ps_server *s = h->loop->data;
-	if (signum == SIGHUP)
-		reload_keyring(s);
-	else
-		loop_on_stop_signal(s);
 }
 
 /* Makes the loop and its signals, in the first incarnation. */

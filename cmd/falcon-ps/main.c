@@ -54,17 +54,6 @@ check_upstream(const struct ps_options *o)
 	return o->key != NULL ? -1 : fal_cli_usage(PROG, "--upstream: needs a --key");
 }
 
-/* Is the descriptor open for writing?  fal_cli_parse opens closed standard descriptors,
- * for reading only. */
-static bool
-can_write(int fd)
-{
-	const int flags = fcntl(fd, F_GETFL);
-	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
-		errno = EBADF;
-	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
-}
-
 /* Checks --join against the other options.  Returns a negative number, or an exit code.
  */
 static int
@@ -100,6 +89,7 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 		{ "max-memory", 1, UINT64_MAX }, { "rate-limit", 1, UINT64_C(1) << 40 },
 		{ "threads", 1, THREADS_LIMIT }, { "ready-fd", 0, 1023 }
 	};
+	const bool job = cli->n_args > 0;
 	for (size_t i = 0; i < o->accept.n; i++)
 		if (strcmp(o->accept.v[i], "data") != 0 &&
 		    strcmp(o->accept.v[i], "net") != 0 &&
@@ -107,16 +97,18 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 			return fal_cli_usage(
 				PROG, "--accept-change: '%s' is not data, net or init",
 				o->accept.v[i]);
-	const bool job = cli->n_args > 0;
 	for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++) {
 		int code =
 			fal_cli_range(cli, range[i].name, range[i].least, range[i].most);
 		if (code >= 0)
 			return code;
 	}
-	/* This check stands before the first opening of a file, which might get the same
-	 * number. */
-	if (ready_fd <= 1023 && !can_write((int)ready_fd))
+	/* Before any file is opened, which might get the same number.  fal_cli_parse has
+	 * opened closed standard descriptors, for reading only. */
+	const int flags = ready_fd <= 1023 ? fcntl((int)ready_fd, F_GETFL) : O_WRONLY;
+	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
+		errno = EBADF;
+	if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
 		return fal_cli_usage(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,
 				     strerror(errno));
 	if (job && o->join != NULL)
@@ -293,24 +285,6 @@ check_group(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
-/* If the job would fit into memory with one momentum for all workers, logs this advice.
- */
-static void
-propose_one_momentum(const struct ps_run *r, const char *path)
-{
-	struct fal_files one = r->job;
-	struct ps_memory_inputs need = r->memory;
-	one.job.optim.one_momentum = true;
-	need.job = &one;
-	const uint64_t least = ps_estimate_memory(&need, 0);
-	if (least < ps_estimate_memory(&r->memory, 0) &&
-	    fal_memory_check(least, 0, r->opt.max_memory, NULL) == FAL_OK)
-		fal_cli_err(PROG,
-			    "%s: needs %" PRIu64 " MiB with optimizer.momentum-per = "
-			    "server",
-			    path, fal_memory_mib(least));
-}
-
 /* Logs and checks the memory that the job needs; with --check, prints tensors and shards.
  * `path`: the job's file.  Returns 0 or an exit code. */
 static int
@@ -331,10 +305,21 @@ check_memory(struct ps_run *r, const char *path)
 	if (fal_stale_warning(&j->job.rule, &j->job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		ps_log(r, "warning: %s", warning);
-	if (fal_memory_check(ps_estimate_memory(&r->memory, 0), 0, o->max_memory, &diag) <
-	    0) {
+	const uint64_t need = ps_estimate_memory(&r->memory, 0);
+	if (fal_memory_check(need, 0, o->max_memory, &diag) < 0) {
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
-		propose_one_momentum(r, path);
+		/* Would the job fit with one momentum for all workers? */
+		struct fal_files one = r->job;
+		struct ps_memory_inputs in = r->memory;
+		one.job.optim.one_momentum = true;
+		in.job = &one;
+		const uint64_t least = ps_estimate_memory(&in, 0);
+		if (least < need &&
+		    fal_memory_check(least, 0, o->max_memory, NULL) == FAL_OK)
+			fal_cli_err(PROG,
+				    "%s: needs %" PRIu64
+				    " MiB with optimizer.momentum-per = server",
+				    path, fal_memory_mib(least));
 		return FAL_EXIT_NO;
 	}
 	if (!o->check)
@@ -439,22 +424,6 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 	return err;
 }
 
-/* Begins the files of a job at its first clock: renames the trace of an earlier start,
- * and removes its snapshots and its best model. */
-static int
-begin_files(struct ps_run *r, const char *path, struct fal_diag *diag)
-{
-	r->seconds_before = 0;
-	int err = fal_snapshot_clear(r->state.folder, 0, diag);
-	if (err == FAL_OK)
-		err = begin_trace(r, path, diag);
-	if (err == FAL_OK && r->best_path != NULL && unlink(r->best_path) < 0 &&
-	    errno != ENOENT)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best_path,
-				   strerror(errno));
-	return err;
-}
-
 static void
 log_resumed(const struct ps_run *r)
 {
@@ -477,37 +446,42 @@ log_resumed(const struct ps_run *r)
 		       r->found.clock, fal_grid_clocks(&grid), again_s);
 }
 
-/* Logs that the job has more epochs than before. */
-static void
-log_more_epochs(const struct ps_run *r)
-{
-	const struct fal_schedule *s = &r->job.job.schedule;
-	const bool other = s->kind == FAL_COSINE && r->found.clock > s->warmup;
-	ps_log(r, "%u epochs instead of %u%s", r->job.job.epochs, r->state.epochs_before,
-	       other ? "; by schedule.kind = cosine the learning rate of each clock "
-		       "depends on how many there are: the model will not be the "
-		       "one of a job that had them from its start"
-		     : "");
-}
-
 /* Prepares the state folder and the trace: counts the start, takes room for the result,
- * writes the job's text, and begins the files or cuts them to where the job resumes. */
+ * writes the job's text, and begins the files or cuts them to where the job resumes.  A
+ * job that begins at its first clock loses the snapshots and the best model of an earlier
+ * start, and keeps that start's trace under another name. */
 static int
 prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 {
-	const bool longer = r->state.epochs_before > 0, resumes = r->found.there;
+	const struct fal_schedule *s = &r->job.job.schedule;
+	const bool resumes = r->found.there;
 	int err = ps_state_count_start(&r->state, diag);
 	if (err == FAL_OK)
 		err = ps_result_reserve(r, diag);
 	if (err == FAL_OK)
 		err = ps_state_write_job(&r->state, &r->job, diag);
-	if (err == FAL_OK)
-		err = resumes ? resume_trace(r, trace, diag)
-			      : begin_files(r, trace, diag);
-	if (err == FAL_OK && r->best_path != NULL && resumes)
+	if (err == FAL_OK && resumes)
+		err = resume_trace(r, trace, diag);
+	if (err == FAL_OK && resumes && r->best_path != NULL)
 		err = ps_best_model_read(r->best_path, &r->best, diag);
-	if (err == FAL_OK && longer)
-		log_more_epochs(r);
+	if (err == FAL_OK && !resumes)
+		err = fal_snapshot_clear(r->state.folder, 0, diag);
+	if (err == FAL_OK && !resumes) {
+		r->seconds_before = 0;
+		err = begin_trace(r, trace, diag);
+	}
+	if (err == FAL_OK && !resumes && r->best_path != NULL &&
+	    unlink(r->best_path) < 0 && errno != ENOENT)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best_path,
+				   strerror(errno));
+	if (err == FAL_OK && r->state.epochs_before > 0)
+		ps_log(r, "%u epochs instead of %u%s", r->job.job.epochs,
+		       r->state.epochs_before,
+		       s->kind == FAL_COSINE && r->found.clock > s->warmup
+			       ? "; by schedule.kind = cosine the learning rate of each "
+				 "clock depends on how many there are: the model will "
+				 "not be the one of a job that had them from its start"
+			       : "");
 	if (err == FAL_OK && resumes)
 		log_resumed(r);
 	return err;
@@ -535,7 +509,7 @@ report_end(const struct ps_run *r)
 		return FAL_EXIT_TEMPFAIL;
 	}
 	if (o->status.failed && o->sha256[0] != '\0')
-		ps_log(r, "what it was at clock %" PRIu64 " is in %s", o->clock,
+		ps_log(r, "the model of clock %" PRIu64 " is in %s", o->clock,
 		       r->model.path);
 	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
@@ -648,25 +622,10 @@ close_state:
 	return code;
 }
 
-/* Runs the job, by one incarnation after another.  Returns an exit code. */
-static int
-run_job(struct ps_run *r)
-{
-	int code;
-	r->restart_accounts = fal_xcalloc(PS_ACCOUNTS, sizeof(*r->restart_accounts));
-	do {
-		r->trace = (struct ps_trace_file){ 0 };
-		code = run_start(r);
-	} while (r->lost_processes > 0);
-	ps_host_close(&r->host);
-	free(r->restart_accounts);
-	return code;
-}
-
 /* ---- the command line --- */
 
-/* Checks the options and files, then runs the job or the shards.  Returns an exit
- * code. */
+/* Checks the options and files, then runs the shards, or the job by one incarnation after
+ * another.  Returns an exit code. */
 static int
 run_program(struct ps_run *r, const char *path)
 {
@@ -688,7 +647,18 @@ run_program(struct ps_run *r, const char *path)
 		return FAL_EXIT_DONE;
 	fal_suites_measure(uv_hrtime);
 	r->threads = fal_threads_new((uint32_t)r->opt.threads, MIN_TASK_NS);
-	code = joins ? ps_run_shard_server(r) : run_job(r);
+	if (joins) {
+		code = ps_run_shard_server(r);
+	} else {
+		r->restart_accounts =
+			fal_xcalloc(PS_ACCOUNTS, sizeof(*r->restart_accounts));
+		do {
+			r->trace = (struct ps_trace_file){ 0 };
+			code = run_start(r);
+		} while (r->lost_processes > 0);
+		ps_host_close(&r->host);
+		free(r->restart_accounts);
+	}
 	fal_threads_free(r->threads);
 	return code;
 }

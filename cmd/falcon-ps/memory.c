@@ -45,8 +45,7 @@ store_limits(const struct fal_rule *rule, uint64_t workers)
 	};
 }
 
-/* The bytes that wait on a stream while so many bytes come or go: at most 2 MiB, as
- * measured. */
+/* The bytes that wait on a stream while `bytes` pass: at most 2 MiB, as measured. */
 static uint64_t
 stream_bytes(uint64_t bytes)
 {

@@ -395,7 +395,7 @@ int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
  * once, when the job is done, or has failed and a version is there.  An error, with its
  * diagnosis, fails the job. */
 int ps_result_write_models(struct ps_run *r, const float *params, struct fal_diag *diag);
-/* Writes result.json, which makes the job done, and prints the result.  Called behind
+/* Writes result.json, which makes the job done, and prints the result.  Called after
  * ps_result_write_models, when the trace has its last line. */
 int ps_result_write(struct ps_run *r, struct fal_diag *diag);
 /* Prints the result `json`.  If `json` is r->state.result, the result of an earlier run,
@@ -425,9 +425,9 @@ struct ps_account {
 	double reread;   /* bytes used up at updated_at, of PS_REREAD_MAX */
 };
 
-/* Returns the account, aged to `now`.  If no account of this key and source exists, the
- * least used account is given to them, and keeps what it has used up.  So all keys
- * together are limited, however many keys there are. */
+/* Returns the account, aged to `now`.  If no account of this key and source exists, they
+ * get the least used account, with its use so far.  So all keys together are limited,
+ * however many keys there are. */
 struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 				   const char *key, const char *source, double now);
 
@@ -560,7 +560,7 @@ enum ps_end_reason {
 };
 
 /* Ends a session: sends REFUSE or LATER with `why`, logs `why`, and closes the channel
- * behind the message.  The coordinator forgets the session at once, or, with
+ * after the message.  The coordinator forgets the session at once, or, with
  * PS_END_LATER, when the channel is gone. */
 void ps_end_session(struct ps_session *session, enum ps_end_reason reason,
 		    const char *why);
@@ -743,7 +743,7 @@ struct ps_status_log {
 	struct fal_ratelimit waiting;  /* {0}: not logged since work last came */
 	struct ps_known_worker *known; /* the last workers that were ready */
 	size_t n_known, known_cap;
-	uint32_t sized_workers; /* of whom the log has the cost of task sizes */
+	uint32_t sized_workers; /* workers in the last line about task sizes */
 	struct fal_ratelimit sizes;
 	struct fal_ratelimit unlike_results;
 	struct fal_ratelimit unstepped_blocks;
@@ -895,7 +895,7 @@ ps_now(void)
 
 /* ---- server.c --- */
 
-/* Logs a line behind the job's name. */
+/* Logs a line that begins with the job's name. */
 void ps_log(const struct ps_run *r, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Logs an error.  Returns the exit code for it. */

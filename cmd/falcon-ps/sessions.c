@@ -172,7 +172,7 @@ session_key_bytes(const struct ps_session *session)
 	return sum;
 }
 
-/* Are more bytes queued for this session and all others of its key than may be? */
+/* Are too many bytes queued for this session and for all others of its key? */
 static bool
 session_is_overloaded(const struct ps_session *session)
 {

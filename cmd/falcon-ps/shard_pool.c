@@ -38,7 +38,7 @@ struct ps_member {
 	struct image_intake intake;  /* an image from it */
 	struct ps_shard_stats stats; /* as it reports them */
 	struct ps_ping_state {
-		double owed_since; /* since when an answer or a read is due; 0: none */
+		double owed_since; /* since when an answer, or room, is due; 0: neither */
 		bool is_pending;   /* the answer to this: */
 		uint64_t stamp;
 		uint64_t sent_bytes; /* bytes of all messages that it has taken */
@@ -49,14 +49,14 @@ struct ps_member {
 
 /* ---- sending --- */
 
-/* Does the process have its part of the model, and so gets orders? */
+/* Does the process have its part of the model?  Then it gets orders. */
 static bool
 member_works(const struct ps_member *m)
 {
 	return m->count > 0 && m->is_placed;
 }
 
-/* Sends a message; closes the session of a process that does not keep up, or is gone. */
+/* Sends a message.  If the process does not keep up, or is gone, closes its session. */
 static void
 pool_send(struct ps_server *s, struct ps_member *m, struct fal_msg *msg)
 {
@@ -213,17 +213,6 @@ member_knows_all_workers(const struct ps_server *s, const struct ps_member *m)
 #define MIN_ANSWER_S 1.0
 #define DEADLINE_SLACK 10
 
-static double
-ping_deadline(struct ps_ping_state *a)
-{
-	double most = 0;
-	if (a->round_trips.n > 0) {
-		fal_window_judge(&a->round_trips);
-		most = fal_max(a->round_trips.limit, 4 * a->round_trips.median);
-	}
-	return DEADLINE_SLACK * fal_max(most, MIN_ANSWER_S);
-}
-
 static void
 pool_on_ping(uv_timer_t *t)
 {
@@ -239,8 +228,8 @@ pool_on_ping(uv_timer_t *t)
 		struct ps_ping_state *a = &m->ping;
 		if (!member_works(m))
 			continue;
-		/* A ping queues behind waiting bytes, so a process that takes none of
-		 * these bytes owes this as it would owe an answer. */
+		/* A ping queues behind waiting bytes.  So the deadline counts for a
+		 * process that takes none of these bytes, too. */
 		const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
 		const uint64_t taken = is.tx - (is.held - is.queued);
 		if (is.held > 0 && (a->owed_since <= 0 || taken != a->sent_bytes))
@@ -248,7 +237,13 @@ pool_on_ping(uv_timer_t *t)
 		a->sent_bytes = taken;
 		if (a->owed_since > 0 && was_suspended)
 			a->owed_since = now;
-		if (a->owed_since > 0 && now - a->owed_since > ping_deadline(a)) {
+		double most = MIN_ANSWER_S;
+		if (a->owed_since > 0 && a->round_trips.n > 0) {
+			struct fal_window *w = &a->round_trips;
+			fal_window_judge(w);
+			most = fal_max(most, fal_max(w->limit, 4 * w->median));
+		}
+		if (a->owed_since > 0 && now - a->owed_since > DEADLINE_SLACK * most) {
 			fal_chan_fail(m->session->chan, FAL_EIO,
 				      "it does not answer for %.0f s",
 				      now - a->owed_since);
@@ -293,31 +288,12 @@ member_owns_piece(const struct ps_server *s, const struct ps_member *m,
 	return false;
 }
 
-/* Tells the coordinator, unless it is at its end, what came of a message of a process. */
+/* Tells the coordinator the result of a process's message, unless the job is over. */
 static void
 pool_report(struct ps_server *s, const struct fal_shard_result *r)
 {
 	if (s->coord != NULL && !s->end.is_saved && s->end.broken == FAL_OK)
 		ps_fail(s, fal_coord_take_result(s->coord, ps_now(), r), "scheduler");
-}
-
-/* Adds a received piece to a shard of this process, or passes the piece on to another
- * process.  FAL_EFORMAT, FAL_ENOMEM. */
-static int
-pool_add_piece(struct ps_server *s, struct image_intake *in)
-{
-	struct fal_shard_set_piece piece = { in->of.epoch, in->of.first, in->of.count,
-					     in->image };
-	if (in->of.shard >= s->pool.own->count) {
-		int err = pool_queue_piece(s, in->of.shard, &piece);
-		in->image = piece.image;
-		return err;
-	}
-	struct fal_shard_result r = { 0 };
-	int err = fal_shard_set_graft(s->shard_set, in->of.shard, &piece, &r);
-	pool_report(s, &r);
-	fal_shard_result_free(&r);
-	return err;
 }
 
 /* ---- ps_pool_ops --- */
@@ -627,7 +603,8 @@ pool_start_move(struct ps_server *s, const struct fal_map *to, const char *by,
 						   .rule = &policy->rule };
 	const uint64_t more = blocks > 0 ? ps_estimate_shard_memory(&of) : 0;
 	if (ps_check_memory(s, NULL, 0, more, &need) < 0)
-		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
+		return fal_diag_set(why, FAL_ELIMIT,
+				    "with the blocks that move here this process %s",
 				    need.text);
 	int err = fal_coord_move_blocks(s->coord, ps_now(), to, by, why);
 	if (err < 0 && err != FAL_ESTATE)
@@ -685,8 +662,8 @@ ps_pool_on_moved(void *arg, const struct fal_map *map, int err)
 
 /* ---- processes that join a running job --- */
 
-/* Gives a process that joins a running job shards without blocks, with consecutive
- * numbers that no process has. */
+/* A process joins a running job: gives it shards without blocks, with consecutive numbers
+ * that no other process has. */
 static void
 pool_assign_empty_shards(struct ps_server *s, struct ps_member *m)
 {
@@ -738,8 +715,8 @@ pool_draining_shards(const struct ps_server *s)
 	return bits;
 }
 
-/* Ends the drain: with `why` NULL the drained processes leave, else no process is
- * drained. Answers the session that requested the drain. */
+/* Ends the drain, and answers the session that requested it.  `why` NULL: the drained
+ * processes leave; else the drain failed for this reason, and no process leaves. */
 static void
 pool_end_drain(struct ps_server *s, const char *why)
 {
@@ -769,56 +746,19 @@ pool_end_drain(struct ps_server *s, const char *why)
 		ps_reply_result(session, why, "");
 }
 
-static void
-pool_continue_drain(struct ps_server *s)
-{
-	struct fal_map map = s->pool.map;
-	const uint64_t bits = pool_draining_shards(s);
-	struct fal_diag why;
-	if ((fal_map_busy(&map) & bits) == 0)
-		pool_end_drain(s, NULL);
-	else if (s->pool.drain.was_refused)
-		pool_end_drain(s, "a shard that should have more cannot");
-	else if (fal_map_drain(&map, bits) < 0)
-		pool_end_drain(s, "nobody else has blocks");
-	else if (pool_start_move(s, &map, s->pool.drain.by, &why) < 0)
-		pool_end_drain(s, why.text);
-}
-
-/* The process refuses the blocks that the next map gives it. */
-static void
-pool_on_move_refused(struct ps_server *s, struct ps_member *m, const char *why)
-{
-	char own[40];
-	ps_log(s->run, "%s at %s refuses a move: %s", member_shards_text(m, own),
-	       m->address, why != NULL ? why : "unknown");
-	m->is_full = true;
-	if (pool_draining_shards(s) != 0 &&
-	    (fal_map_busy(&s->pool.next_map) & pool_draining_shards(s)) == 0)
-		s->pool.drain.was_refused = true;
-}
-
-/* Finds the process that `which` names, or NULL. */
-static struct ps_member *
-pool_find_by_name(const struct ps_server *s, const char *which)
-{
-	uint64_t number;
-	if (strncmp(which, "shard:", 6) == 0)
-		return fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) == FAL_OK
-			       ? pool_find_member(s, (uint32_t)number - 1)
-			       : NULL;
-	for (size_t i = 0; i < s->pool.n; i++)
-		if (strcmp(s->pool.v[i]->address, which) == 0)
-			return s->pool.v[i];
-	return NULL;
-}
-
 int
 ps_pool_drain(struct ps_server *s, const struct ps_session *session, const char *which,
 	      struct fal_diag *why)
 {
 	struct ps_pool_drain_state *d = &s->pool.drain;
-	struct ps_member *m = pool_find_by_name(s, which);
+	struct ps_member *m = NULL;
+	const bool is_number = strncmp(which, "shard:", 6) == 0;
+	uint64_t number;
+	if (is_number && fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) == FAL_OK)
+		m = pool_find_member(s, (uint32_t)number - 1);
+	for (size_t i = 0; i < s->pool.n && m == NULL && !is_number; i++)
+		if (strcmp(s->pool.v[i]->address, which) == 0)
+			m = s->pool.v[i];
 	if (d->is_active)
 		return fal_diag_set(why, FAL_ESTATE, "another shard is being drained");
 	if (m == NULL)
@@ -849,18 +789,6 @@ uses_psld(const struct ps_server *s)
 	return s->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
 }
 
-/* Does the map give more blocks to a process that has refused some? */
-static bool
-map_overfills(const struct ps_server *s, const struct fal_map *map)
-{
-	for (uint32_t i = 0; i < map->shards; i++) {
-		const struct ps_member *m = pool_find_member(s, i);
-		if (m != NULL && m->is_full && map->of[i].count > s->pool.map.of[i].count)
-			return true;
-	}
-	return false;
-}
-
 static void
 pool_balance(struct ps_server *s)
 {
@@ -877,9 +805,17 @@ pool_balance(struct ps_server *s)
 	const char *by = fal_coord_balance(s->coord, may, &map);
 	if (by == NULL)
 		return;
-	int err = map_overfills(s, &map)
-			  ? fal_diag_set(&why, FAL_ELIMIT, "who should have more cannot")
-			  : pool_start_move(s, &map, by, &why);
+	/* Does the map give more blocks to a process that has refused some? */
+	bool overfills = false;
+	for (uint32_t i = 0; i < map.shards; i++) {
+		const struct ps_member *m = pool_find_member(s, i);
+		overfills |=
+			m != NULL && m->is_full && map.of[i].count > p->map.of[i].count;
+	}
+	int err = overfills ? fal_diag_set(
+				      &why, FAL_ELIMIT,
+				      "a process that should get more has refused blocks")
+			    : pool_start_move(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !p->memory_was_logged) {
 		p->memory_was_logged = true;
 		ps_log(s->run, "blocks stay where they are: %s", why.text);
@@ -899,8 +835,19 @@ ps_pool_plan_moves(struct ps_server *s)
 			pool_assign_empty_shards(s, p->v[i]);
 	if (fal_coord_pending_map(s->coord) != NULL)
 		return;
-	if (p->drain.is_active)
-		pool_continue_drain(s);
+	if (p->drain.is_active) {
+		struct fal_map map = p->map;
+		const uint64_t drained = pool_draining_shards(s);
+		struct fal_diag why;
+		if ((fal_map_busy(&map) & drained) == 0)
+			pool_end_drain(s, NULL);
+		else if (p->drain.was_refused)
+			pool_end_drain(s, "a shard that should have more cannot");
+		else if (fal_map_drain(&map, drained) < 0)
+			pool_end_drain(s, "nobody else has blocks");
+		else if (pool_start_move(s, &map, p->drain.by, &why) < 0)
+			pool_end_drain(s, why.text);
+	}
 	for (size_t i = 0; i < p->n && fal_coord_pending_map(s->coord) == NULL; i++) {
 		struct ps_member *m = p->v[i];
 		if (m->joined_late && m->is_placed && !m->is_standby &&
@@ -914,23 +861,33 @@ ps_pool_plan_moves(struct ps_server *s)
 
 /* ---- images --- */
 
-/* Takes the image that is complete, if `got` is 1; else returns `got`. */
+/* Takes the image that is complete, if `got` is 1; else returns `got`.  A piece goes to a
+ * shard of this process, or on to another process.  FAL_EFORMAT, FAL_ENOMEM. */
 static int
 pool_take_image(struct ps_server *s, struct ps_member *m, int got)
 {
 	struct image_intake *c = &m->intake;
+	const uint32_t shard = m->first + c->of.shard; /* unless it is a piece */
+	struct fal_shard_set_piece piece = { c->of.epoch, c->of.first, c->of.count,
+					     c->image };
+	struct fal_shard_result r = { 0 };
 	int err = FAL_OK;
 	uint32_t first, blocks;
 	if (got != 1)
 		return got;
-	fal_shard_set_range(s->shard_set, m->first + c->of.shard, &first, &blocks);
-	if (c->of.what == FAL_FETCH_PIECE)
-		err = pool_add_piece(s, c);
-	else if (c->of.what == FAL_FETCH_MARKED)
-		s->events.on_image(s, m->first + c->of.shard, &c->image);
-	else if (c->of.first == first && c->of.count == blocks)
-		err = fal_shard_set_gather_part(s->shard_set, m->first + c->of.shard,
-						&c->image);
+	fal_shard_set_range(s->shard_set, shard, &first, &blocks);
+	if (c->of.what == FAL_FETCH_PIECE && c->of.shard >= s->pool.own->count) {
+		err = pool_queue_piece(s, c->of.shard, &piece);
+		c->image = piece.image;
+	} else if (c->of.what == FAL_FETCH_PIECE) {
+		err = fal_shard_set_graft(s->shard_set, c->of.shard, &piece, &r);
+		pool_report(s, &r);
+		fal_shard_result_free(&r);
+	} else if (c->of.what == FAL_FETCH_MARKED) {
+		s->events.on_image(s, shard, &c->image);
+	} else if (c->of.first == first && c->of.count == blocks) {
+		err = fal_shard_set_gather_part(s->shard_set, shard, &c->image);
+	}
 	fal_image_free(&c->image);
 	return err;
 }
@@ -994,22 +951,18 @@ pool_on_report(struct ps_server *s, struct ps_member *m, const struct fal_msg *m
 		err = fal_shard_codec_report_get(&whole, first, blocks, text, &report);
 	if (err < 0 || whole.report.more != 0)
 		return err;
-	if (report.kind == FAL_REPORT_MIGRATED && report.err < 0)
-		pool_on_move_refused(s, m, report.odd);
+	/* The process refuses the blocks that the next map gives it. */
+	if (report.kind == FAL_REPORT_MIGRATED && report.err < 0) {
+		const uint64_t drained = pool_draining_shards(s);
+		char own[40];
+		ps_log(s->run, "%s at %s refuses a move: %s", member_shards_text(m, own),
+		       m->address, report.odd != NULL ? report.odd : "unknown");
+		m->is_full = true;
+		s->pool.drain.was_refused |=
+			drained != 0 && (fal_map_busy(&s->pool.next_map) & drained) == 0;
+	}
 	pool_report(s, &(struct fal_shard_result){ &report, 1, 1 });
 	fal_shard_report_free(&report);
-	return FAL_OK;
-}
-
-static int
-pool_on_placed(struct ps_server *s, struct ps_member *m)
-{
-	if (m->count == 0 || m->is_placed)
-		return FAL_ESTATE;
-	m->is_placed = true;
-	for (size_t i = 0; i < s->sessions.n && m->joined_late; i++)
-		if (s->sessions.v[i]->admission.is_open)
-			pool_send_admit(s, s->sessions.v[i], m);
 	return FAL_OK;
 }
 
@@ -1066,7 +1019,13 @@ pool_on_member_msg(struct ps_server *s, struct ps_member *m, const struct fal_ms
 	struct ps_session *session;
 	switch (msg->type) {
 	case FAL_MSG_PLACED:
-		return pool_on_placed(s, m);
+		if (m->count == 0 || m->is_placed)
+			return FAL_ESTATE;
+		m->is_placed = true;
+		for (size_t i = 0; i < s->sessions.n && m->joined_late; i++)
+			if (s->sessions.v[i]->admission.is_open)
+				pool_send_admit(s, s->sessions.v[i], m);
+		return FAL_OK;
 	case FAL_MSG_ADMITTED:
 		session = ps_find_session(&s->sessions, msg->admitted.session);
 		if (session != NULL &&

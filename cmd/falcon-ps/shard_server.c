@@ -88,8 +88,8 @@ chan_options(const struct shard_server *s)
 	return (struct fal_chan_opt){ .link = s->link.bandwidth > 0 ? &s->link : NULL };
 }
 
-/* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  If the piece is
- * lost the connection ends, which ends the incarnation. */
+/* A fal_shard_codec_each: sends a piece of a REPORT to the coordinator.  A piece is lost
+ * only with the connection, which ends the incarnation. */
 static int
 send_report_piece(void *server, const struct fal_buf *msg)
 {
@@ -175,18 +175,6 @@ worker_admit(struct shard_server *s, const struct fal_msg *m)
 	if (err == FAL_OK)
 		fal_client_send(&s->client, &known);
 	return err;
-}
-
-static void
-worker_dismiss(struct shard_server *s, uint32_t id)
-{
-	for (size_t i = 0; i < s->n_workers; i++)
-		if (s->worker[i]->id == id) {
-			worker_free(s->worker[i]);
-			s->worker[i] = s->worker[--s->n_workers];
-			(void)workers_update_keyring(s); /* the other keys were valid */
-			return;
-		}
 }
 
 /* ---- the end --- */
@@ -372,8 +360,8 @@ part_check_memory(struct shard_server *s, size_t n, struct fal_diag *why)
 	return err;
 }
 
-/* Tells the coordinator that the process has all of its blocks; a process that joined a
- * running job has no block yet. */
+/* Tells the coordinator that the process has all of its blocks: none, if the process has
+ * joined a running job. */
 static void
 part_report_placed(struct shard_server *s)
 {
@@ -478,18 +466,6 @@ part_add_piece(struct shard_server *s, int got)
 	return err;
 }
 
-static int
-part_on_image(struct shard_server *s, const struct fal_msg *m)
-{
-	struct shard_part *p = &s->part;
-	if (p->shard_set == NULL || p->intake.is_active ||
-	    m->image.what != FAL_FETCH_PIECE || m->image.blocks < 1 ||
-	    m->image.blocks > fal_blocks(p->model->params) ||
-	    m->image.shard - p->first >= p->count || m->image.arrays.n == 0)
-		return FAL_ESTATE;
-	return part_add_piece(s, image_intake_begin(&p->intake, m, m->image.blocks));
-}
-
 /* A callback of fal_shard_set_each_piece: queues a piece for a shard elsewhere, by way of
  * the coordinator, and takes its image. */
 static int
@@ -501,7 +477,7 @@ part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 }
 
 /* Begins a move, during which the process has both its old and its new blocks.  Returns
- * 1; or 0 if there is no memory for both, which the coordinator is told. */
+ * 1.  Without memory for both, tells the coordinator, and returns 0. */
 static int
 part_begin_move(struct shard_server *s, const struct fal_map *map)
 {
@@ -526,7 +502,7 @@ part_begin_move(struct shard_server *s, const struct fal_map *map)
 	return 1;
 }
 
-/* Does the rest of the work for an order, after the shards have got the order. */
+/* The shards have taken the order: does the rest of its work. */
 static int
 part_after_order(struct shard_server *s, const struct fal_shard_order *o)
 {
@@ -611,8 +587,8 @@ part_on_publish(struct shard_server *s, const struct fal_msg *m)
 	return err == FAL_OK ? ps_broadcast_send(&s->part.broadcast) : err;
 }
 
-/* Copies a shard's parameters of a version, and its average; nothing if the shard has
- * dropped the version. */
+/* Copies a shard's parameters of a version, and its average.  Copies nothing if the shard
+ * has dropped the version. */
 static int
 part_copy_params(struct shard_server *s, uint32_t shard, uint64_t version,
 		 struct fal_image *out)
@@ -662,11 +638,11 @@ static int
 part_on_msg(void *server, struct fal_client *c, const struct fal_msg *m)
 {
 	struct shard_server *s = server;
-	const bool placed =
-		s->part.shard_set != NULL && s->part.n_complete == s->part.count;
+	struct shard_part *p = &s->part;
+	const bool placed = p->shard_set != NULL && p->n_complete == p->count;
 	if (m->type == FAL_MSG_PLACE)
 		return part_on_place(s, m);
-	if (s->part.all_shards == 0)
+	if (p->all_shards == 0)
 		return FAL_ESTATE;
 	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
 	(void)c;
@@ -675,15 +651,27 @@ part_on_msg(void *server, struct fal_client *c, const struct fal_msg *m)
 		fal_client_send(&s->client, &pong);
 		return FAL_OK;
 	case FAL_MSG_IMAGE:
-		return part_on_image(s, m);
+		if (p->shard_set == NULL || p->intake.is_active ||
+		    m->image.what != FAL_FETCH_PIECE || m->image.blocks < 1 ||
+		    m->image.blocks > fal_blocks(p->model->params) ||
+		    m->image.shard - p->first >= p->count || m->image.arrays.n == 0)
+			return FAL_ESTATE;
+		return part_add_piece(s,
+				      image_intake_begin(&p->intake, m, m->image.blocks));
 	case FAL_MSG_BYTES:
-		return part_add_piece(s, image_intake_add(&s->part.intake, m));
+		return part_add_piece(s, image_intake_add(&p->intake, m));
 	case FAL_MSG_ORDER:
 		return placed ? part_on_order(s, m) : FAL_ESTATE;
 	case FAL_MSG_ADMIT:
 		return placed ? worker_admit(s, m) : FAL_ESTATE;
 	case FAL_MSG_DISMISS:
-		worker_dismiss(s, m->dismiss.session);
+		for (size_t i = 0; i < s->n_workers; i++)
+			if (s->worker[i]->id == m->dismiss.session) {
+				worker_free(s->worker[i]);
+				s->worker[i] = s->worker[--s->n_workers];
+				(void)workers_update_keyring(s); /* others are valid */
+				break;
+			}
 		return FAL_OK;
 	case FAL_MSG_PUBLISH:
 		return placed ? part_on_publish(s, m) : FAL_ESTATE;
@@ -755,7 +743,7 @@ worker_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		w->is_attached = true;
 		part_send_versions(s);
 	} else if (m.type != FAL_MSG_PUSH || !w->is_attached) {
-		worker_refuse(w, "a shard takes PUSH behind ATTACH alone");
+		worker_refuse(w, "a shard takes ATTACH, then PUSH, and nothing else");
 	} else if (worker_on_push(w, &m, &why) < 0) {
 		worker_refuse(w, why.text);
 	}

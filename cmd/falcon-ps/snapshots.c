@@ -178,7 +178,7 @@ snapshots_write(struct ps_server *s)
 	if (n->shards > 0)
 		n->is.image = n->image[0].is;
 	k->work.data = s;
-	/* The first one is small, and training starts behind it. */
+	/* The first snapshot is small, and training starts once it is written. */
 	if (p->version > 0 && uv_queue_work(s->loop, &k->work, snapshots_on_work,
 					    snapshots_on_written) == 0)
 		return;
@@ -207,9 +207,9 @@ ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past)
 		snapshots_write(s);
 }
 
-/* Does this image fit the image that is here already?  Both must have the same arrays,
- * each in proportion to the blocks of its shard.  If no image is here yet, only the
- * version can be checked, and that there are arrays. */
+/* Does this image fit the images that are here already?  They must have the same arrays,
+ * each in proportion to the blocks of its shard.  Without such an image, the new image
+ * needs only arrays and the right version. */
 static bool
 image_fits(const struct ps_server *s, uint32_t slot, const struct fal_image *image)
 {
@@ -291,7 +291,7 @@ ps_snapshots_request(struct ps_server *s, struct ps_session *session)
 	snapshots_take(s);
 	if (k->requester == 0)
 		return;
-	/* Tells the session what its answer waits for, as the wait may be long. */
+	/* The wait may be long: the session gets its reason. */
 	if (ps_snapshots_has_any(s))
 		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
 			     k->good_clock);

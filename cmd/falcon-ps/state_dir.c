@@ -81,7 +81,8 @@ ps_accepts_kind(const struct fal_opt_list *accept, const char *kind)
 	return false;
 }
 
-/* Called for each key whose values differ: may the job go on with the other value? */
+/* A key has another value than in the state folder: may the job go on?  A callback of
+ * fal_job_diff. */
 static int
 compare_key(void *arg, const char *key, const char *was, const char *is)
 {
@@ -151,7 +152,7 @@ ps_state_write_job(struct ps_state *s, const struct fal_files *job, struct fal_d
 	/* An unchanged job is not written again: a full disk does not stop it. */
 	if (!s->text_differs)
 		return FAL_OK;
-	/* The result is removed before the text is written: so no result ever stands
+	/* The result is removed before the text is written: so no result is ever
 	 * beside a text of another job. */
 	if (s->is_done && (unlinkat(s->folder, "result.json", 0) < 0 ||
 			   FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
@@ -258,7 +259,7 @@ ps_state_count_start(struct ps_state *s, struct fal_diag *diag)
 	return err;
 }
 
-/* Finds the number behind "KEY": in a line that this program wrote. */
+/* Finds the number after "KEY": in a line that this program wrote. */
 static bool
 find_number(const char *line, const char *key, unsigned long long *out)
 {
@@ -390,29 +391,26 @@ ps_result_file_reserve(const struct ps_state *s, const char *name, uint64_t byte
 			    (unsigned long long)bytes, strerror(err));
 }
 
-/* Makes the folder again, which was removed while the job ran, and the file in it. */
-static int
-result_file_recreate(struct ps_result_file *p)
-{
-	char *slash = strrchr(p->path, '/');
-	*slash = '\0';
-	if (mkdir(p->path, 0777) == 0) /* else open says what is wrong */
-		fal_cli_err(PROG,
-			    "%s: was removed while the job ran; the result is put there",
-			    p->path);
-	*slash = '/';
-	close(p->fd);
-	p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	return p->fd;
-}
-
 int
 ps_result_file_write(struct ps_result_file *p, const void *bytes, size_t n,
 		     struct fal_diag *diag)
 {
 	const char *at = bytes;
-	if (p->written == 0 && access(p->temp, F_OK) < 0 && result_file_recreate(p) < 0)
-		return fail_errno(p->path, diag);
+	/* The folder was removed while the job ran: makes it and the file again. */
+	if (p->written == 0 && access(p->temp, F_OK) < 0) {
+		char *slash = strrchr(p->path, '/');
+		*slash = '\0';
+		if (mkdir(p->path, 0777) == 0) /* else open fails, and sets errno */
+			fal_cli_err(PROG,
+				    "%s: was removed while the job ran; the result is "
+				    "put there",
+				    p->path);
+		*slash = '/';
+		close(p->fd);
+		p->fd = open(p->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (p->fd < 0)
+			return fail_errno(p->path, diag);
+	}
 	while (n > 0) {
 		const ssize_t k =
 			FAL_TRY(WRITE, -1, pwrite(p->fd, at, n, (off_t)p->written));

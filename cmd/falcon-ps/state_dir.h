@@ -87,7 +87,7 @@ struct ps_trace_position {
 	uint64_t lines;
 	struct fal_chain chain;
 };
-/* Reads the trace.  Evaluations behind at->lines do not count.  FAL_EIO, FAL_ENOMEM;
+/* Reads the trace.  Evaluations after at->lines do not count.  FAL_EIO, FAL_ENOMEM;
  * call ps_old_trace_free in any case. */
 int ps_state_read_trace(const struct ps_state *s, struct ps_old_trace *out,
 			struct ps_trace_position *at, struct fal_diag *diag);

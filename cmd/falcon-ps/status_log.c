@@ -78,7 +78,7 @@ ps_knows_worker(const struct ps_server *s, const char *name, const char **instea
 	return is_key && *instead == NULL;
 }
 
-/* Seconds as text, with a digit behind the point below ten. */
+/* Seconds as text; below ten, with one decimal. */
 static const char *
 seconds_text(double v, char out[static 16])
 {
@@ -86,7 +86,7 @@ seconds_text(double v, char out[static 16])
 	return out;
 }
 
-/* Was this process suspended?  Then logs that, and moves all times by the pause: the job
+/* If this process was suspended, logs the pause and moves all times by the pause: the job
  * did not wait for its workers in that time. */
 static void
 discount_own_pause(struct ps_server *s, double now)
@@ -184,8 +184,7 @@ ps_status_on_late(void *arg, uint32_t peer, const char *name,
 			ps_log(s->run, "%s is back after %s: %s", name, text, late->why);
 		l->was_logged = false;
 	} else if (fal_ratelimit(&l->limit, ps_now(), &before)) {
-		const char *owes = strcmp(late->owes, "push") == 0
-					   ? "a part of what it pushes"
+		const char *owes = strcmp(late->owes, "push") == 0   ? "part of a push"
 				   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
 								     : "a task";
 		l->was_logged = may_log(&s->status);
@@ -303,7 +302,7 @@ ps_status_note_work(struct ps_server *s, struct ps_session *session)
 	session->has_worked = true;
 }
 
-/* "a, b and 3 more": the workers that are excluded, or the other ones. */
+/* "a, b and 3 more": the workers that are excluded (`excluded`), or all others. */
 static const char *
 list_workers(const struct ps_server *s, bool excluded, struct fal_diag *out)
 {
@@ -325,8 +324,8 @@ list_workers(const struct ps_server *s, bool excluded, struct fal_diag *out)
 	return out->text;
 }
 
-/* The address for falcon-work: TCP, if the server listens there.  If it listens on all
- * addresses of this machine, the machine's name stands for them. */
+/* The address for falcon-work: a TCP address, if the server has one.  The machine's name
+ * replaces an address that means all addresses of this machine. */
 static const char *
 address_text(const struct ps_server *s, struct fal_diag *out)
 {
@@ -345,7 +344,7 @@ address_text(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* Adds the request that waits, too, or the reason why no worker is here. */
+/* Adds the request that waits for the same event, or the reason why no worker is here. */
 static void
 add_waiting_request(const struct ps_server *s, struct fal_diag *out)
 {

@@ -38,7 +38,7 @@ trace_put(struct fal_buf *out, const void *p, size_t n)
 
 /* ---- a file --- */
 
-/* Opens or creates the file, and cuts it off behind `size` bytes of whole lines. */
+/* Opens or creates the file, and cuts it off after `size` bytes of whole lines. */
 static int
 trace_sink_open(struct ps_trace_sink *t, const char *path, uint64_t size,
 		struct fal_diag *diag)
@@ -54,7 +54,7 @@ trace_sink_open(struct ps_trace_sink *t, const char *path, uint64_t size,
 	return FAL_OK;
 }
 
-/* Writes n bytes behind the whole lines.  Returns the number of bytes written; if that is
+/* Writes n bytes after the whole lines.  Returns the number of bytes written; if that is
  * less, errno says why. */
 static size_t
 trace_sink_write(const struct ps_trace_sink *t, const uint8_t *p, size_t n)
@@ -255,20 +255,6 @@ trace_line_is(const struct ps_trace_line *l, const char *ev)
 	return strncmp(l->ev, ev, n) == 0 && l->ev[n] == '"';
 }
 
-/* Does an observer need the line, however old it is? */
-static bool
-trace_line_is_kept(const struct ps_trace_line *l)
-{
-	static const char *const names[] = { "job",    "join",    "leave",   "policy",
-					     "hold",   "eval",    "done",    "failed",
-					     "refuse", "suspect", "restart", "place",
-					     "group",  "trainer" };
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (trace_line_is(l, names[i]))
-			return true;
-	return false;
-}
-
 /* Drops the kept line of this event about the line's worker. */
 static void
 trace_file_drop_kept(struct ps_trace_file *f, const struct ps_trace_line *l,
@@ -296,23 +282,29 @@ trace_file_drop_kept(struct ps_trace_file *f, const struct ps_trace_line *l,
 	f->kept.n -= (size_t)(next - line);
 }
 
-/* Takes the oldest line out of the queue, and drops or keeps it. */
+/* Takes the oldest line out of the queue.  Keeps the line if observers need it, however
+ * old it is. */
 static void
 trace_file_retire_line(struct ps_trace_file *f)
 {
+	static const char *const kept[] = { "job",    "join",    "leave",   "policy",
+					    "hold",   "eval",    "done",    "failed",
+					    "refuse", "suspect", "restart", "place",
+					    "group",  "trainer" };
 	struct ps_trace_line *l = &f->recent[f->head++];
 	f->n--;
 	if (trace_line_is(l, "back") || trace_line_is(l, "leave"))
 		trace_file_drop_kept(f, l, "suspect");
 	if (trace_line_is(l, "group") || trace_line_is(l, "leave"))
 		trace_file_drop_kept(f, l, "group");
-	if (trace_line_is_kept(l))
-		trace_put(&f->kept, l->text, l->n);
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (trace_line_is(l, kept[i]))
+			trace_put(&f->kept, l->text, l->n);
 	f->rounds -= trace_line_is(l, "ledger");
 	free(l->text);
 }
 
-/* Queues the evaluations of earlier starts behind the job line, for observers. */
+/* Queues the evaluations of earlier starts after the job line, for observers. */
 static void
 trace_file_queue_evals(struct ps_trace_file *f)
 {
@@ -338,8 +330,8 @@ ps_trace_file_add(struct ps_trace_file *f, const char *line, size_t n)
 		f->head = 0;
 	}
 	FAL_XGROW(f->recent, f->cap, f->head + f->n + 1);
-	/* The job line of a job that resumes is in the files already: only observers get
-	 * it. */
+	/* The files have the job line of a job that resumes: only observers get this
+	 * one. */
 	const bool is_in_files = f->has_job_line && f->n == 0 && f->kept.n == 0;
 	struct fal_chain first = { "" };
 	fal_chain_put(is_in_files ? &first : &f->chain, line, n, &b);

@@ -37,7 +37,7 @@ enum { TRACE_SINKS = 2 };
 struct ps_trace_line {
 	char *text; /* with its newline */
 	size_t n;
-	const char *ev; /* in `text`: behind "ev":" */
+	const char *ev; /* in `text`: after "ev":" */
 };
 
 /* {0} is empty and valid. */
@@ -60,7 +60,7 @@ struct ps_trace_file {
  * FAL_EIO with a diagnosis. */
 int ps_trace_file_create(struct ps_trace_file *f, const char *path,
 			 struct fal_diag *diag);
-/* Opens a file that has lines of an earlier start, cuts off all bytes behind those lines,
+/* Opens a file that has lines of an earlier start, cuts off all bytes after those lines,
  * and appends every line.  Takes the evaluations of `was`. */
 int ps_trace_file_append(struct ps_trace_file *f, const char *path,
 			 struct ps_old_trace *was, struct fal_diag *diag);

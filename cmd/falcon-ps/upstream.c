@@ -74,9 +74,9 @@ upstream_send(void *arg, const struct fal_buf *msg, bool bulk)
 	fal_client_send_bytes(&u->client, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
 }
 
-/* Tells the coordinator what changed with the group's members.  Once the members'
- * numerics differed, they count as different for good: after an incarnation members come
- * back one by one, so the first members back would seem to agree. */
+/* Tells the coordinator about changes of the group's members.  Numerics that once
+ * differed count as different for good: in the next incarnation members come back one by
+ * one, so the first members would seem to agree. */
 static void
 upstream_follow_members(struct ps_upstream *u)
 {
@@ -93,7 +93,7 @@ upstream_follow_members(struct ps_upstream *u)
 					(uint32_t)u->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
-			fal_chan_fail(u->client.chan, FAL_EIO, "nobody is here any more");
+			fal_chan_fail(u->client.chan, FAL_EIO, "no member is left");
 			return;
 		}
 		if (word == FAL_GROUP_READY) {
@@ -217,30 +217,8 @@ ps_upstream_fill_order(struct ps_upstream *u, struct fal_shard_order *o)
 
 /* ---- messages of the coordinator --- */
 
-/* Makes the agent: the coordinator's job is the job of the files here. */
-static void
-upstream_begin_job(struct ps_upstream *u)
-{
-	const struct fal_files *j = u->server->job;
-	const struct fal_agent_ops ops = { .arg = u,
-					   .send = upstream_send,
-					   .run = upstream_on_run,
-					   .cancel = upstream_on_cancel,
-					   .steps = upstream_on_steps,
-					   .whole = upstream_on_whole };
-	const struct fal_agent_conf conf = { .n = j->model->params,
-					     .lanes_max = FAL_LANES_MAX,
-					     .incarnation = u->client.incarnation,
-					     .map_epoch = u->client.epoch,
-					     .tasks = fal_files_clock_tasks(j),
-					     .push_bits = j->job.push_bits,
-					     .seed = j->job.seed,
-					     .optim = j->job.optim,
-					     .outer = true };
-	u->agent = fal_agent_new(&conf, &ops);
-}
-
-/* The texts of the coordinator's job are complete: they must be the texts here. */
+/* The texts of the coordinator's job are complete: if they are the texts here, makes the
+ * agent. */
 static int
 upstream_on_job(void *arg, struct fal_client *c)
 {
@@ -261,30 +239,24 @@ upstream_on_job(void *arg, struct fal_client *c)
 				own[i].name, u->run->path);
 		return FAL_OK;
 	}
-	upstream_begin_job(u);
+	const struct fal_agent_ops ops = { .arg = u,
+					   .send = upstream_send,
+					   .run = upstream_on_run,
+					   .cancel = upstream_on_cancel,
+					   .steps = upstream_on_steps,
+					   .whole = upstream_on_whole };
+	const struct fal_agent_conf conf = { .n = j->model->params,
+					     .lanes_max = FAL_LANES_MAX,
+					     .incarnation = u->client.incarnation,
+					     .map_epoch = u->client.epoch,
+					     .tasks = fal_files_clock_tasks(j),
+					     .push_bits = j->job.push_bits,
+					     .seed = j->job.seed,
+					     .optim = j->job.optim,
+					     .outer = true };
+	u->agent = fal_agent_new(&conf, &ops);
 	u->server->events.after_event(u->server);
 	return FAL_OK;
-}
-
-static int
-upstream_on_agent_msg(struct ps_upstream *u, const struct fal_msg *m)
-{
-	if (u->agent == NULL)
-		return FAL_ESTATE;
-	if (m->type == FAL_MSG_GRANT && m->grant.kind == FAL_KIND_DELTA) {
-		fal_client_fail(&u->client, FAL_EXIT_NO,
-				"%s: its policy has local steps by now, which no "
-				"group server makes",
-				u->client.at);
-		return FAL_OK;
-	}
-	const int err =
-		m->type == FAL_MSG_PUBLISHED
-			? fal_client_expect_parts(&u->client, u->server->job->hash, m)
-			: FAL_OK;
-	if (err < 0)
-		return err;
-	return fal_agent_msg(u->agent, uv_hrtime(), m);
 }
 
 static int
@@ -294,13 +266,24 @@ upstream_on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 	int err = FAL_OK;
 	if (u->state == UPSTREAM_ENDED)
 		return FAL_OK;
-	if (m->type == FAL_MSG_MAP)
+	if (m->type == FAL_MSG_MAP) {
 		fal_client_fail(c, FAL_EXIT_NO,
 				"%s: its shards are in several processes, which no group "
 				"server can push to",
 				c->at);
-	else
-		err = upstream_on_agent_msg(u, m);
+	} else if (u->agent == NULL) {
+		err = FAL_ESTATE;
+	} else if (m->type == FAL_MSG_GRANT && m->grant.kind == FAL_KIND_DELTA) {
+		fal_client_fail(c, FAL_EXIT_NO,
+				"%s: its policy has local steps by now, which no "
+				"group server makes",
+				c->at);
+	} else {
+		if (m->type == FAL_MSG_PUBLISHED)
+			err = fal_client_expect_parts(c, u->server->job->hash, m);
+		if (err == FAL_OK)
+			err = fal_agent_msg(u->agent, uv_hrtime(), m);
+	}
 	if (err == FAL_OK)
 		u->server->events.after_event(u->server);
 	return err;

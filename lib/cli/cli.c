@@ -37,35 +37,25 @@ struct fal_cli_state {
 	char *forms; /* for --help: "[OPTION...] ARGS", each form of ARGS on a line */
 };
 
-/* Does stderr take another line?  Its reader, a pager or a log, may be stuck: then one
- * line waits for a second, or until a signal, and further lines are counted without
- * waiting. *lost: the number of lines dropped before this one. */
-static bool
-stderr_takes_line(unsigned *lost)
-{
-	static atomic_uint dropped;
-	struct pollfd err = { .fd = STDERR_FILENO, .events = POLLOUT };
-	if (poll(&err, 1, dropped > 0 ? 0 : 1000) <= 0) {
-		dropped++;
-		return false;
-	}
-	*lost = atomic_exchange(&dropped, 0);
-	return true;
-}
-
 __attribute__((format(printf, 2, 0))) static void
 print_error(const char *prog, const char *fmt, va_list ap)
 {
+	static atomic_uint dropped; /* lines */
 	char text[1024];
-	unsigned lost;
-	if (!stderr_takes_line(&lost))
+	struct pollfd err = { .fd = STDERR_FILENO, .events = POLLOUT };
+	/* The reader of stderr, a pager or a log, may be stuck: then one line waits for a
+	 * second, or until a signal, and further lines are dropped without waiting. */
+	if (poll(&err, 1, dropped > 0 ? 0 : 1000) <= 0) {
+		dropped++;
 		return;
+	}
+	const unsigned lost = atomic_exchange(&dropped, 0);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	fal_text_plain(text, sizeof(text), text);
 	fal_text_hide_keys(text); /* a key may be given in place of a name */
 	struct fal_buf line = { 0 }, folded = { 0 };
 	if (lost > 0)
-		fal_put_fmt(&line, "%s: %u line%s not said, as nobody read them\n", prog,
+		fal_put_fmt(&line, "%s: %u line%s dropped, as nobody read stderr\n", prog,
 			    lost, lost == 1 ? " was" : "s were");
 	fal_put_fmt(&line, "%s: %s\n", prog, text);
 	fal_text_wrap((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
@@ -212,24 +202,8 @@ take_option(struct fal_cli *cli, size_t i)
 	return err == 0 ? -1 : fal_cli_exit_code(err);
 }
 
-/* Takes the operands; -1 or an exit code. */
-static int
-take_operands(struct fal_cli *cli)
-{
-	cli->arg = poptGetArgs(cli->state->popt);
-	while (cli->arg != NULL && cli->arg[cli->n_args] != NULL)
-		cli->n_args++;
-	if (cli->n_args > cli->max_args)
-		return fal_cli_usage(cli->prog, "%s: one operand too many (see --help)",
-				     cli->arg[cli->max_args]);
-	if (cli->n_args < cli->min_args)
-		return fal_cli_usage(cli->prog, "usage: %s [OPTION...] %s", cli->prog,
-				     cli->args);
-	return -1;
-}
-
-/* Raises the limit of descriptors, up to the hard limit, to the number that our loops
- * need: libuv ends a program that has fewer. */
+/* Raises the limit of descriptors to the number that our loops need, as far as the hard
+ * limit allows.  With fewer, libuv would end the program. */
 static bool
 has_enough_descriptors(const struct fal_cli *cli)
 {
@@ -265,9 +239,8 @@ refuse_option(const struct fal_cli *cli, int reason)
 int
 fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 {
-	/* Closed standard descriptors are opened, so that no file of ours gets their
-	 * numbers, but in the wrong direction: their use fails as on a closed descriptor.
-	 */
+	/* Opens closed standard descriptors, so that no file of ours gets their numbers;
+	 * but in the wrong direction, so that their use fails as before. */
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
 			(void)!open("/dev/null",
@@ -295,8 +268,16 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 		if (code >= 0)
 			return code;
 	}
-	const int code = take_operands(cli);
-	return code < 0 && !has_enough_descriptors(cli) ? FAL_EXIT_NO : code;
+	cli->arg = poptGetArgs(popt);
+	while (cli->arg != NULL && cli->arg[cli->n_args] != NULL)
+		cli->n_args++;
+	if (cli->n_args > cli->max_args)
+		return fal_cli_usage(cli->prog, "%s: one operand too many (see --help)",
+				     cli->arg[cli->max_args]);
+	if (cli->n_args < cli->min_args)
+		return fal_cli_usage(cli->prog, "usage: %s [OPTION...] %s", cli->prog,
+				     cli->args);
+	return has_enough_descriptors(cli) ? -1 : FAL_EXIT_NO;
 }
 
 static size_t

@@ -70,7 +70,7 @@ group_memory(const char *folder, bool v2)
 }
 
 /* The least limit of the group and its ancestors.  In a container the path may be the
- * host's and not exist: then only existing groups count, at least the root. */
+ * host's, which does not exist here: only existing groups count, at least the root. */
 static uint64_t
 least_of_ancestors(const char *mount, const char *group, bool v2, group_fn *what)
 {
@@ -161,20 +161,6 @@ fal_cli_cores(void)
 	return quota > 0 && quota < cores ? quota : cores;
 }
 
-/* Idle ticks of the line "cpuN USER NICE SYSTEM IDLE ..." if core N is in `set`; else
- * 0. */
-static uint64_t
-idle_ticks(const char *line, const cpu_set_t set[static SETS])
-{
-	unsigned core;
-	uint64_t idle;
-	/* %u would skip the blank in the line of all cores. */
-	if (line[3] < '0' || line[3] > '9' ||
-	    sscanf(line + 3, "%u %*u %*u %*u %" SCNu64, &core, &idle) != 2)
-		return 0;
-	return CPU_ISSET_S(core, SETS * sizeof(*set), set) ? idle : 0;
-}
-
 uint64_t
 fal_cli_idle_ns(const char *root)
 {
@@ -190,9 +176,16 @@ fal_cli_idle_ns(const char *root)
 	FILE *f = fopen(path, "re");
 	if (f == NULL)
 		return 0;
-	/* The lines of cores come first. */
-	while (fgets(line, sizeof(line), f) != NULL && strncmp(line, "cpu", 3) == 0)
-		ticks += idle_ticks(line, set);
+	/* The lines of cores come first, "cpuN USER NICE SYSTEM IDLE ...".  %u would skip
+	 * the blank in the line of all cores. */
+	while (fgets(line, sizeof(line), f) != NULL && strncmp(line, "cpu", 3) == 0) {
+		unsigned core;
+		uint64_t idle;
+		if (line[3] >= '0' && line[3] <= '9' &&
+		    sscanf(line + 3, "%u %*u %*u %*u %" SCNu64, &core, &idle) == 2 &&
+		    CPU_ISSET_S(core, sizeof(set), set))
+			ticks += idle;
+	}
 	fclose(f);
 	return ticks * (UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK));
 }

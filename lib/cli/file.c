@@ -195,9 +195,9 @@ open_folder_of(const char *path)
 	return fd;
 }
 
-/* Creates a file of a random name: with a mode of 0 for us alone, else with this mode
- * within the umask or a default list of its folder: mkostemp(3) has only 0600, and the
- * umask cannot be read safely in a program with threads. */
+/* Creates a file of a random name.  Mode 0: for us alone.  Else the file has this mode
+ * within the umask, or within the folder's default list: mkostemp(3) gives only 0600, and
+ * a program with threads cannot read the umask safely. */
 static int
 create_temp(char *temp, mode_t mode)
 {
@@ -215,9 +215,9 @@ struct kept {
 	const struct stat *owner; /* NULL: us */
 };
 
-/* Writes a file beside `path`, and renames it; the new file has the properties `kept`,
- * or, if that is NULL, this mode within the umask.  Unless the file has another owner a
- * failed sync of the folder is an error. */
+/* Writes a file beside `path`, and renames it.  The new file has the properties `kept`;
+ * with NULL, this mode within the umask.  A failed sync of the folder is an error, unless
+ * the file has another owner. */
 static int
 replace_file(const char *path, const void *p, size_t n, mode_t mode,
 	     const struct kept *kept, struct fal_diag *diag)

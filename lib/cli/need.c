@@ -102,7 +102,7 @@ fal_memory_apply_limit(const struct fal_cli *cli, uint64_t program, uint64_t mos
 		fal_cli_err(cli->prog, "%s", why.text);
 		return FAL_EXIT_NO;
 	}
-	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
+	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB beside its input",
 		    fal_memory_mib(program));
 	struct rlimit stack, data;
 	getrlimit(RLIMIT_STACK, &stack);

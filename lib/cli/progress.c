@@ -82,8 +82,8 @@ struct layout {
 	bool percentage, left, note[FAL_PROGRESS_NOTES];
 };
 
-/* In the order of importance: the percentage, the label (half the line at most), the time
- * left, a short bar, the notes; then the bar grows. */
+/* Gives room in the order of importance: the percentage, the label (half the line at
+ * most), the time left, a short bar, the notes; then the bar grows. */
 static struct layout
 progress_layout(const struct fal_progress *p, size_t columns, const char *left)
 {

@@ -181,19 +181,6 @@ table_width(const struct fal_table *t, const int *width)
 	return all;
 }
 
-/* Shortens names as far as the width asks for and `shorten` allows. */
-static void
-fit_names(struct fal_table *t, size_t rows, int *width)
-{
-	const size_t all = table_width(t, width), first = (size_t)abs(width[0]);
-	if (t->width == 0 || all <= t->width || t->shorten == 0 || first <= t->shorten)
-		return;
-	const size_t over = all - t->width;
-	const bool enough = first >= over + t->shorten;
-	shorten_names(t, rows, enough ? first - over : t->shorten);
-	width[0] = column_width(t, rows, 0);
-}
-
 /* Drops columns until the table fits. */
 static void
 drop_columns(const struct fal_table *t, int *width)
@@ -220,7 +207,14 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 	int *width = fal_xcalloc(t->columns, sizeof(*width));
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
-	fit_names(t, rows, width);
+	/* Shortens names as far as the width demands and `shorten` allows. */
+	const size_t all = table_width(t, width), first = (size_t)abs(width[0]);
+	if (t->width > 0 && all > t->width && t->shorten > 0 && first > t->shorten) {
+		const size_t over = all - t->width;
+		const bool is_enough = first >= over + t->shorten;
+		shorten_names(t, rows, is_enough ? first - over : t->shorten);
+		width[0] = column_width(t, rows, 0);
+	}
 	drop_columns(t, width);
 	for (size_t r = 0; r < rows; r++) {
 		const char *before = "";

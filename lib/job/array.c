@@ -169,37 +169,8 @@ parse_npy_descr(struct npy_header *c, struct fal_array *a)
 }
 
 static int
-parse_npy_order(struct npy_header *c)
-{
-	c->has_order = true;
-	if (accept_text(c, "False"))
-		return FAL_OK;
-	if (!accept_text(c, "True"))
-		return npy_fail(c, "not True or False");
-	return source_fail(c->s, FAL_EFORMAT,
-			   "Fortran order: save it with numpy.ascontiguousarray");
-}
-
-/* Parses a decimal number; a number above UINT32_MAX becomes UINT32_MAX. */
-static int
-parse_npy_dim(struct npy_header *c, uint32_t *out)
-{
-	skip_blanks(c);
-	uint64_t v = 0;
-	const char *p = c->p;
-	for (; *p >= '0' && *p <= '9'; p++)
-		v = v > UINT32_MAX ? v : v * 10 + (uint64_t)(*p - '0');
-	if (p == c->p)
-		return npy_fail(c, "not a dimension");
-	c->p = p;
-	*out = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
-	return FAL_OK;
-}
-
-static int
 parse_npy_shape(struct npy_header *c, struct fal_array *a)
 {
-	int err = FAL_OK;
 	c->has_shape = true;
 	if (!accept_text(c, "("))
 		return npy_fail(c, "not a shape");
@@ -207,8 +178,16 @@ parse_npy_shape(struct npy_header *c, struct fal_array *a)
 		if (a->ndim == FAL_ARRAY_DIMS)
 			return source_fail(c->s, FAL_EFORMAT, "more than %d dimensions",
 					   FAL_ARRAY_DIMS);
-		if ((err = parse_npy_dim(c, &a->dim[a->ndim++])) < 0)
-			return err;
+		skip_blanks(c);
+		uint64_t v = 0;
+		const char *p = c->p;
+		for (; *p >= '0' && *p <= '9'; p++)
+			v = v > UINT32_MAX ? v : v * 10 + (uint64_t)(*p - '0');
+		if (p == c->p)
+			return npy_fail(c, "not a dimension");
+		c->p = p;
+		/* set_array_sizes refuses numbers as large as UINT32_MAX. */
+		a->dim[a->ndim++] = v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
 		if (!accept_text(c, ",") && *c->p != ')')
 			return npy_fail(c, "not a shape");
 	}
@@ -228,12 +207,18 @@ parse_npy_entry(struct npy_header *c, struct fal_array *a)
 		return npy_fail(c, "no ':' behind a key");
 	if (strcmp(key, "descr") == 0 && !c->has_descr)
 		return parse_npy_descr(c, a);
-	if (strcmp(key, "fortran_order") == 0 && !c->has_order)
-		return parse_npy_order(c);
 	if (strcmp(key, "shape") == 0 && !c->has_shape)
 		return parse_npy_shape(c, a);
-	return source_fail(c->s, FAL_EFORMAT, "header: unknown or second key '%s'",
-			   FAL_QUOTE(key));
+	if (strcmp(key, "fortran_order") != 0 || c->has_order)
+		return source_fail(c->s, FAL_EFORMAT,
+				   "header: unknown or second key '%s'", FAL_QUOTE(key));
+	c->has_order = true;
+	if (accept_text(c, "False"))
+		return FAL_OK;
+	if (!accept_text(c, "True"))
+		return npy_fail(c, "not True or False");
+	return source_fail(c->s, FAL_EFORMAT,
+			   "Fortran order: save it with numpy.ascontiguousarray");
 }
 
 static int
@@ -443,25 +428,8 @@ report_nonfinite(const struct source *s, const struct fal_array *a, size_t at,
 			   at % a->row_values, at / a->row_values, text);
 }
 
-/* Converts F64 to F32 in place and checks that all values are finite. */
-static int
-convert_floats(const struct source *s, struct fal_array *a)
-{
-	const size_t size = fal_dtype_size(a->dtype);
-	float *to = (float *)(void *)a->data;
-	for (size_t i = 0; i < a->rows * a->row_values; i++) {
-		const uint8_t *p = a->data + i * size;
-		const float v = fal_dtype_float(a->dtype, p);
-		if (!isfinite(v))
-			return report_nonfinite(s, a, i, p);
-		to[i] = v;
-	}
-	a->dtype = FAL_F32;
-	a->row_bytes = a->row_values * sizeof(float);
-	return FAL_OK;
-}
-
-/* Reads the rows to keep. */
+/* Reads the rows to keep.  Floating-point values must be finite; F64 becomes F32, in
+ * place. */
 static int
 read_array_rows(struct array_reader *r, struct fal_array *a)
 {
@@ -477,7 +445,20 @@ read_array_rows(struct array_reader *r, struct fal_array *a)
 	int err = source_exact(&r->s, NULL, r->skip_before);
 	if (err == FAL_OK)
 		err = source_exact(&r->s, a->data, keep);
-	return err < 0 || fal_dtype_is_integer(a->dtype) ? err : convert_floats(&r->s, a);
+	if (err < 0 || fal_dtype_is_integer(a->dtype))
+		return err;
+	const size_t size = fal_dtype_size(a->dtype);
+	float *to = (float *)(void *)a->data;
+	for (size_t i = 0; i < a->rows * a->row_values; i++) {
+		const uint8_t *p = a->data + i * size;
+		const float v = fal_dtype_float(a->dtype, p);
+		if (!isfinite(v))
+			return report_nonfinite(&r->s, a, i, p);
+		to[i] = v;
+	}
+	a->dtype = FAL_F32;
+	a->row_bytes = a->row_values * sizeof(float);
+	return FAL_OK;
 }
 
 int

@@ -32,20 +32,6 @@ cache_path(char out[static PATH_BYTES], const char *dir, const uint8_t *hash,
 	return FAL_OK;
 }
 
-/* Makes all directories before the last slash of `path`. */
-static int
-make_parents(char *path)
-{
-	for (char *p = path + 1; (p = strchr(p, '/')) != NULL; p++) {
-		*p = '\0';
-		const bool exists = mkdir(path, 0777) == 0 || errno == EEXIST;
-		*p = '/';
-		if (!exists)
-			return FAL_EIO;
-	}
-	return FAL_OK;
-}
-
 /* Appends the whole file, up to a byte above the limit. */
 static int
 read_chunk_file(int fd, struct fal_buf *out)
@@ -117,8 +103,12 @@ fal_cache_put(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	int err = cache_path(path, dir, hash, NULL);
 	if (err == FAL_OK)
 		err = cache_path(temp, dir, hash, ".new-XXXXXX");
-	if (err == FAL_OK)
-		err = make_parents(temp);
+	/* Makes all directories before the last slash. */
+	for (char *at = temp + 1; err == FAL_OK && (at = strchr(at, '/')) != NULL; at++) {
+		*at = '\0';
+		err = mkdir(temp, 0777) == 0 || errno == EEXIST ? FAL_OK : FAL_EIO;
+		*at = '/';
+	}
 	if (err < 0)
 		return err;
 	int fd = mkostemp(temp, O_CLOEXEC);

@@ -132,9 +132,9 @@ read_field(struct csv_reader *r, enum field_end *end)
 	*end = r->next == r->comma ? FIELD_END : RECORD_END;
 	if (*end == FIELD_END || r->next == '\n')
 		return next_byte(r);
-	return r->next < 0
-		       ? FAL_OK
-		       : FAIL(r, "'%s' with more behind its quote", FAL_QUOTE(r->field));
+	return r->next < 0 ? FAL_OK
+			   : FAIL(r, "'%s' has text after its closing quote",
+				  FAL_QUOTE(r->field));
 }
 
 /* --- the header --------------------------------------------------------------------- */
@@ -159,21 +159,6 @@ add_column(struct csv_reader *r, size_t column)
 	return FAL_OK;
 }
 
-/* Compares the names with the required names; the order matters, as values go by column.
- */
-static int
-check_columns(const struct csv_reader *r)
-{
-	for (size_t i = 0; i < r->columns && r->columns == r->expected->n; i++)
-		if (strcmp(r->name[i], r->expected->name[i]) != 0)
-			return csv_fail(r, FAL_EFORMAT, 1,
-					"column %zu is '%s', not '%s' as in %s",
-					i + (i >= r->label) + 1, FAL_QUOTE(r->name[i]),
-					FAL_QUOTE(r->expected->name[i]),
-					r->expected->file);
-	return FAL_OK;
-}
-
 static int
 read_csv_header(struct csv_reader *r)
 {
@@ -194,15 +179,23 @@ read_csv_header(struct csv_reader *r)
 			       FAL_QUOTE(r->label_name));
 	if (err == FAL_OK && r->columns == 0)
 		err = csv_fail(r, FAL_EFORMAT, 1, "no column but the label's");
-	if (err == FAL_OK && r->expected != NULL && r->expected->n > 0)
-		err = check_columns(r);
-	if (err < 0 || r->expected == NULL || r->expected->n > 0)
+	struct fal_columns *e = r->expected;
+	if (err < 0 || e == NULL)
 		return err;
+	/* The order of the names matters, as values go by column. */
+	for (size_t i = 0; i < r->columns && r->columns == e->n; i++)
+		if (strcmp(r->name[i], e->name[i]) != 0)
+			return csv_fail(r, FAL_EFORMAT, 1,
+					"column %zu is '%s', not '%s' as in %s",
+					i + (i >= r->label) + 1, FAL_QUOTE(r->name[i]),
+					FAL_QUOTE(e->name[i]), e->file);
+	if (e->n > 0)
+		return FAL_OK;
 	/* Later files must have the same columns. */
-	r->expected->name = fal_xcalloc(r->columns, sizeof(*r->expected->name));
-	r->expected->file = fal_xstrdup(r->s.path);
+	e->name = fal_xcalloc(r->columns, sizeof(*e->name));
+	e->file = fal_xstrdup(r->s.path);
 	for (size_t i = 0; i < r->columns; i++)
-		r->expected->name[r->expected->n++] = fal_xstrdup(r->name[i]);
+		e->name[e->n++] = fal_xstrdup(r->name[i]);
 	return FAL_OK;
 }
 
@@ -342,7 +335,7 @@ read_records(struct csv_reader *r, const struct fal_set_opts *opts)
 	}
 	assert(err < 0 || r->values == r->rows * r->columns);
 	if (err == FAL_OK && r->rows == 0)
-		err = csv_fail(r, FAL_EFORMAT, r->line, "no record behind the header");
+		err = csv_fail(r, FAL_EFORMAT, r->line, "no record after the header");
 	if (err == FAL_OK && opts->max_samples > r->rows)
 		err = fal_diag_set(r->s.diag, FAL_EINVAL, "%s: has %u row%s, not %u",
 				   r->s.path, r->rows, fal_text_plural(r->rows),

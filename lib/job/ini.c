@@ -58,19 +58,6 @@ cut_blanks(char *s, size_t n)
 }
 
 static int
-parse_ini_header(struct ini_reader *r, char *line)
-{
-	char *close = strchr(line, ']');
-	r->is_lost = close == NULL || !is_line_end(close + 1);
-	if (r->is_lost)
-		return refuse_line(r, close == NULL ? "a section without ']'"
-						    : "text behind a section");
-	*close = '\0';
-	strcpy(r->section, line + 1);
-	return r->on_entry(r->user, r->section, NULL, NULL, r->line);
-}
-
-static int
 parse_ini_entry(struct ini_reader *r, char *line)
 {
 	char *value = strchr(line, '=');
@@ -115,7 +102,16 @@ parse_line(struct ini_reader *r, const char *p, size_t n)
 	line[n] = '\0';
 	if (is_line_end(line))
 		return FAL_OK;
-	return *line == '[' ? parse_ini_header(r, line) : parse_ini_entry(r, line);
+	if (*line != '[')
+		return parse_ini_entry(r, line);
+	char *close = strchr(line, ']');
+	r->is_lost = close == NULL || !is_line_end(close + 1);
+	if (r->is_lost)
+		return refuse_line(r, close == NULL ? "a section without ']'"
+						    : "text behind a section");
+	*close = '\0';
+	strcpy(r->section, line + 1);
+	return r->on_entry(r->user, r->section, NULL, NULL, r->line);
 }
 
 int

@@ -1,7 +1,8 @@
 /* Parses INI text strictly: each line is a section, an entry, a comment or empty.
  *
- * A comment is a line that begins with ; or #, or what follows a blank and ; or # behind
- * a section or a value.  A value in double quotes may hold both, and blanks at its ends.
+ * A comment is a line that begins with ; or #, or the text from a blank and ; or # on,
+ * after a section or a value.  A value in double quotes may hold both, and blanks at its
+ * ends.
  */
 #ifndef FAL_JOB_INI_H
 #define FAL_JOB_INI_H

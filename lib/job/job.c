@@ -185,7 +185,7 @@ fal_job_diag_name(const struct fal_job_assignments *set, const char *what,
 	return name;
 }
 
-/* Adds a problem of a line, 0: of none, and returns as fal_problems_add does. */
+/* Adds a problem of a line (0: of the whole text).  Returns as fal_problems_add. */
 __attribute__((format(printf, 4, 5))) static int
 refuse_job_line(const struct job_parser *p, unsigned line, int err, const char *fmt, ...)
 {
@@ -375,8 +375,8 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 		return refuse_job_line(p, line, FAL_EFORMAT,
 				       "'%s' stands before any section",
 				       key != NULL ? FAL_QUOTE(key) : "");
-	/* The first entry without a section stands for the further ones, and the header
-	 * of an unknown section for its entries. */
+	/* One message is enough for all entries without a section, and for all entries of
+	 * an unknown section. */
 	if (known == KEYS && key == NULL)
 		return refuse_job_line(p, line, FAL_EFORMAT, "[%s]: no such section%s",
 				       FAL_QUOTE(section), fal_similar_hint(&is, hint));
@@ -654,23 +654,17 @@ least_tail_task(const struct fal_job *job)
 	return g.tail_task;
 }
 
-/* Do clocks have a tail by default?  Small tasks are useless if each part of the data
- * belongs to a worker; a trainer's gradients may depend on the size of a task; and a user
- * who divides a clock into a few large tasks wants large tasks. */
-static bool
-has_tail_by_default(const struct fal_job *job)
-{
-	enum { TASKS_MIN = 8 }; /* of a clock */
-	return job->model != NULL && job->batch / job->task >= TASKS_MIN &&
-	       job->partition == FAL_JOB_PARTITION_SHARED;
-}
-
 static void
 set_default_tail(const struct job_parser *p)
 {
+	enum { TASKS_MIN = 8 }; /* of a clock */
 	struct fal_job *job = p->job;
-	if (!job_has(p, JOB_AT(tail)) &&
-	    (job_has(p, JOB_AT(tail_task)) || has_tail_by_default(job)))
+	/* Small tasks are useless if each part of the data belongs to a worker; a
+	 * trainer's gradients may depend on the size of a task; and a user who divides a
+	 * clock into a few large tasks wants large tasks. */
+	const bool has_tail = job->model != NULL && job->batch / job->task >= TASKS_MIN &&
+			      job->partition == FAL_JOB_PARTITION_SHARED;
+	if (!job_has(p, JOB_AT(tail)) && (has_tail || job_has(p, JOB_AT(tail_task))))
 		job->tail = 0.25;
 	if (job->tail_task == 0) {
 		job->tail_task = job->task / 4 > 1 ? job->task / 4 : 1;
@@ -680,22 +674,6 @@ set_default_tail(const struct job_parser *p)
 		job->tail = 0;
 		job->tail_task = job->task;
 	}
-}
-
-static int
-check_tail(const struct job_parser *p)
-{
-	const struct fal_job *job = p->job;
-	const uint32_t least = least_tail_task(job);
-	char what[80];
-	if (job->tail_task > job->task)
-		return job_refuse(p, JOB_AT(tail_task), FAL_EINVAL,
-				  "is more than batch.task");
-	if (job->tail <= 0 || least == job->tail_task)
-		return FAL_OK;
-	snprintf(what, sizeof(what), "makes more than %d tasks of a clock; %u does not",
-		 TASKS_MAX, least);
-	return job_refuse(p, JOB_AT(tail_task), FAL_EINVAL, what);
 }
 
 /* Sets the defaults other than 0 of keys that the text lacks. */
@@ -759,7 +737,7 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 	};
 
 	int err = fal_ini_read(name, text, n, on_job_entry, &p, problems);
-	/* After an unknown line the missing key may be the one that the line means. */
+	/* An unknown line may mean the missing key. */
 	const bool is_sure = err == FAL_OK && problems->err != FAL_EFORMAT;
 	for (size_t i = 0; i < KEYS && is_sure && err == FAL_OK; i++)
 		if (keys[i].is_required && line[i] == 0)
@@ -769,7 +747,15 @@ fal_job_parse_set(const char *name, const char *text, size_t n,
 	    (err = check_model_keys(&p)) == FAL_OK && (err = check_steps(&p)) == FAL_OK &&
 	    (err = check_local_steps(&p)) == FAL_OK && problems->err == FAL_OK) {
 		set_defaults(&p);
-		err = check_tail(&p);
+		const uint32_t least = least_tail_task(&job);
+		struct fal_diag many;
+		fal_diag_set(&many, 0, "makes more than %d tasks of a clock; %u does not",
+			     TASKS_MAX, least);
+		if (job.tail_task > job.task)
+			job_refuse(&p, JOB_AT(tail_task), FAL_EINVAL,
+				   "is more than batch.task");
+		else if (job.tail > 0 && least != job.tail_task)
+			job_refuse(&p, JOB_AT(tail_task), FAL_EINVAL, many.text);
 	}
 	if (problems->err < 0) {
 		fal_job_free(&job);

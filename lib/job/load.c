@@ -50,7 +50,7 @@ job_table(const struct fal_job *job, const char *file)
 				 job->format == FAL_JOB_FORMAT_CSV ? ',' : '\t' };
 }
 
-/* Loads one file of samples, for IDX and npy with its file of labels. */
+/* Loads one file of samples; for IDX and npy, also its file of labels. */
 static int
 load_data_file(const struct fal_job *job, const char *samples, const char *labels,
 	       const struct fal_set_opts *opts, struct fal_set *out,
@@ -147,8 +147,8 @@ load_set_files(const struct fal_load *l, const char *samples, const char *labels
 	return err;
 }
 
-/* Reads the columns of the training set's first file for a test set that is loaded alone.
- * Without that file the columns stay empty. */
+/* A test set is loaded alone: reads the columns of the training set's first file. Without
+ * that file the columns stay empty. */
 static int
 read_train_columns(const struct fal_load *l, struct fal_columns *out,
 		   struct fal_diag *diag)

@@ -53,22 +53,6 @@ sort_by_byte(const uint32_t *list, const uint32_t *labels, unsigned shift, uint3
 		out[next[labels[list[i]] >> shift & 255]++] = list[i];
 }
 
-/* Lists all samples in the order from which partitions are cut, equal in all epochs. */
-static void
-list_for_parts(uint32_t *list, const struct fal_order_opts *opts)
-{
-	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_DEAL, 0);
-	shuffle_full(list, opts->n, &rng);
-	if (opts->labels == NULL)
-		return;
-	uint32_t *sorted = fal_xcalloc(opts->n, sizeof(*sorted));
-	for (unsigned shift = 0; shift < 32; shift += 16) {
-		sort_by_byte(list, opts->labels, shift, opts->n, sorted);
-		sort_by_byte(sorted, opts->labels, shift + 8, opts->n, list);
-	}
-	free(sorted);
-}
-
 /* The places of a part in a clock of the epoch. */
 struct part_run {
 	uint32_t first, count, part;
@@ -99,7 +83,17 @@ shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *r
 	const uint64_t runs = fal_grid_epoch_clocks(g) * g->parts;
 	uint32_t *list = fal_xcalloc(opts->n, sizeof(*list));
 	uint32_t *next = fal_xcalloc((size_t)g->parts + 1, sizeof(*next));
-	list_for_parts(list, opts);
+	/* The order from which partitions are cut is equal in all epochs. */
+	struct fal_rng deal = fal_rng_init(opts->seed, FAL_RNG_DEAL, 0);
+	shuffle_full(list, opts->n, &deal);
+	if (opts->labels != NULL) {
+		uint32_t *sorted = fal_xcalloc(opts->n, sizeof(*sorted));
+		for (unsigned shift = 0; shift < 32; shift += 16) {
+			sort_by_byte(list, opts->labels, shift, opts->n, sorted);
+			sort_by_byte(sorted, opts->labels, shift + 8, opts->n, list);
+		}
+		free(sorted);
+	}
 	for (uint64_t i = 0; i < runs; i++) {
 		const struct part_run r = part_run_at(g, i);
 		next[r.part + 1] += r.count;
@@ -118,22 +112,16 @@ shuffle_parts(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *r
 	free(next);
 }
 
-static bool
-order_opts_valid(const struct fal_order_opts *opts)
-{
-	if (opts->n == 0 || opts->n > UINT32_C(1) << 31 || opts->per_chunk == 0 ||
-	    opts->shuffle > FAL_SHUFFLE_PARTS)
-		return false;
-	return opts->shuffle != FAL_SHUFFLE_PARTS ||
-	       (opts->grid->task > 0 && opts->grid->task <= opts->grid->batch &&
-		opts->grid->parts > 0 && opts->grid->samples == opts->n);
-}
-
 int
 fal_order_init(struct fal_order *o, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_ORDER, opts->epoch);
-	if (!order_opts_valid(opts))
+	const struct fal_grid *g = opts->grid;
+	if (opts->n == 0 || opts->n > UINT32_C(1) << 31 || opts->per_chunk == 0 ||
+	    opts->shuffle > FAL_SHUFFLE_PARTS ||
+	    (opts->shuffle == FAL_SHUFFLE_PARTS &&
+	     (g->task == 0 || g->task > g->batch || g->parts == 0 ||
+	      g->samples != opts->n)))
 		return FAL_EINVAL;
 	*o = (struct fal_order){ .n = opts->n };
 	if (opts->shuffle != FAL_SHUFFLE_NONE)

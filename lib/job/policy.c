@@ -41,19 +41,6 @@ refuse_json(const struct policy_reader *r, int err, const char *place,
 }
 
 static int
-parse_scheme(struct policy_reader *r, const json_t *v)
-{
-	struct fal_diag why;
-	if (!json_is_string(v))
-		return refuse_json(r, FAL_EFORMAT, "scheme", v, "is not a string");
-	int err = fal_rule_parse(json_string_value(v), &r->p->rule, &why);
-	if (err < 0)
-		return fal_diag_set(r->diag, err, "%s:%u: scheme: %s", r->in->name,
-				    r->in->line, why.text);
-	return FAL_OK;
-}
-
-static int
 parse_worker_lanes(struct policy_reader *r, const char *place, const json_t *v,
 		   struct fal_policy_worker *w)
 {
@@ -167,8 +154,15 @@ static int
 parse_policy_member(struct policy_reader *r, const char *key, json_t *v)
 {
 	static const char *const words[] = { "scheme", "workers", "clones", NULL };
-	if (strcmp(key, "scheme") == 0)
-		return parse_scheme(r, v);
+	if (strcmp(key, "scheme") == 0 && !json_is_string(v))
+		return refuse_json(r, FAL_EFORMAT, "scheme", v, "is not a string");
+	if (strcmp(key, "scheme") == 0) {
+		struct fal_diag why;
+		int err = fal_rule_parse(json_string_value(v), &r->p->rule, &why);
+		return err == FAL_OK ? FAL_OK
+				     : fal_diag_set(r->diag, err, "%s:%u: scheme: %s",
+						    r->in->name, r->in->line, why.text);
+	}
 	if (strcmp(key, "workers") == 0)
 		return parse_members(r, "workers", v, parse_worker_policy);
 	if (strcmp(key, "clones") != 0)

@@ -34,8 +34,8 @@ void fal_policy_blank_comments(char *p, size_t n);
 int fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 			struct fal_policy *out, struct fal_diag *diag);
 
-/* The same of an object that jansson has parsed; borrowed.  `diag` names place->name and
- * place->line; the other members of `place` are not read. */
+/* As fal_policy_json_get, of an object that jansson has parsed; borrowed.  `diag` names
+ * place->name and place->line; the other members of `place` are not read. */
 struct json_t;
 int fal_policy_json_take(struct json_t *o, const struct fal_policy_text *place,
 			 const struct fal_policy *base, struct fal_policy *out,

@@ -16,7 +16,7 @@
 
 /* ---- types of values ---- */
 
-/* The numbers are those of a manifest (falcon-data(7)). */
+/* A manifest has the same numbers (falcon-data(7)). */
 enum fal_dtype {
 	FAL_U8 = 0,
 	FAL_I8,
@@ -31,7 +31,7 @@ enum fal_dtype {
 	FAL_F64 = FAL_DTYPES /* only in files: memory has F32 */
 };
 
-/* Returns the type's name, that of safetensors ("F32"); static. */
+/* Returns the type's name in safetensors ("F32"); static. */
 const char *fal_dtype_name(enum fal_dtype t);
 
 /* Returns the bytes of a value. */

@@ -22,17 +22,6 @@ addr_set_what(struct fal_addr *a, const char *p, size_t n, size_t cap,
 	return FAL_OK;
 }
 
-/* Each percent sign of a command must begin a known sequence. */
-static int
-addr_check_command(const char *s, struct fal_diag *diag)
-{
-	for (; (s = strchr(s, '%')) != NULL; s += 2)
-		if (s[1] == '\0' || strchr("hp%", s[1]) == NULL)
-			return fal_diag_set(diag, FAL_EFORMAT,
-					    "'%.2s' is none of %%h, %%p, %%%%", s);
-	return FAL_OK;
-}
-
 /* Is the host a name or a number, safe as a word of a shell's command, and not an option?
  * Peers send their own addresses, so the host may be hostile. */
 static bool
@@ -87,8 +76,13 @@ fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag)
 	} else if (strncmp(s, "exec:", 5) == 0) {
 		a.kind = FAL_ADDR_EXEC;
 		err = addr_set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_MAX, &why);
-		if (err == 0)
-			err = addr_check_command(a.what, &why);
+		/* Each percent sign of a command must begin a known sequence. */
+		for (const char *at = a.what;
+		     err == FAL_OK && (at = strchr(at, '%')) != NULL; at += 2)
+			if (at[1] == '\0' || strchr("hp%", at[1]) == NULL)
+				err = fal_diag_set(&why, FAL_EFORMAT,
+						   "'%.2s' is none of %%h, %%p, %%%%",
+						   at);
 	} else {
 		err = addr_parse_tcp(s, &a, &why);
 	}

@@ -350,7 +350,7 @@ fal_client_send_bytes(struct fal_client *c, const struct fal_buf *msg, enum fal_
 	const int err = c->chan != NULL ? fal_chan_send(c->chan, msg, how) : FAL_OK;
 	if (err < 0 && err != FAL_ESTATE) /* FAL_ESTATE: the channel is closing */
 		fal_chan_fail(c->chan, FAL_EIO, "%s",
-			      err == FAL_ELIMIT ? "too slow for what is to be sent"
+			      err == FAL_ELIMIT ? "it takes messages too slowly"
 						: fal_strerror(err));
 }
 
@@ -364,7 +364,7 @@ fal_client_send(struct fal_client *c, struct fal_msg *m)
 	fal_buf_free(&out);
 }
 
-/* A relay of the stream may have lost the message, or the coordinator hangs. */
+/* No answer came: a relay has lost a message, or the coordinator hangs. */
 static void
 client_on_silence(uv_timer_t *t)
 {
@@ -433,23 +433,6 @@ fal_client_reached(struct fal_client *c)
 
 /* ---- messages ---------------------------------------------------------------------- */
 
-static int
-client_on_welcome(struct fal_client *c, const struct fal_msg *m)
-{
-	const uint32_t size[FAL_TEXTS] = {
-		[FAL_TEXT_JOB] = m->welcome.job_n,
-		[FAL_TEXT_MODEL] = m->welcome.model_n,
-		[FAL_TEXT_MANIFEST] = m->welcome.manifest_n,
-	};
-	if (c->is_welcomed)
-		return FAL_ESTATE;
-	(void)fal_client_reached(c);
-	c->incarnation = m->incarnation;
-	c->epoch = m->welcome.epoch;
-	c->clock = m->welcome.clock;
-	return m->welcome.manifest_n > 0 ? fal_texts_begin(&c->texts, size) : FAL_EFORMAT;
-}
-
 /* Handles a message, or passes the message on. */
 static void
 client_take_message(struct fal_client *c, const struct fal_msg *m)
@@ -471,8 +454,20 @@ client_take_message(struct fal_client *c, const struct fal_msg *m)
 		client_log_end(c, "done: %s", m->done.why);
 		c->job_is_done = true;
 		fal_client_end(c, FAL_EXIT_DONE);
+	} else if (m->type == FAL_MSG_WELCOME && has_job && c->is_welcomed) {
+		err = FAL_ESTATE;
 	} else if (m->type == FAL_MSG_WELCOME && has_job) {
-		err = client_on_welcome(c, m);
+		const uint32_t size[FAL_TEXTS] = {
+			[FAL_TEXT_JOB] = m->welcome.job_n,
+			[FAL_TEXT_MODEL] = m->welcome.model_n,
+			[FAL_TEXT_MANIFEST] = m->welcome.manifest_n,
+		};
+		(void)fal_client_reached(c);
+		c->incarnation = m->incarnation;
+		c->epoch = m->welcome.epoch;
+		c->clock = m->welcome.clock;
+		err = m->welcome.manifest_n > 0 ? fal_texts_begin(&c->texts, size)
+						: FAL_EFORMAT;
 	} else if (m->type == FAL_MSG_TEXT && has_job) {
 		err = fal_texts_add(&c->texts, m);
 		if (err > 0) {
@@ -560,8 +555,8 @@ client_on_drain(void *arg, struct fal_chan *chan)
 	c->conf.on_drain(c->conf.arg);
 }
 
-/* Judges the end of a tool's connection; FAL_CLIENT_RETRY, or an exit code after a log
- * line. */
+/* Judges the end of a tool's connection.  Returns FAL_CLIENT_RETRY; or logs a line and
+ * returns an exit code. */
 static int
 client_judge_tool(struct fal_client *c, int err, const char *reason)
 {
@@ -588,7 +583,7 @@ client_judge_tool(struct fal_client *c, int err, const char *reason)
 	return code;
 }
 
-/* The same of another client's connection. */
+/* Judges the end of another client's connection, as client_judge_tool. */
 static int
 client_judge(struct fal_client *c, int err, const char *reason)
 {

@@ -23,7 +23,7 @@
 _Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
 _Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
 
-/* For a server that ends the stream without an answer, or with an answer that does not
+/* The reason when a server ends the stream without an answer, or when its answer does not
  * authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
@@ -70,23 +70,6 @@ fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out)
 	int n = sizeof(*out);
 	return chan_is_tcp(c) ? uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)out, &n)
 			      : UV_ENOTSUP;
-}
-
-/* Is the peer on this machine, as far as its address tells? */
-static bool
-chan_has_local_peer(const struct fal_chan *c)
-{
-	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
-	struct sockaddr_storage ss = { 0 };
-	if (!chan_is_tcp(c))
-		return true;
-	if (fal_chan_peer(c, &ss) < 0)
-		return false;
-	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
-	if (ss.ss_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(six) ||
-		       memcmp(six, mapped, sizeof(mapped)) == 0;
-	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
 }
 
 /* Small messages leave at once; the kernel holds little unsent, which control could not
@@ -218,7 +201,7 @@ chan_on_deadline(uv_timer_t *t)
 	if (c->state == FAL_CHAN_LINGERING)
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (c->state == FAL_CHAN_FLUSHING)
-		fal_chan_fail(c, FAL_EIO, "what was to be sent did not leave in time");
+		fal_chan_fail(c, FAL_EIO, "the last messages did not leave in time");
 	else if (c->state == FAL_CHAN_CONNECTING)
 		fal_chan_fail(c, FAL_EIO, "no connection within %g s",
 			      c->deadline_ms / 1e3);
@@ -297,7 +280,7 @@ chan_fail_unanswered(struct fal_chan *c, int status)
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	} else if (!chan_sent_hello(c)) {
-		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
+		fal_chan_fail(c, FAL_EIO, "the peer left before our first message");
 	} else if (c->rx != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
 	} else {
@@ -508,8 +491,8 @@ chan_read_record(struct fal_chan *c)
 	}
 	c->in.from += used;
 	c->keepalive.heard = true; /* an emulated link delivers long after chan_on_read */
-	/* No publication is expected yet, so this was a session record: the client is no
-	 * replay. */
+	/* No publication is expected yet, so this was a session record, which no replay
+	 * can seal. */
 	if (c->state == FAL_CHAN_UNPROVEN) {
 		c->proved_ns = uv_hrtime();
 		chan_open(c);
@@ -647,29 +630,13 @@ chan_batch_limit(const struct fal_chan *c)
 	return batch <= FAL_OUTBOX_MAX ? batch : fal_outbox_limit(&c->out);
 }
 
-/* The bytes that the peer has acknowledged so far, and TCP's busy time.  False: not
- * known.
- */
+/* Sets `out` to the bytes that the peer has acknowledged, and TCP's busy time.  False:
+ * the system does not know them. */
 static bool
 chan_acked(const struct fal_chan *c, struct fal_acked *out)
 {
 	const int fd = fal_chan_fd(c);
 	return c->link == NULL && fd >= 0 && fal_acked(fd, out);
-}
-
-/* Bytes a second of the link itself; 0: not known yet.  TCP's busy time leaves out the
- * time in which the peer had no room: the peer's own work is not the link's.  For other
- * streams the rate is the rate at which the stream takes bytes. */
-static double
-chan_link_rate(const struct fal_chan *c)
-{
-	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
-	struct fal_acked now;
-	if (!chan_acked(c, &now))
-		return c->out.rate;
-	const uint64_t us = now.us - c->acked.us;
-	return us < least_us ? 0
-			     : (double)(now.bytes - c->acked.bytes) / (double)us * 1e6;
 }
 
 bool
@@ -754,7 +721,18 @@ chan_try_write(struct fal_chan *c)
 static int
 chan_next_batch(struct fal_chan *c)
 {
-	const double rate = c->writer->trial ? chan_link_rate(c) : 0;
+	/* Bytes a second of the link itself, for a measurement of compression; 0: not
+	 * known yet.  TCP's busy time leaves out the time in which the peer had no room:
+	 * the peer's own work is not the link's.  For other streams the rate is the rate
+	 * at which the stream takes bytes. */
+	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
+	struct fal_acked now;
+	double rate = c->writer->trial ? c->out.rate : 0;
+	if (c->writer->trial && chan_acked(c, &now)) {
+		const uint64_t us = now.us - c->acked.us;
+		const double bytes = (double)(now.bytes - c->acked.bytes);
+		rate = us < least_us ? 0 : bytes / (double)us * 1e6;
+	}
 	int err = fal_outbox_fill(&c->out, c->writer, chan_batch_limit(c), rate);
 	if (err < 0 || c->out.bytes == 0)
 		return err;
@@ -927,9 +905,21 @@ fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
 void
 fal_chan_connected(struct fal_chan *c)
 {
+	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
+	struct sockaddr_storage ss = { 0 };
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
+	const struct in_addr *four = &((const struct sockaddr_in *)&ss)->sin_addr;
+	/* Is the peer on this machine, as far as its address tells? */
+	bool has_local_peer = !chan_is_tcp(c);
+	if (fal_chan_peer(c, &ss) == 0)
+		has_local_peer =
+			ss.ss_family == AF_INET6
+				? IN6_IS_ADDR_LOOPBACK(six) ||
+					  memcmp(six, mapped, sizeof(mapped)) == 0
+				: ntohl(four->s_addr) >> 24 == 127;
 	c->state = FAL_CHAN_GREETING;
 	c->is_local = (c->is_server || c->dial->addr.kind != FAL_ADDR_EXEC) &&
-		      chan_has_local_peer(c) &&
+		      has_local_peer &&
 		      (c->link == NULL || fal_link_emul_batch(c->link) == SIZE_MAX);
 	chan_set_socket_options(c);
 	const int err = chan_start_reading(c);

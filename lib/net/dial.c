@@ -81,8 +81,8 @@ dial_next_address(struct fal_chan *c)
 		dial_on_attempt(c, err);
 }
 
-/* The number of running lookups.  The count belongs to the process, as do the threads: a
- * lookup that hangs belongs to no channel any more. */
+/* The number of running lookups in the process.  A lookup that hangs outlives its
+ * channel. */
 static atomic_uint lookups;
 
 struct fal_lookup {
@@ -248,37 +248,6 @@ dial_on_command_exit(uv_process_t *p, int64_t status, int sig)
 	uv_close((uv_handle_t *)p, dial_on_command_closed);
 }
 
-/* Starts /bin/sh -c COMMAND with `fd` as stdin and stdout. */
-static int
-dial_spawn(struct fal_chan *c, int fd)
-{
-	struct fal_buf text = { 0 };
-	fal_addr_command(&c->dial->addr, &text);
-	struct fal_dial_command *command = fal_xcalloc(1, sizeof(*command));
-	char sh[] = "sh", dash_c[] = "-c";
-	char *args[] = { sh, dash_c, (char *)text.p, NULL };
-	uv_stdio_container_t io[3] = { { .flags = UV_INHERIT_FD, .data.fd = fd },
-				       { .flags = UV_INHERIT_FD, .data.fd = fd },
-				       { .flags = UV_INHERIT_FD, .data.fd = 2 } };
-	const uv_process_options_t opt = {
-		.exit_cb = dial_on_command_exit,
-		.file = "/bin/sh",
-		.args = args,
-		.stdio_count = 3,
-		.stdio = io,
-	};
-	const int err = uv_spawn(c->loop, &command->process, &opt);
-	fal_buf_free(&text);
-	command->process.data = command;
-	if (err < 0) {
-		uv_close((uv_handle_t *)&command->process, dial_on_command_closed);
-		return err;
-	}
-	command->chan = c;
-	c->dial->command = command;
-	return 0;
-}
-
 /* Begins with a connected Unix socket, which is taken.  libuv's errors. */
 static int
 dial_connected(struct fal_chan *c, int fd)
@@ -293,6 +262,7 @@ dial_connected(struct fal_chan *c, int fd)
 	return err;
 }
 
+/* Starts /bin/sh -c COMMAND with an end of a socket pair as stdin and stdout. */
 static int
 dial_exec(struct fal_chan *c)
 {
@@ -300,12 +270,33 @@ dial_exec(struct fal_chan *c)
 	int err = uv_socketpair(SOCK_STREAM, 0, fds, UV_NONBLOCK_PIPE, 0);
 	if (err < 0)
 		return err;
-	err = dial_spawn(c, fds[1]);
+	struct fal_buf text = { 0 };
+	fal_addr_command(&c->dial->addr, &text);
+	struct fal_dial_command *command = fal_xcalloc(1, sizeof(*command));
+	char sh[] = "sh", dash_c[] = "-c";
+	char *args[] = { sh, dash_c, (char *)text.p, NULL };
+	uv_stdio_container_t io[3] = { { .flags = UV_INHERIT_FD, .data.fd = fds[1] },
+				       { .flags = UV_INHERIT_FD, .data.fd = fds[1] },
+				       { .flags = UV_INHERIT_FD, .data.fd = 2 } };
+	const uv_process_options_t opt = {
+		.exit_cb = dial_on_command_exit,
+		.file = "/bin/sh",
+		.args = args,
+		.stdio_count = 3,
+		.stdio = io,
+	};
+	err = uv_spawn(c->loop, &command->process, &opt);
+	fal_buf_free(&text);
 	close(fds[1]);
-	if (err >= 0)
-		return dial_connected(c, fds[0]);
-	close(fds[0]);
-	return err;
+	command->process.data = command;
+	if (err < 0) {
+		uv_close((uv_handle_t *)&command->process, dial_on_command_closed);
+		close(fds[0]);
+		return err;
+	}
+	command->chan = c;
+	c->dial->command = command;
+	return dial_connected(c, fds[0]);
 }
 
 /* Ends a lookup and a command.  True: the stream of the last attempt is closing, and

@@ -135,15 +135,6 @@ fal_peer_is_process(int fd, const uint8_t process[static FAL_PROCESS_BYTES])
 	       peer_lives(fd) && memcmp(process, expected, FAL_PROCESS_BYTES) == 0;
 }
 
-/* Is the address a loopback address, which every machine has? */
-static bool
-is_loopback(const union ip_address *a)
-{
-	return a->sa.sa_family == AF_INET6
-		       ? IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr)
-		       : ntohl(a->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
 static bool
 same_ip(const union ip_address *a, const struct sockaddr *other)
 {
@@ -184,7 +175,12 @@ parse_own_address(const struct fal_addr *at, union ip_address *out)
 		return false;
 	memcpy(out, ai->ai_addr, ai->ai_addrlen);
 	freeaddrinfo(ai);
-	return is_loopback(out) || is_interface_address(out);
+	/* Every machine has the loopback addresses. */
+	const bool is_loopback =
+		out->sa.sa_family == AF_INET6
+			? IN6_IS_ADDR_LOOPBACK(&out->six.sin6_addr)
+			: ntohl(out->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return is_loopback || is_interface_address(out);
 }
 
 int

@@ -1,7 +1,7 @@
 /* The local door beside a TCP port: an abstract Unix socket named after the port. Clients
  * of the same user on this machine need not seal their messages there.  The door is
- * another way to the same server, and proves nothing: keys and handshake are those of the
- * port.
+ * another way to the same server, and proves nothing: clients there need the same keys
+ * and the same handshake.
  *
  *     \0falcon/IP/PORT        as bound: 127.0.0.1, ::1, 0.0.0.0, ...
  */

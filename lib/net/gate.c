@@ -103,26 +103,17 @@ fal_gate_count_wrong(struct fal_gate *g, uint64_t from, uint64_t now_ns,
 	return fal_diag_set(diag, FAL_ELIMIT, "too many handshakes in a short time");
 }
 
-/* Was this MAC seen before?  If not, the gate remembers the MAC from now on. */
-static bool
-gate_was_seen(struct fal_gate *g, const uint8_t *mac)
-{
-	for (unsigned i = 0; i < FAL_GATE_SEEN; i++)
-		if (memcmp(g->seen[i], mac, FAL_GATE_PRINT) == 0)
-			return true;
-	memcpy(g->seen[g->next], mac, FAL_GATE_PRINT);
-	g->next = (g->next + 1) % FAL_GATE_SEEN;
-	return false;
-}
-
 int
 fal_gate_count_right(struct fal_gate *g, uint64_t from, uint64_t group,
 		     const uint8_t *mac, uint64_t now_ns, struct fal_diag *diag)
 {
-	if (gate_was_seen(g, mac)) {
-		fal_diag_set(diag, FAL_EAUTH, "a handshake that was said before");
-		return fal_gate_count_wrong(g, from, now_ns, diag);
-	}
+	for (unsigned i = 0; i < FAL_GATE_SEEN; i++)
+		if (memcmp(g->seen[i], mac, FAL_GATE_PRINT) == 0) {
+			fal_diag_set(diag, FAL_EAUTH, "a handshake that has come before");
+			return fal_gate_count_wrong(g, from, now_ns, diag);
+		}
+	memcpy(g->seen[g->next], mac, FAL_GATE_PRINT);
+	g->next = (g->next + 1) % FAL_GATE_SEEN;
 	if (from == 0 || fal_limit_take_token(&g->right, group, now_ns))
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_ELIMIT,

@@ -229,7 +229,7 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
-/* Reads a refusal, which counts only with a right MAC; `r` stands behind the head. */
+/* Reads a refusal, which counts only with a right MAC; `r` stands after the head. */
 static int
 read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	     struct fal_diag *diag)
@@ -339,14 +339,14 @@ read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *
 	g->n = VERSION_N + 2 + rest;
 	if (rest < 1 + name_n + MAC_N || g->n > FAL_HANDSHAKE_MAX)
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "a handshake of a length that none has");
+				    "a handshake of an impossible length");
 	if (n < g->n)
 		return FAL_ETRUNC;
 	(void)fal_get_bytes(&r, name_n);
 	r.n = (size_t)(p + g->n - MAC_N - r.p);
 	if (get_build(&r, g->major, g->build) < 0)
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "a handshake of a length that none has");
+				    "a handshake of an impossible length");
 	g->p = p;
 	g->mac = p + g->n - MAC_N;
 	g->body = (size_t)(r.p - p);
@@ -429,7 +429,8 @@ read_body(const struct fal_greeting *g, struct greeting_body *out, struct fal_di
 	const bool is_static = g->key->public != NULL;
 	const uint8_t pattern = fal_get_u8(&r);
 	if (r.err == 0 && pattern != (is_static ? PATTERN_IK : PATTERN_NKPSK0)) {
-		fal_diag_set(diag, 0, "key '%s': handshake %u is not taken of it",
+		fal_diag_set(diag, 0,
+			     "key '%s': handshake %u is not for this kind of key",
 			     g->name, pattern);
 		return VERDICT_PATTERN;
 	}
@@ -440,7 +441,7 @@ read_body(const struct fal_greeting *g, struct greeting_body *out, struct fal_di
 		fal_get_bytes(&r,
 			      fal_noise_overhead(pattern_of(g->key->public != NULL), 1));
 	if (r.err < 0 || r.n != 0) {
-		fal_diag_set(diag, 0, "a handshake of a length that none has");
+		fal_diag_set(diag, 0, "a handshake of an impossible length");
 		return VERDICT_OK;
 	}
 	if (shard != 0) {

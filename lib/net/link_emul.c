@@ -183,18 +183,7 @@ link_on_written(uv_write_t *req, int status)
 		link_set_timer(s);
 }
 
-/* Bytes that the link takes of one channel before it is another channel's turn: a few
- * packets, if channels share the link. */
-static size_t
-link_piece(const struct fal_link_emul *s)
-{
-	const double n = s->link.bandwidth * FAL_OUTBOX_S;
-	if (s->link.shared == NULL || s->link.bandwidth == 0)
-		return SIZE_MAX;
-	return n > (double)PIECE_MIN ? (size_t)n : PIECE_MIN;
-}
-
-/* Has the link take the next parcel, from `when` on if it is idle. */
+/* The link takes the next parcel; an idle link does so from `when` on. */
 static void
 link_take_next(struct fal_link_emul *s, uint64_t when)
 {
@@ -209,37 +198,35 @@ link_take_next(struct fal_link_emul *s, uint64_t when)
 	s->next = STAILQ_NEXT(p, link);
 }
 
-/* Appends a parcel of n bytes, and returns its memory; NULL: out of memory. */
-static char *
-link_add_parcel(struct fal_link_emul *s, size_t n)
-{
-	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
-	if (p == NULL)
-		return NULL;
-	*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = n };
-	p->write.data = p;
-	STAILQ_INSERT_TAIL(&s->out, p, link);
-	s->next = s->next == NULL ? p : s->next;
-	s->out_n += n;
-	return p->bytes;
-}
-
 int
 fal_link_emul_write(struct fal_link_emul *s, const struct fal_outbox *b)
 {
-	const size_t n = b->bytes, each = link_piece(s);
-	char *all = FAL_TRY(MALLOC, NULL, malloc(n)), *to = all;
-	if (all != NULL)
-		fal_outbox_copy(b, all);
-	for (size_t at = 0, some; at < n && to != NULL; at += some) {
+	const size_t n = b->bytes;
+	/* If channels share the link, it takes a few packets of one channel, then some of
+	 * another channel. */
+	const double turn = s->link.bandwidth * FAL_OUTBOX_S;
+	const size_t each = s->link.shared == NULL || s->link.bandwidth == 0 ? SIZE_MAX
+			    : turn > (double)PIECE_MIN ? (size_t)turn
+						       : PIECE_MIN;
+	char *all = FAL_TRY(MALLOC, NULL, malloc(n));
+	if (all == NULL)
+		return FAL_ENOMEM;
+	fal_outbox_copy(b, all);
+	for (size_t at = 0, some; at < n; at += some) {
 		some = each < n - at ? each : n - at;
-		to = link_add_parcel(s, some);
-		if (to != NULL)
-			memcpy(to, all + at, some);
+		struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + some));
+		if (p == NULL) {
+			free(all);
+			return FAL_ENOMEM;
+		}
+		*p = (struct parcel){ .s = s, .due = UINT64_MAX, .n = some };
+		p->write.data = p;
+		memcpy(p->bytes, all + at, some);
+		STAILQ_INSERT_TAIL(&s->out, p, link);
+		s->next = s->next == NULL ? p : s->next;
+		s->out_n += some;
 	}
 	free(all);
-	if (to == NULL)
-		return FAL_ENOMEM;
 	s->is_taking = true;
 	link_take_next(s, uv_hrtime());
 	link_set_timer(s);
@@ -270,36 +257,27 @@ fal_link_emul_batch(const struct fal_link_emul *s)
 	return (size_t)fal_min(fal_max(n, BATCH_MIN), FAL_OUTBOX_MAX);
 }
 
-/* Gives the socket the parcels that are due. */
-static int
-link_deliver_written(struct fal_link_emul *s, uint64_t now)
-{
-	struct parcel *p;
-	int err = 0;
-	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now && err == 0) {
-		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
-		err = uv_write(&p->write, s->to, &buf, 1, link_on_written);
-		if (err == 0)
-			STAILQ_REMOVE_HEAD(&s->out, link);
-	}
-	return err;
-}
-
 /* --- life ------------------------------------------------------------------------- */
 
 static void
 link_on_timer(uv_poll_t *poll, int status, int events)
 {
 	struct fal_link_emul *s = poll->data;
+	struct parcel *p;
 	uint64_t times;
 	(void)status;
 	(void)events;
 	if (read(s->fd, &times, sizeof(times)) < 0)
 		return; /* the timer was set again before this call */
 	const uint64_t now = uv_hrtime();
-	if (link_deliver_written(s, now) < 0) {
-		s->ops.failed(s->ops.arg);
-		return;
+	/* The socket gets the parcels that are due. */
+	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now) {
+		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
+		if (uv_write(&p->write, s->to, &buf, 1, link_on_written) < 0) {
+			s->ops.failed(s->ops.arg);
+			return;
+		}
+		STAILQ_REMOVE_HEAD(&s->out, link);
 	}
 	/* The parcel has waited since then, however late this timer is. */
 	if (s->next != NULL && s->out_busy <= now + AHEAD_NS)

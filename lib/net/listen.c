@@ -70,7 +70,7 @@ struct peer {
 	TAILQ_ENTRY(peer) link;
 };
 
-/* A wrong MAC is charged to its source, and a right one to its name and source. */
+/* Charges a wrong MAC to its source, and a right MAC to its name and source. */
 static int
 peer_on_greeting(void *arg, const uint8_t *p, size_t n, struct fal_session *s,
 		 struct fal_buf *out, struct fal_diag *diag)
@@ -175,7 +175,7 @@ peer_on_open(void *arg, struct fal_chan *c)
 	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
 }
 
-/* Is the peer in a handshake, and has the peer proved a key or not, as `proved` says? */
+/* Is the peer in a handshake, with a proved key (`proved`) or without? */
 static bool
 peer_counts(const struct peer *g, bool proved)
 {
@@ -209,23 +209,6 @@ find_victim(struct fal_listen *l, bool proved, unsigned *n)
 		seen++;
 	}
 	return victim;
-}
-
-/* Ends handshakes beyond the limit, the oldest of the largest group first: a flood takes
- * only the flood's own places.  Ended handshakes leave the list at the end of this
- * turn. */
-static void
-limit_handshakes(struct fal_listen *l)
-{
-	if (l->n_handshaking <= l->max_handshaking)
-		return;
-	for (int proved = 0; proved < 2; proved++) {
-		unsigned n;
-		struct peer *victim;
-		while (victim = find_victim(l, proved != 0, &n), n > l->max_handshaking)
-			fal_chan_fail(victim->chan, FAL_ELIMIT,
-				      "too many handshakes are under way");
-	}
 }
 
 /* Accepts a connection.  False: there is no memory for the connection, or no timer for an
@@ -265,7 +248,8 @@ endpoint_accept(struct endpoint *d)
 	return true;
 }
 
-/* libuv does not call again until the waiting connection is accepted. */
+/* Accepts the connection, or lets it wait: then libuv does not call again until the
+ * connection is accepted. */
 static void
 endpoint_on_connection(uv_stream_t *s, int status)
 {
@@ -276,15 +260,24 @@ endpoint_on_connection(uv_stream_t *s, int status)
 			 d->listen->accepted++ >= FAL_LISTEN_TURN || !endpoint_accept(d);
 }
 
-/* This turn has read all input that had come.  So a client whose handshake ends now has
- * had its chance. */
+/* Ends handshakes beyond the limit, the oldest of the largest group first: a flood takes
+ * only the flood's own places.  This turn has read all input that had come, so each
+ * client has had its chance.  Then accepts the connections that wait. */
 static void
 listen_on_turn(uv_check_t *h)
 {
 	struct fal_listen *l = h->data;
 	if (l->keyring == NULL)
 		return;
-	limit_handshakes(l);
+	for (int proved = 0; proved < 2 && l->n_handshaking > l->max_handshaking;
+	     proved++) {
+		unsigned n;
+		struct peer *victim;
+		/* Ended handshakes leave the list at the end of this turn. */
+		while (victim = find_victim(l, proved != 0, &n), n > l->max_handshaking)
+			fal_chan_fail(victim->chan, FAL_ELIMIT,
+				      "too many handshakes are under way");
+	}
 	l->accepted = 0;
 	for (struct endpoint *d = l->endpoint; d < l->endpoint + 2 * l->addrs; d++) {
 		l->accepted += d->has_waiting;

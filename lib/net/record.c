@@ -27,24 +27,14 @@ record_put_head(uint8_t *p, uint32_t length, uint8_t type, uint8_t flags)
 	record_put_le(p + 6, 0, 2);
 }
 
-/* Are type and flags known, and may they go together? */
-static bool
-flags_fit(const struct fal_record *r)
+int
+fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out)
 {
-	static const uint8_t known[] = {
+	static const uint8_t known_flags[] = {
 		[FAL_RECORD_SESSION] = FAL_RECORD_ZSTD | FAL_RECORD_UNSEALED,
 		[FAL_RECORD_SHARED] = FAL_RECORD_ZSTD | FAL_RECORD_AES,
 		[FAL_RECORD_UNSEAL] = 0,
 	};
-	if (r->type == FAL_RECORD_SHARED && r->flags == FAL_RECORD_UNSEALED)
-		return true; /* neither compressed, nor of a suite */
-	return r->type >= FAL_RECORD_SESSION && r->type <= FAL_RECORD_UNSEAL &&
-	       (r->flags & ~known[r->type]) == 0;
-}
-
-int
-fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out)
-{
 	if (n < FAL_RECORD_HEAD)
 		return FAL_ETRUNC;
 	struct fal_rd r = fal_rd_init(p, n);
@@ -52,7 +42,12 @@ fal_record_parse_head(const uint8_t *p, size_t n, struct fal_record *out)
 	struct fal_record rec = { .head = FAL_RECORD_HEAD };
 	rec.type = fal_get_u8(&r);
 	rec.flags = fal_get_u8(&r);
-	if (!flags_fit(&rec) || fal_get_u16(&r) != 0)
+	if (rec.type < FAL_RECORD_SESSION || rec.type > FAL_RECORD_UNSEAL ||
+	    fal_get_u16(&r) != 0)
+		return FAL_EFORMAT;
+	/* An unsealed publication is neither compressed, nor of a suite. */
+	if ((rec.flags & ~known_flags[rec.type]) != 0 &&
+	    (rec.type != FAL_RECORD_SHARED || rec.flags != FAL_RECORD_UNSEALED))
 		return FAL_EFORMAT;
 	if (rec.type == FAL_RECORD_SHARED)
 		rec.head = FAL_RECORD_SHARED_HEAD;
@@ -190,19 +185,6 @@ reader_grow(struct fal_reader *r)
 	r->cap = cap;
 }
 
-/* Returns the index for the next publication: a free index; or the index of the
- * publication expected longest; or `cap`, a new index. */
-static size_t
-reader_next_index(const struct fal_reader *r)
-{
-	size_t at = 0;
-	for (size_t i = 1; i < r->cap; i++)
-		if (r->expect[i].number < r->expect[at].number)
-			at = i;
-	const bool full = r->cap == 0 || r->expect[at].number != 0;
-	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
-}
-
 /* NULL: the publication is not expected. */
 static struct fal_expect *
 reader_find(struct fal_reader *r, uint64_t id)
@@ -224,9 +206,17 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 		return FAL_ELIMIT;
 	if (reader_find(r, pub->id) != NULL)
 		return FAL_EEXIST;
-	const size_t at = reader_next_index(r);
-	if (at == r->cap)
+	/* The publication gets a free index, or a new one; at the limit it replaces the
+	 * publication expected longest. */
+	size_t at = 0;
+	for (size_t i = 1; i < r->cap; i++)
+		if (r->expect[i].number < r->expect[at].number)
+			at = i;
+	const bool is_full = r->cap == 0 || r->expect[at].number != 0;
+	if (is_full && r->cap < FAL_EXPECT_MAX) {
+		at = r->cap;
 		reader_grow(r);
+	}
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
 	free(r->expect[at].seen);
@@ -235,18 +225,6 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	if (pub->id > r->max_id)
 		r->max_id = pub->id;
 	return FAL_OK;
-}
-
-/* Opens the message's first `head` bytes in place and the others to `rest`, as
- * fal_aead_open_apart. */
-static int
-open_apart(const struct fal_publication *pub, const struct fal_record *r, uint8_t *p,
-	   size_t head, uint8_t *rest)
-{
-	uint8_t ad[AD_MAX], *body = p + r->head;
-	const struct fal_aead_record record = { pub->key, r->index, ad,
-						shared_ad(pub, p, ad) };
-	return fal_aead_open_apart(pub->aead, &record, body, r->body, head, rest);
 }
 
 /* Finds the context for a record's suite.  A publisher has no other suites than ChaCha
@@ -271,7 +249,8 @@ struct opened {
 	size_t n;
 };
 
-/* Opens a record to the owner's memory, if the owner wants that. */
+/* Opens a record: the message's first bytes in place; the others in the owner's memory,
+ * if the owner offers some. */
 static int
 open_placed(struct fal_reader *r, const struct fal_publication *pub,
 	    const struct fal_record *rec, uint8_t *p, struct opened *out)
@@ -282,29 +261,23 @@ open_placed(struct fal_reader *r, const struct fal_publication *pub,
 		whole ? NULL : r->place(r->place_arg, pub, rec->index, out->n, &head);
 	assert(head <= out->n);
 	int err = FAL_OK;
-	if (rec->tag != 0)
-		err = open_apart(pub, rec, p, rest != NULL ? head : out->n, rest);
-	else if (rest != NULL)
+	if (rec->tag != 0) {
+		uint8_t ad[AD_MAX];
+		const struct fal_aead_record sealed = { pub->key, rec->index, ad,
+							shared_ad(pub, p, ad) };
+		err = fal_aead_open_apart(pub->aead, &sealed, p + rec->head, rec->body,
+					  rest != NULL ? head : out->n, rest);
+	} else if (rest != NULL) {
 		memcpy(rest, out->msg + head, out->n - head);
+	}
 	if (err < 0 || rest == NULL)
 		return err < 0 ? err : FAL_READ_MESSAGE;
 	out->n = head;
 	return FAL_READ_PLACED;
 }
 
-/* FAL_ESTATE: the publication has no such record, or the record has come before. */
-static int
-expect_check_due(struct fal_expect *e, uint32_t index)
-{
-	if (index >= e->pub.count)
-		return FAL_ESTATE;
-	if (e->seen == NULL)
-		e->seen = fal_calloc(((size_t)e->pub.count + 7) / 8, 1);
-	if (e->seen == NULL)
-		return FAL_ENOMEM;
-	return (e->seen[index / 8] >> index % 8 & 1) == 0 ? FAL_OK : FAL_ESTATE;
-}
-
+/* Opens a publication's record.  FAL_ESTATE: the publication has no such record, or the
+ * record has come before. */
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	    struct opened *out)
@@ -314,13 +287,20 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	struct fal_expect *e = reader_find(r, rec->publication);
 	if (e == NULL)
 		return FAL_READ_NOTHING;
-	int err = expect_check_due(e, rec->index);
-	if (err == FAL_OK && rec->tag != 0)
-		err = reader_aead(r, rec, &e->pub.aead);
+	if (rec->index >= e->pub.count)
+		return FAL_ESTATE;
+	if (e->seen == NULL)
+		e->seen = fal_calloc(((size_t)e->pub.count + 7) / 8, 1);
+	if (e->seen == NULL)
+		return FAL_ENOMEM;
+	const unsigned bit = 1u << rec->index % 8;
+	if ((e->seen[rec->index / 8] & bit) != 0)
+		return FAL_ESTATE;
+	int err = rec->tag != 0 ? reader_aead(r, rec, &e->pub.aead) : FAL_OK;
 	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
-	e->seen[rec->index / 8] |= (uint8_t)(1 << rec->index % 8);
+	e->seen[rec->index / 8] |= (uint8_t)bit;
 	if (++e->came == e->pub.count) { /* all records have come */
 		free(e->seen);
 		e->seen = NULL;

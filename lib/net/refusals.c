@@ -6,25 +6,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static void
-count_source(struct fal_refusals *r, const char *source)
-{
-	uint8_t digest[FAL_HASH_BYTES];
-	uint64_t id;
-	fal_hash(source, strlen(source), digest);
-	memcpy(&id, digest, sizeof(id));
-	for (unsigned i = 0; i < r->sources; i++)
-		if (r->source[i] == id)
-			return;
-	if (r->sources < FAL_REFUSALS_SOURCES)
-		r->source[r->sources++] = id;
-}
-
 void
 fal_refusals_add(struct fal_refusals *r, const char *source, const char *why)
 {
+	uint8_t digest[FAL_HASH_BYTES];
+	uint64_t id;
+	unsigned i = 0;
+	fal_hash(source, strlen(source), digest);
+	memcpy(&id, digest, sizeof(id));
+	while (i < r->sources && r->source[i] != id)
+		i++;
+	if (i == r->sources && i < FAL_REFUSALS_SOURCES)
+		r->source[r->sources++] = id;
 	r->n++;
-	count_source(r, source);
 	snprintf(r->last_source, sizeof(r->last_source), "%s", source);
 	snprintf(r->last_why, sizeof(r->last_why), "%s", why);
 }

@@ -9,8 +9,8 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-/* The memory of so many long messages of bulk, about a batch, is kept for later messages,
- * since new pages cost as much time as sealing. */
+/* Long messages of bulk, about a batch, whose memory is kept for later messages: new
+ * pages cost as much time as sealing. */
 #define SPARES 24
 
 #define RATE_BATCH ((size_t)32 << 10)  /* bytes; smaller batches do not count */
@@ -92,24 +92,6 @@ writer_new_node(size_t n)
 	return node;
 }
 
-/* Returns a node for a message; a long bulk message gets the memory of a spare node. */
-static struct fal_node *
-writer_message_node(struct fal_writer *w, size_t n, enum fal_send how)
-{
-	if (how != FAL_SEND_BULK || n < FAL_RECORD_MAX / 2)
-		return writer_new_node(n);
-	struct fal_node *node = TAILQ_FIRST(&w->spare);
-	if (node != NULL) {
-		TAILQ_REMOVE(&w->spare, node, link);
-		w->spares--;
-	} else {
-		node = writer_new_node(FAL_RECORD_MAX);
-	}
-	if (node != NULL)
-		*node = (struct fal_node){ .n = n, .owner = w };
-	return node;
-}
-
 /* A node for a few bytes of the program's own. */
 static struct fal_node *
 writer_own_node(struct fal_writer *w, size_t n)
@@ -136,12 +118,23 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 {
 	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
 		return FAL_ELIMIT;
-	struct fal_node *node = writer_message_node(w, n, how);
+	/* A long message of bulk gets the memory of a spare node, and returns that memory
+	 * later. */
+	const bool is_long = how == FAL_SEND_BULK && n >= FAL_RECORD_MAX / 2;
+	struct fal_node *node = is_long ? TAILQ_FIRST(&w->spare) : NULL;
+	if (node != NULL) {
+		TAILQ_REMOVE(&w->spare, node, link);
+		w->spares--;
+	} else {
+		node = writer_new_node(is_long ? FAL_RECORD_MAX : n);
+	}
 	if (node == NULL)
 		return FAL_ENOMEM;
+	*node = (struct fal_node){ .n = n,
+				   .owner = is_long ? w : NULL,
+				   .kind = (enum node_kind)how };
 	if (n != 0)
 		memcpy(node->bytes + FAL_RECORD_HEAD, msg, n);
-	node->kind = (enum node_kind)how;
 	TAILQ_INSERT_TAIL(how == FAL_SEND_CONTROL ? &w->control : &w->bulk, node, link);
 	w->queued += n;
 	return FAL_OK;
@@ -258,7 +251,7 @@ writer_compress(struct fal_writer *w, struct fal_node *node)
 }
 
 /* The first node of bulk that can leave; NULL: none.  A publication whose next record is
- * not made yet does not hold up the nodes behind, as the publication's maker may wait for
+ * not made yet does not hold up later nodes, as the publication's maker may wait for
  * a later node.  A publication that is broken off leaves the queue. */
 static struct fal_node *
 writer_first_ready(struct fal_writer *w)
@@ -271,21 +264,6 @@ writer_first_ready(struct fal_writer *w)
 		node = next;
 	}
 	return node;
-}
-
-/* Takes the next record of the publication. */
-static void
-writer_next_shared(struct fal_writer *w, struct fal_node *node, struct fal_piece *out)
-{
-	struct fal_piece piece = { .shared = node->shared, .at = node->index };
-	fal_shared_lend(node->shared, node->index);
-	w->tries += node->index == 0;
-	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
-	if (++node->index == node->shared->pub.count) {
-		zip_stat_add(&w->measured, &node->shared->stat);
-		writer_drop_shared(w, node);
-	}
-	*out = piece;
 }
 
 /* Makes the record of a message that was taken out of its queue: `*n` bytes. */
@@ -326,8 +304,16 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 		w->trial = false;
 		w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 	}
-	if (node->shared != NULL) {
-		writer_next_shared(w, node, out);
+	struct fal_shared *s = node->shared;
+	if (s != NULL) {
+		*out = (struct fal_piece){ .shared = s, .at = node->index };
+		fal_shared_lend(s, node->index);
+		w->tries += node->index == 0;
+		out->p = fal_shared_record(s, node->index, &out->n);
+		if (++node->index == s->pub.count) {
+			zip_stat_add(&w->measured, &s->stat);
+			writer_drop_shared(w, node);
+		}
 		return 1;
 	}
 	TAILQ_REMOVE(q, node, link);
@@ -406,13 +392,16 @@ fal_outbox_copy(const struct fal_outbox *b, char *out)
 		memcpy(out, b->piece[i].p, b->piece[i].n);
 }
 
-/* Measures the rate: the link needed the time since the batch was offered. */
-static void
-outbox_measure(struct fal_outbox *b, size_t bytes)
+void
+fal_outbox_complete(struct fal_outbox *b)
 {
+	const size_t bytes = b->bytes;
+	fal_outbox_drop(b);
+	b->tx += bytes;
 	/* A small batch measures wake-ups, not the link. */
 	if (bytes < RATE_BATCH)
 		return;
+	/* The link needed the time since the batch was offered. */
 	b->rate_bytes += bytes;
 	b->rate_ns += uv_hrtime() - b->offered;
 	if (b->rate_bytes < RATE_BYTES && b->rate_ns < RATE_NS)
@@ -420,15 +409,6 @@ outbox_measure(struct fal_outbox *b, size_t bytes)
 	const double rate = (double)b->rate_bytes / ((double)(b->rate_ns + 1) * 1e-9);
 	b->rate = b->rate > 0 ? 0.75 * b->rate + 0.25 * rate : rate;
 	b->rate_bytes = b->rate_ns = 0;
-}
-
-void
-fal_outbox_complete(struct fal_outbox *b)
-{
-	const size_t bytes = b->bytes;
-	fal_outbox_drop(b);
-	b->tx += bytes;
-	outbox_measure(b, bytes);
 }
 
 void

@@ -30,7 +30,7 @@ diverged() {
 	diverged
 	local clock
 	clock=$(member clock)
-	has "$(cat ps.err)" "tiny: what it was at clock $clock is in $state/model.safetensors"
+	has "$(cat ps.err)" "tiny: the model of clock $clock is in $state/model.safetensors"
 	has "$(member failed)" "diverged: "
 	same "a whole epoch" $((clock % 4)) 0
 	[ "$clock" -ge 16 ]
@@ -84,7 +84,7 @@ lost() {
 
 @test "where there is none it has failed, with its newest version" {
 	lost --set sync.scheme=asp
-	has "$(cat ps.err)" "tiny: what it was at clock 6 is in $state/model.safetensors"
+	has "$(cat ps.err)" "tiny: the model of clock 6 is in $state/model.safetensors"
 	same clock "$(member clock)" 6
 	has "$(member failed)" "out of memory"
 	same sha256 "$(sha256sum <"$state/model.safetensors")" "$(member sha256)  -"

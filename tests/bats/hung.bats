@@ -70,7 +70,7 @@ two_of_three_hang() {
 	soon "some clocks" lines 8 '"ev":"update"'
 	kill -STOP "${workers[1]}"
 	soon "the suspect" grep -Eq \
-		"^falcon-ps: tiny: other owes (a task|a part of what it pushes|an evaluation) for [0-9.]+ s, it does not answer: its" ps.err
+		"^falcon-ps: tiny: other owes (a task|part of a push|an evaluation) for [0-9.]+ s, it does not answer: its" ps.err
 	falcon-stat -k "$keys/observe.key" "$ready" >table
 	has "$(grep '^other ' table)" suspect
 	grep -Eq '^suspect other: for [0-9.]+ s, it does not answer$' table

@@ -259,7 +259,7 @@ held_to() {
 	run "-$status" "$bin/tests/peak" held.peak "$1" --max-memory "${most}M" "${@:2}"
 	peak=$(<held.peak)
 	echo "# $1: $most MiB, had $((peak >> 10)) MiB: ${lines[*]:0:2}"
-	[[ "${lines[0]}" =~ ^"$1: needs "[0-9]+" MiB, and what is read"$ ]]
+	[[ "${lines[0]}" =~ ^"$1: needs "[0-9]+" MiB beside its input"$ ]]
 	[ "$peak" -le $((most << 10)) ]
 	run -1 "$1" --max-memory 1 "${@:2}"
 	[[ "$output" =~ ^"$1: needs "[0-9]+" bytes, --max-memory allows 1"$ ]]

@@ -1020,7 +1020,7 @@ say_unread(void)
 	memset(text, 0, sizeof(text));
 	if (read(fd[0], text, sizeof(text) - 1) < 0)
 		return 1;
-	return strcmp(text, "t: 2 lines were not said, as nobody read them\n"
+	return strcmp(text, "t: 2 lines were dropped, as nobody read stderr\n"
 			    "t: three\n") != 0;
 }
 

@@ -559,7 +559,8 @@ table_refusals(void **state)
 		{ "y;a\n1;2\n", ":1: no column is called 'y' (data.label): columns look "
 				"separated by ';'" },
 		{ "\"y\";\"a, b\";\"c\"\n1;2;3\n",
-		  ":1: 'y' with more behind its quote: columns look separated by ';'" },
+		  ":1: 'y' has text after its closing quote: columns look separated by "
+		  "';'" },
 		{ "y\ta\n1\t2\n",
 		  ":1: no column is called 'y' (data.label): columns look "
 		  "separated by tabs" },
@@ -571,7 +572,7 @@ table_refusals(void **state)
 		{ "y\n1\n", ":1: no column but the label's" },
 		{ "y,a,y\n1,2,3\n", ":1: two columns are called 'y'" },
 		{ "y,,a\n1,2,3\n", ":1: column 2 has no name" },
-		{ "y,a\n", ":2: no record behind the header" },
+		{ "y,a\n", ":2: no record after the header" },
 		{ "y,a\n1,\n", ":2: column 'a': is empty" },
 		{ "y,a\n1,2\n,2\n", ":3: column 'y': is empty" },
 		{ "y,a\n1,\"\"\n", ":2: column 'a': is empty" },
@@ -592,7 +593,7 @@ table_refusals(void **state)
 				  "from 0 to 2147483647" },
 		{ "y,a\n1,\"2\n", ":2: a quote that is not closed" },
 		{ "y,a\n1,2\"\n", ":2: a quote within a field" },
-		{ "y,a\n1,\"2\"3\n", ":2: '2' with more behind its quote" },
+		{ "y,a\n1,\"2\"3\n", ":2: '2' has text after its closing quote" },
 		{ "y,a\r1,2\n", ":1: a CR that ends no line" },
 		/* Lines are counted within quotes, too. */
 		{ "y,\"a\nb\"\n1,2\n1,x\n", ":4: column 'a?b': 'x' is not a number" },

@@ -519,11 +519,11 @@ refusals(void **state)
 			     "890123" },
 		  0,
 		  FAL_EFORMAT,
-		  "a handshake of a length that none has" },
+		  "a handshake of an impossible length" },
 		{ { .major = 9, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
 		  2,
 		  FAL_EVERSION,
-		  "key 'lab': handshake 2 is not taken of it" },
+		  "key 'lab': handshake 2 is not for this kind of key" },
 		{ { .major = 9,
 		    .pattern = 1,
 		    .shard = 1,
@@ -543,7 +543,7 @@ refusals(void **state)
 		{ { .major = 9, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
 		  0,
 		  FAL_EFORMAT,
-		  "a handshake of a length that none has" },
+		  "a handshake of an impossible length" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -599,9 +599,10 @@ each_key_its_handshake(void **state)
 		w.pattern = (uint8_t)(i + 1);
 		fal_noise_free(say(&w, &hello));
 		assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
-		assert_string_equal(d.text,
-				    i == 0 ? "key 'own': handshake 1 is not taken of it"
-					   : "key 'lab': handshake 2 is not taken of it");
+		assert_string_equal(
+			d.text,
+			i == 0 ? "key 'own': handshake 1 is not for this kind of key"
+			       : "key 'lab': handshake 2 is not for this kind of key");
 		assert_int_equal(out.n, HEAD + 1 + strlen(fal_build()) + MAC);
 		assert_int_equal(out.p[8], 2);
 		fal_buf_free(&hello);
@@ -765,7 +766,7 @@ replays(void **state)
 	for (int i = 0; i < FAL_GATE_WRONG; i++) {
 		assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(0), at(1), &d),
 				 FAL_EAUTH);
-		assert_string_equal(d.text, "a handshake that was said before");
+		assert_string_equal(d.text, "a handshake that has come before");
 	}
 	assert_int_equal(fal_gate_count_right(g, 7, 1, mac_no(0), at(1), &d), FAL_ELIMIT);
 	/* It did not cost the name anything. */

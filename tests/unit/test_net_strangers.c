@@ -507,7 +507,7 @@ replay(void **state)
 		close(fd);
 		if (i == 1)
 			assert_string_equal(w.refused,
-					    "a handshake that was said before");
+					    "a handshake that has come before");
 	}
 	meet(&w, 0);
 	close(first);
