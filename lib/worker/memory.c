@@ -76,12 +76,6 @@ memory_grow(struct fal_agent *a, const struct fal_agent_limits *to)
 	return true;
 }
 
-size_t
-fal_agent_memory_halves(const struct fal_agent *a)
-{
-	return a->memory.halves + a->memory.snapshots;
-}
-
 /* Returns the number of versions above the limit, if there were `more` versions.  Each
  * such version takes the place of a half. */
 static size_t
