@@ -142,6 +142,7 @@ test_json_load_WITH := -Wl,--wrap=malloc
 # Libcrypto may fail.
 test_aead_WITH    := -Wl,--wrap=EVP_CipherFinal_ex
 # Time passes as the test has it, and cores are as idle.
+test_gemm_WITH  := -Wl,--wrap=gemm_isa
 test_lane_WITH  := -Wl,--wrap=uv_hrtime
 test_cli_WITH   := -Wl,--wrap=sched_getaffinity
 test_desk_WITH  := -Wl,--wrap=fal_kern_begin
@@ -185,7 +186,7 @@ $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 # falcon-work on another CPU.
 FAULT_BIN += $(B)/tests/falcon-work-avx2
 $(eval $(call program,$(B)/tests/falcon-work-avx2,$(wildcard cmd/falcon-work/*.c) \
-	tests/held.c,$(BLAS_LIBS)))
+	tests/held.c,-Wl$(comma)--wrap=gemm_isa $(BLAS_LIBS)))
 # A client that asks for too much.
 FAULT_BIN += $(B)/tests/asks
 $(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))

@@ -1,5 +1,5 @@
 /* Holds a program's layers to AVX2, as on another CPU. */
-#include "math/kern.h"
+#include "gemm_held.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ __attribute__((constructor)) static void
 hold_layers(void)
 {
 #ifdef __x86_64__
-	if (!fal_gemm_hold("avx2")) {
+	if (!hold_gemm("avx2")) {
 		fputs("this machine does not have AVX2 and FMA\n", stderr);
 		exit(77);
 	}

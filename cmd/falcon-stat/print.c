@@ -106,11 +106,6 @@ stat_worker_rates(const struct fal_summary_worker *w)
 	};
 }
 
-/* Columns of the table that not every job has. */
-struct columns {
-	bool stale, dropped, kernels;
-};
-
 static double
 mean_stale(const struct fal_summary_worker *w)
 {
@@ -125,37 +120,17 @@ stat_worker_cause(const struct fal_summary_worker *w)
 }
 
 static void
-table_add_worker(struct fal_table *t, const struct fal_summary_worker *w,
-		 struct columns c)
-{
-	const struct stat_rates r = stat_worker_rates(w);
-	fal_table_row(t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju", PLAIN(w->name),
-		      fal_summary_class(w), stat_worker_cause(w),
-		      w->own_rounds ? w->last_round : w->last_clock, w->lanes, w->share,
-		      w->tasks.done, w->tasks.in, w->tasks.out);
-	fal_table_row(t, "%.1f\t%.1f\t%.1f\t%.1f", 100 * r.compute, 100 * r.push,
-		      100 * r.pull, 100 * r.wait);
-	if (c.stale)
-		fal_table_row(t, "%.2f\t%ju", mean_stale(w), w->stale.max);
-	if (c.dropped)
-		fal_table_add(t, "%ju", w->dropped);
-	fal_table_add(t, "%.1f", r.samples_s);
-	if (c.kernels)
-		fal_table_add(t, "%s", PLAIN(w->kernels != NULL ? w->kernels : ""));
-}
-
-static void
 put_workers(struct fal_buf *out, const struct fal_summary *s)
 {
-	struct columns c = { 0 };
+	/* Columns that not every job has. */
+	bool stale = false, dropped = false, kernels = false;
 	for (size_t i = 0; i < s->n_worker; i++) {
-		c.stale = c.stale || s->worker[i].stale.max > 0;
-		c.dropped = c.dropped || s->worker[i].dropped > 0;
-		const char *kernels = s->worker[i].kernels;
-		c.kernels =
-			c.kernels || (kernels != NULL &&
-				      (!s->identical || s->worker[0].kernels == NULL ||
-				       strcmp(kernels, s->worker[0].kernels) != 0));
+		const struct fal_summary_worker *w = &s->worker[i], *first = s->worker;
+		stale |= w->stale.max > 0;
+		dropped |= w->dropped > 0;
+		kernels |=
+			w->kernels != NULL && (!s->identical || first->kernels == NULL ||
+					       strcmp(w->kernels, first->kernels) != 0);
 	}
 	struct fal_table t = {
 		.shorten = NAME_LEAST,
@@ -165,11 +140,27 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	stat_table_head(
 		&t, "WORKER CLASS CAUSE CLOCK LANES SHARE TASKS IN OUT COMPUTE% PUSH% "
 		    "PULL% WAIT%");
-	stat_table_head(&t, c.stale ? "STALE MAX" : "");
-	stat_table_head(&t, c.dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
-	stat_table_head(&t, c.kernels ? "KERNELS" : "");
-	for (size_t i = 0; i < s->n_worker; i++)
-		table_add_worker(&t, &s->worker[i], c);
+	stat_table_head(&t, stale ? "STALE MAX" : "");
+	stat_table_head(&t, dropped ? "DROPPED SAMPLES/S" : "SAMPLES/S");
+	stat_table_head(&t, kernels ? "KERNELS" : "");
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		const struct stat_rates r = stat_worker_rates(w);
+		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%ju",
+			      PLAIN(w->name), fal_summary_class(w), stat_worker_cause(w),
+			      w->own_rounds ? w->last_round : w->last_clock, w->lanes,
+			      w->share, w->tasks.done, w->tasks.in, w->tasks.out);
+		fal_table_row(&t, "%.1f\t%.1f\t%.1f\t%.1f", 100 * r.compute, 100 * r.push,
+			      100 * r.pull, 100 * r.wait);
+		if (stale)
+			fal_table_row(&t, "%.2f\t%ju", mean_stale(w), w->stale.max);
+		if (dropped)
+			fal_table_add(&t, "%ju", w->dropped);
+		fal_table_add(&t, "%.1f", r.samples_s);
+		if (kernels)
+			fal_table_add(&t, "%s",
+				      PLAIN(w->kernels != NULL ? w->kernels : ""));
+	}
 	table_put(out, &t);
 }
 
@@ -249,19 +240,6 @@ static uint64_t
 verify_unanswered(const struct fal_summary_verify *v)
 {
 	return v->asked - v->equal - v->unlike;
-}
-
-static void
-put_verify(struct fal_buf *out, const struct fal_summary_verify *v)
-{
-	char who[4 * FAL_NAME_MAX];
-	if (v->asked > 0)
-		fal_put_fmt(out,
-			    "verify: %ju asked, %ju equal, %ju unlike, %ju unanswered\n",
-			    v->asked, v->equal, v->unlike, verify_unanswered(v));
-	if (v->who != NULL)
-		fal_put_fmt(out, "unlike: %s: task %ju of clock %ju\n",
-			    fal_text_plain(who, sizeof(who), v->who), v->task, v->clock);
 }
 
 static void
@@ -345,6 +323,7 @@ static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
 	const struct fal_summary_resumed *r = &s->resumed;
+	const struct fal_summary_verify *v = &s->verify;
 	char why[512];
 	fal_put_fmt(out, "clocks: %ju of %ju", s->clocks, s->job.clocks);
 	if (s->rate.clocks > 0)
@@ -377,7 +356,13 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
 				    PLAIN(s->worker[i].name), s->worker[i].falls.n,
 				    s->worker[i].falls.seconds);
-	put_verify(out, &s->verify);
+	if (v->asked > 0)
+		fal_put_fmt(out,
+			    "verify: %ju asked, %ju equal, %ju unlike, %ju unanswered\n",
+			    v->asked, v->equal, v->unlike, verify_unanswered(v));
+	if (v->who != NULL)
+		fal_put_fmt(out, "unlike: %s: task %ju of clock %ju\n",
+			    fal_text_plain(why, sizeof(why), v->who), v->task, v->clock);
 	if (s->trainer != NULL)
 		fal_put_fmt(out, "%s\n", fal_text_plain(why, sizeof(why), s->trainer));
 	put_numerics(out, s);
@@ -859,25 +844,6 @@ json_recomputed(struct fal_buf *out, const struct stat_recomputed *r)
 
 /* ---- audit ---- */
 
-/* Puts why the audit cannot judge the trace. */
-static void
-put_unjudged(struct fal_buf *out, const struct fal_audit_verdict *v)
-{
-	if (v->missing_lines == 0)
-		fal_put_fmt(out,
-			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
-			    "(--partial judges these)\n",
-			    GROUPED(v->clocks), GROUPED(v->of_clocks),
-			    fal_text_plural(v->of_clocks));
-	else
-		fal_put_fmt(out,
-			    "audit: cannot tell: %s line%s (%s byte%s) %s missing, from "
-			    "clock %s on\n",
-			    GROUPED(v->missing_lines), fal_text_plural(v->missing_lines),
-			    GROUPED(v->missing_bytes), fal_text_plural(v->missing_bytes),
-			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
-}
-
 /* Puts the reach of the proof: a number of clocks, or, for a group, the address of the
  * coordinator above, to which the group's clocks belong.  Then puts the counts of tasks
  * by fate.
@@ -951,8 +917,19 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v,
 	if (v->findings > 0)
 		fal_put_fmt(out, "audit: failed: %s finding%s\n", GROUPED(v->findings),
 			    fal_text_plural(v->findings));
+	else if (!v->ok && v->missing_lines == 0)
+		fal_put_fmt(out,
+			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
+			    "(--partial judges these)\n",
+			    GROUPED(v->clocks), GROUPED(v->of_clocks),
+			    fal_text_plural(v->of_clocks));
 	else if (!v->ok)
-		put_unjudged(out, v);
+		fal_put_fmt(out,
+			    "audit: cannot tell: %s line%s (%s byte%s) %s missing, from "
+			    "clock %s on\n",
+			    GROUPED(v->missing_lines), fal_text_plural(v->missing_lines),
+			    GROUPED(v->missing_bytes), fal_text_plural(v->missing_bytes),
+			    v->missing_lines == 1 ? "is" : "are", GROUPED(v->clocks));
 	if (!v->ok)
 		return;
 	put_proven(out, v);

@@ -62,41 +62,6 @@ recompute_load_files(struct recompute *r)
 	return err;
 }
 
-/* Checks that job, model and data are the run's, and that Falcon's own net made the run's
- * gradients.  The hash of the job includes the hashes of model and data. */
-static int
-recompute_check_files(struct recompute *r)
-{
-	const struct course *c = &r->course;
-	const struct fal_files *f = &r->files;
-	if (f->model->layers == 0)
-		return recompute_cannot_judge(
-			r, "the job has no model.file: its gradients are "
-			   "made by another program");
-	if (c->has_parts)
-		return recompute_cannot_judge(r,
-					      "the run has parts, each of other files");
-	if (strcmp(c->hash, f->hash_hex) != 0)
-		return recompute_cannot_judge(r, "the job is not that of the run");
-	return FAL_OK;
-}
-
-/* Prints the memory that computing needs, and checks that --max-memory allows it. */
-static int
-recompute_check_memory(const struct recompute *r)
-{
-	const struct stat_recompute *how = r->how;
-	struct fal_diag why;
-	uint64_t space;
-	const uint64_t need = how->program + fal_memory_of_input(how->program) +
-			      fal_replay_memory(r->anew, &space);
-	fal_cli_err(PROG, "recompute needs %ju MiB", fal_memory_mib(need));
-	(void)setrlimit(RLIMIT_DATA, &how->data);
-	if (fal_memory_check(need, space, how->max_memory, &why) < 0)
-		return recompute_print_error(FAL_ENOMEM, &why);
-	return FAL_OK;
-}
-
 /* Returns the largest number of copies of held versions while a computation that began at
  * one snapshot is compared with a later snapshot.  Each of the two snapshots has a copy
  * in its shard_set and, unless the copy is one of the kept versions, a copy in its image.
@@ -129,10 +94,17 @@ recompute_start(struct recompute *r)
 	int err = fal_replay_new(&conf, &r->anew, &diag);
 	if (err == FAL_EINVAL)
 		return recompute_cannot_judge(r, "%s", diag.text);
-	if (err == FAL_OK && (err = recompute_check_memory(r)) < 0)
-		return err;
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
+		const struct stat_recompute *how = r->how;
+		uint64_t space;
+		const uint64_t need = how->program + fal_memory_of_input(how->program) +
+				      fal_replay_memory(r->anew, &space);
+		fal_cli_err(PROG, "recompute needs %ju MiB", fal_memory_mib(need));
+		(void)setrlimit(RLIMIT_DATA, &how->data);
+		if (fal_memory_check(need, space, how->max_memory, &diag) < 0)
+			return recompute_print_error(FAL_ENOMEM, &diag);
 		err = fal_replay_start(r->anew, &diag);
+	}
 	if (err < 0)
 		return recompute_print_error(err, &diag);
 	r->task = fal_xcalloc(tasks, sizeof(*r->task));
@@ -265,22 +237,6 @@ contrib_blame(struct recompute *r, const struct contrib *c, const char *what)
 	recompute_mismatch(r, &m);
 }
 
-/* Blames the contributions that made a false claim. */
-static void
-line_judge_claims(struct recompute *r, const struct contrib *all, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		char what[100];
-		if (all[i].n_wrong == 0)
-			continue;
-		snprintf(what, sizeof(what), "task %ju", all[i].first);
-		if (all[i].n_wrong > 1)
-			snprintf(what, sizeof(what), "task %ju and %ju more",
-				 all[i].first, all[i].n_wrong - 1);
-		contrib_blame(r, &all[i], what);
-	}
-}
-
 /* Blames the contributions that made true claims but added other sums.  The sums of a
  * right contribution and of its fills add up to the checksum of their tasks. */
 static void
@@ -346,7 +302,16 @@ clock_judge(struct recompute *r, bool is_confirmed)
 		const struct fal_ev_ledger *e = clock_line(r, i);
 		const size_t before = r->out->mismatches;
 		struct contrib *all = line_read_contribs(r, e);
-		line_judge_claims(r, all, e->contrib.n);
+		for (size_t k = 0; k < e->contrib.n; k++) { /* false claims */
+			char what[100];
+			if (all[k].n_wrong == 0)
+				continue;
+			snprintf(what, sizeof(what), "task %ju", all[k].first);
+			if (all[k].n_wrong > 1)
+				snprintf(what, sizeof(what), "task %ju and %ju more",
+					 all[k].first, all[k].n_wrong - 1);
+			contrib_blame(r, &all[k], what);
+		}
 		/* A fenced contribution may hold parts of skipped tasks. */
 		if (e->seed.is && r->out->mismatches == before && e->skipped.n == 0)
 			line_judge_sums(r, all, e->contrib.n);
@@ -361,21 +326,6 @@ params_have_hash(const uint8_t hash[static FAL_HASH_BYTES], const float *params,
 	uint8_t own[FAL_HASH_BYTES];
 	fal_leaf_model(params, n, own);
 	return memcmp(own, hash, sizeof(own)) == 0;
-}
-
-/* Returns whether the model's file with these parameters has this SHA-256. */
-static bool
-params_have_sha256(const char *sha256, const float *params, const struct fal_model *m)
-{
-	struct fal_buf file = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1] = "";
-	if (fal_safetensors_put(m, params, NULL, 0, &file) == FAL_OK) {
-		fal_sha256(file.p, file.n, digest);
-		fal_hex(digest, sizeof(digest), hex);
-	}
-	fal_buf_free(&file);
-	return strcmp(hex, sha256) == 0;
 }
 
 /* ---- computing ---- */
@@ -442,9 +392,17 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 	at->is_confirmed = at->has_hash && at->has_exponents && r->out->mismatches == 0;
 	if (p == NULL || r->out->mismatches > 0)
 		return FAL_OK;
-	if (p->is_model) {
-		if (!params_have_sha256(r->course.sha256, fal_replay_params(r->anew),
-					r->files.model))
+	if (p->is_model) { /* the model's file with these parameters has the SHA-256 */
+		struct fal_buf file = { 0 };
+		uint8_t digest[FAL_HASH_BYTES];
+		char hex[2 * FAL_HASH_BYTES + 1] = "";
+		if (fal_safetensors_put(f->model, fal_replay_params(r->anew), NULL, 0,
+					&file) == FAL_OK) {
+			fal_sha256(file.p, file.n, digest);
+			fal_hex(digest, sizeof(digest), hex);
+		}
+		fal_buf_free(&file);
+		if (strcmp(hex, r->course.sha256) != 0)
 			recompute_add_mismatch(r, clocks - 1,
 					       "the model is not what it makes");
 		return FAL_OK;
@@ -519,8 +477,17 @@ recompute_run(struct recompute *r)
 		return err;
 	r->out->of = r->course.clocks;
 	plan_drop_foreign(r);
-	if ((err = recompute_check_files(r)) < 0)
-		return err;
+	/* Job, model and data must be the run's, and Falcon's own net must have made the
+	 * run's gradients.  The hash of the job includes the hashes of model and data. */
+	if (r->files.model->layers == 0)
+		return recompute_cannot_judge(
+			r, "the job has no model.file: its gradients are "
+			   "made by another program");
+	if (r->course.has_parts)
+		return recompute_cannot_judge(r,
+					      "the run has parts, each of other files");
+	if (strcmp(r->course.hash, r->files.hash_hex) != 0)
+		return recompute_cannot_judge(r, "the job is not that of the run");
 	err = recompute_start(r);
 	if (err == FAL_OK)
 		plan_add_ends(r);

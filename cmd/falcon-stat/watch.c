@@ -166,15 +166,8 @@ table_add_bar(struct fal_table *t, const struct fal_summary_spent *r, double wid
 	fal_table_add(t, "%.*s%s", (int)n, bar, colour ? "\033[0m" : "");
 }
 
-/* 0: the worker is in trouble; 1: not; 2: the worker left. */
-static size_t
-worker_place(const struct fal_summary_worker *w)
-{
-	const bool slow = w->verdict.class == FAL_CLASS_STRAGGLER;
-	return w->left ? 2 : !slow && !w->suspicion.holds && !w->silent;
-}
-
-/* Puts a row for each worker, the ones in trouble first, at most `room` rows. */
+/* Puts a row for each worker, at most `room` rows: first the workers in trouble, last the
+ * workers that have left. */
 static void
 put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 		    size_t columns)
@@ -188,7 +181,10 @@ put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 	stat_table_head(&t, "WORKER CLASS CAUSE LANES SHARE IN OUT FALLS SAMPLES/S TIME");
 	for (size_t k = 0; k < 3 * s->n_worker; k++) {
 		const struct fal_summary_worker *of = &s->worker[k % s->n_worker];
-		if (worker_place(of) != k / s->n_worker || rows++ >= room)
+		const bool slow = of->verdict.class == FAL_CLASS_STRAGGLER;
+		const bool in_trouble = slow || of->suspicion.holds || of->silent;
+		const size_t place = of->left ? 2 : !in_trouble;
+		if (place != k / s->n_worker || rows++ >= room)
 			continue;
 		fal_table_row(&t, "%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%.1f",
 			      PLAIN(of->name), fal_summary_class(of),
@@ -281,19 +277,6 @@ watch_draw(struct watch *w)
 	fal_buf_free(&out);
 }
 
-/* Draws until q or ^C is pressed, or the terminal is gone. */
-static void
-watch_run(struct watch *w)
-{
-	struct pollfd keys = { .fd = STDIN_FILENO, .events = POLLIN };
-	ssize_t n = 1;
-	for (char key = ' '; is_ended == 0 && n > 0 && strchr("q\3", key) == NULL;) {
-		watch_draw(w);
-		if (poll(&keys, 1, w->plain ? DUMB_MS : DRAW_MS) > 0)
-			n = read(STDIN_FILENO, &key, 1);
-	}
-}
-
 /* Another screen, without a cursor, which cuts lines; and the screen before. */
 static const char open_screen[] = "\033[?1049h\033[?25l\033[?7l";
 static const char close_screen[] = "\033[?7h\033[?25h\033[?1049l";
@@ -329,7 +312,14 @@ stat_watch(const struct stat_source *src)
 	dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
 	if (uv_thread_create(&reader, read_lines, &w) < 0)
 		fal_out_of_memory();
-	watch_run(&w);
+	/* Draws until q or ^C is pressed, or the terminal is gone. */
+	struct pollfd keys = { .fd = STDIN_FILENO, .events = POLLIN };
+	ssize_t n = 1;
+	for (char key = ' '; is_ended == 0 && n > 0 && strchr("q\3", key) == NULL;) {
+		watch_draw(&w);
+		if (poll(&keys, 1, w.plain ? DUMB_MS : DRAW_MS) > 0)
+			n = read(STDIN_FILENO, &key, 1);
+	}
 	if (!w.plain)
 		fal_cli_write_all(STDOUT_FILENO, close_screen, strlen(close_screen));
 	tcsetattr(STDIN_FILENO, TCSADRAIN, &before);

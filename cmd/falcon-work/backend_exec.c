@@ -484,10 +484,10 @@ exec_probe(struct backend *b, struct backend_profile *out)
 	return FAL_OK;
 }
 
-/* Does this start of the trainer compute as the first start did?  The program may have
- * been replaced meanwhile.  Ends a start with other bits; FAL_EPERM: too many such
- * starts.
- * `*proven` also stays false if the fixed task was lost or cancelled. */
+/* Checks that this start of the trainer computes the bits of the first start, because
+ * the program may have been replaced meanwhile.  Ends a start with other bits;
+ * FAL_EPERM: too many such starts.  `*proven` also stays false if the fixed task was
+ * lost or cancelled. */
 static int
 prove_start(struct exec_backend *m, uint32_t lane, unsigned area, uint64_t start,
 	    bool *proven)

@@ -49,10 +49,12 @@ void prefetch_start(struct prefetch *f, const struct fal_order *order, uint32_t 
 /* Stops all requests, until prefetch_start or prefetch_prioritize. */
 void prefetch_stop(struct prefetch *f);
 
-/* Have the chunks of the first task arrived, and at least the first group of chunks? */
+/* Returns true if the chunks of the first task, and at least the first group of
+ * chunks, have arrived. */
 bool prefetch_has_first_task(const struct prefetch *f);
 
-/* Have all chunks of the places first … first+count-1 of `order` arrived? */
+/* Returns true if all chunks of the places first … first+count-1 of `order` have
+ * arrived. */
 bool prefetch_has(const struct prefetch *f, bool test, const struct fal_order *order,
 		  uint32_t first, uint32_t count);
 

@@ -89,7 +89,7 @@ void runtime_free(struct job_runtime *k);
  * local. */
 void runtime_fetch(struct job_runtime *k, uint64_t clock);
 
-/* Has the probe succeeded, and have the first data arrived? */
+/* Returns true if the probe has succeeded and the first data have arrived. */
 bool runtime_is_ready(const struct job_runtime *k);
 
 /* Starts a task on an idle lane, at once or when its samples have arrived.  FAL_EFORMAT:
@@ -97,8 +97,9 @@ bool runtime_is_ready(const struct job_runtime *k);
 int runtime_start_task(struct job_runtime *k, uint32_t lane,
 		       const struct fal_task_run *run);
 
-/* May a task begin before all blocks of its version have arrived?  No, if blocks move by
- * the workers' waiting times (placement psld): an early begin would hide these times. */
+/* Returns true if a task may begin before all blocks of its version have arrived.  No
+ * task may if blocks move by the workers' waiting times (placement psld): an early
+ * begin would hide these times. */
 bool runtime_can_start_early(const struct job_runtime *k);
 
 /* Starts the tasks whose samples have arrived. */
@@ -116,7 +117,7 @@ void runtime_cancel(struct job_runtime *k, bool ends);
 /* The task of `lane` has ended: drops its sample order. */
 void runtime_task_ended(struct job_runtime *k, uint32_t lane);
 
-/* Have all tasks and all preparation ended? */
+/* Returns true if all tasks and all preparation have ended. */
 bool runtime_is_idle(const struct job_runtime *k);
 
 #endif

@@ -356,16 +356,6 @@ lanes_free(struct lanes *all)
 	uv_close((uv_handle_t *)&all->freeze, lanes_on_closed);
 }
 
-/* Should the loop's thread compute the lane's task, since the last task of this kind was
- * quick? */
-static bool
-is_quick(const struct lanes *all, const struct lane *l)
-{
-	return all->conf.backend->only_computes && all->conf.emulate == NULL &&
-	       !l->job.run.eval && !l->job.run.coming && l->took_ns > 0 &&
-	       l->took_ns < QUICK_NS / all->conf.lanes && l->job.count <= l->took_count;
-}
-
 /* Begins the held task; the mutex is held.  True: the caller has to wake the lane after
  * unlocking the mutex; otherwise the lane would wake up only to wait for the mutex. */
 static bool
@@ -391,7 +381,10 @@ begin_task(struct lanes *all, struct lane *l)
 		}
 		all->faults_started = true;
 	}
-	if (!is_quick(all, l)) {
+	/* The loop's thread computes the task if the lane's last task was quick. */
+	if (!all->conf.backend->only_computes || e != NULL || l->job.run.eval ||
+	    l->job.run.coming || l->took_ns == 0 ||
+	    l->took_ns >= QUICK_NS / all->conf.lanes || l->job.count > l->took_count) {
 		l->state = LANE_RUNNING;
 		l->job.wait = l->job.run.coming ? &l->wait : NULL;
 		return true;

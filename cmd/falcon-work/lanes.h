@@ -78,11 +78,11 @@ struct spare_core { /* zeroed at first */
 	bool exists;
 };
 
-/* Would a third of a core have been idle lately, if `lanes` lanes had computed all the
- * time and all other load had been as it was?  The measure is the idle time plus this
- * process's own CPU time; the sum does not depend on what this process does with the
- * answer.  now: ns.  The answer holds for half a second.  The first answer is false; so
- * is the answer on a system without these figures. */
+/* Returns true if a third of a core would have been idle lately, had `lanes` lanes
+ * computed all the time beside the present other load.  The measure is the idle time
+ * plus this process's own CPU time; this sum does not depend on how this process uses
+ * the answer.  now: ns.  The answer holds for half a second.  The first answer is
+ * false; so is the answer on a system without these figures. */
 bool spare_core_exists(struct spare_core *s, uint64_t now, uint32_t lanes);
 
 #endif

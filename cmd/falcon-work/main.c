@@ -133,9 +133,9 @@ read_emulate(const char *spec, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
-/* Works for the coordinator until its job is done; with opt->stays for each job that
- * comes there.  A coordinator may stay, too, and tell of the same job again: pauses
- * double. */
+/* Works until the coordinator's job is done; with opt->stays, also for the
+ * coordinator's later jobs.  A coordinator that stays may offer the finished job
+ * again, so pauses double. */
 static int
 run_jobs(const struct work_opt *opt)
 {

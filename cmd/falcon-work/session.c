@@ -101,7 +101,7 @@ static void session_after_agent(struct session *s, int err);
 
 /* --- streams to shards ------------------------------------------------------------- */
 
-/* Do the link's shards have blocks?  Returns true if there is no block map yet. */
+/* Returns true if the link's shards have blocks, or if there is no block map yet. */
 static bool
 link_is_needed(const struct shard_link *l)
 {
@@ -124,7 +124,7 @@ link_set_target(struct shard_link *l, const struct fal_msg *m)
 	struct fal_addr at;
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
-		err = FAL_EFORMAT; /* the coordinator cannot have a command run */
+		err = FAL_EFORMAT; /* a coordinator may run no command here */
 	/* A command that reaches the coordinator also reaches the listeners in the
 	 * coordinator's network. */
 	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
@@ -368,7 +368,7 @@ on_leave_deadline(uv_timer_t *t)
 		fal_chan_fail(s->client.chan, FAL_EIO, "does not answer");
 }
 
-/* Does the session leave, or has it ended? */
+/* Returns true if the session is leaving or has ended. */
 static bool
 session_is_leaving(const struct session *s)
 {
@@ -758,23 +758,19 @@ session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_m
 	return FAL_OK;
 }
 
-/* Takes the address of a process of shards; a late process is dialled at once. */
-static int
-session_on_map(struct session *s, const struct fal_msg *m)
-{
-	int err = s->client.is_welcomed ? links_add(s, m) : FAL_ESTATE;
-	if (err < 0 || s->agent == NULL)
-		return err;
-	(void)runtime_grow(&s->runtime, &s->runtime.maximum, s->links, &s->memory_denied);
-	return shard_links_dial(s);
-}
-
 static int
 session_on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 {
 	struct session *s = arg;
-	if (m->type == FAL_MSG_MAP)
-		return session_on_map(s, m);
+	if (m->type == FAL_MSG_MAP) {
+		int err = s->client.is_welcomed ? links_add(s, m) : FAL_ESTATE;
+		if (err < 0 || s->agent == NULL)
+			return err;
+		/* The process of these shards came late. */
+		(void)runtime_grow(&s->runtime, &s->runtime.maximum, s->links,
+				   &s->memory_denied);
+		return shard_links_dial(s);
+	}
 	if (m->type == FAL_MSG_CHUNK)
 		return s->agent != NULL ? runtime_add_chunk(&s->runtime, m) : FAL_ESTATE;
 	return session_on_agent_msg(s, c, m);
@@ -915,9 +911,9 @@ hash_addresses(void)
 	return hash;
 }
 
-/* Has this machine moved to another network, or slept?  A connection from an address that
- * is gone is dead, although no event reports its end.  A coordinator's address that was
- * out of reach may be in reach now. */
+/* Checks whether this machine has moved to another network, or slept.  A connection
+ * from an address that is gone is dead, although no event reports its end.  A
+ * coordinator's address that was out of reach may be in reach now. */
 static void
 on_roam_check(uv_timer_t *t)
 {
@@ -940,7 +936,7 @@ on_roam_check(uv_timer_t *t)
 		fal_retry_reset_pause(&s->retry);
 	if (moved && s->client.is_waiting)
 		fal_client_retry(&s->client, true);
-	/* This renews sessions that began together at different times. */
+	/* Sessions that began together are renewed at different times. */
 	if (s->phase >= READY &&
 	    uv_hrtime() - s->retry.came >
 		    RENEW_NS - s->instance[0] * UINT64_C(2000000000)) {

@@ -204,27 +204,6 @@ eval_print(const struct eval_sums *j, bool json)
 
 /* --- --predict ---------------------------------------------------------------------- */
 
-/* Returns the class of the first largest logit. */
-static uint32_t
-predicted_class(const float *z, uint32_t classes)
-{
-	uint32_t best = 0;
-	for (uint32_t c = 1; c < classes; c++)
-		best = z[c] > z[best] ? c : best;
-	return best;
-}
-
-/* Prints the predicted class, and its probability by softmax. */
-static void
-print_prediction(const float *z, uint32_t classes)
-{
-	const uint32_t best = predicted_class(z, classes);
-	double sum = 0;
-	for (uint32_t c = 0; c < classes; c++)
-		sum += (double)fal_exp(z[c] - z[best]);
-	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
-}
-
 /* Predicts each sample; prints the predictions or, with `out`, counts them by label. */
 static int
 eval_predict(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
@@ -252,11 +231,17 @@ eval_predict(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 			break;
 		const float *z = fal_net_forward(net, arena, e->params, &t);
 		for (uint32_t i = 0; i < p.count; i++, z += m->classes) {
-			if (out == NULL) {
-				print_prediction(z, m->classes);
+			/* The first largest logit. */
+			uint32_t best = 0;
+			for (uint32_t c = 1; c < m->classes; c++)
+				best = z[c] > z[best] ? c : best;
+			if (out == NULL) { /* the probability by softmax */
+				double sum = 0;
+				for (uint32_t c = 0; c < m->classes; c++)
+					sum += (double)fal_exp(z[c] - z[best]);
+				printf("%" PRIu32 " %.6f\n", best, 1 / sum);
 				continue;
 			}
-			const uint32_t best = predicted_class(z, m->classes);
 			out->of_class[label[i]][0] += best == label[i];
 			out->of_class[label[i]][1]++;
 		}
@@ -467,7 +452,7 @@ trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, floa
 	return false;
 }
 
-/* The largest magnitude in a gradient; infinity where a value is not finite. */
+/* Returns the largest magnitude in a gradient; infinity if a value is not finite. */
 static float
 trial_largest(const struct trial *t, const float *v)
 {
@@ -481,8 +466,8 @@ trial_largest(const struct trial *t, const float *v)
 	return most;
 }
 
-/* Does a run have room for gradients of up to `most` on these parameters, all of which
- * have the first exponent?  If not, prints a fault. */
+/* Returns true if a run has room for gradients of up to `most` on these parameters,
+ * which all have the first exponent.  Else prints a fault. */
 static bool
 trial_check_room(struct trial *t, float most)
 {
@@ -518,16 +503,6 @@ relative_length(const struct trial *t, double a, double b, double c)
 		}
 	}
 	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
-}
-
-/* Notes the tensors with a value other than 0 in the first gradient. */
-static void
-trial_note_gradients(struct trial *t)
-{
-	const struct fal_model *m = t->setup.model;
-	for (uint64_t i = 0, k = 0, end; k < m->tensors; k++)
-		for (end = i + m->tensor[k].count; i < end; i++)
-			t->has_gradient[k] |= t->grad[0][i] != 0;
 }
 
 /* Prints the names of tensors that are to be trained and had no gradient so far. */
@@ -567,7 +542,10 @@ try_twice(struct trial *t, double *ms)
 				return false;
 		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
 		most = fmaxf(most, trial_largest(t, t->grad[0]));
-		trial_note_gradients(t);
+		const struct fal_model *m = t->setup.model;
+		for (uint64_t i = 0, k = 0, end; k < m->tensors; k++)
+			for (end = i + m->tensor[k].count; i < end; i++)
+				t->has_gradient[k] |= t->grad[0][i] != 0;
 		null = null || isnan(result[0].loss);
 		*ms = fmin(*ms, (double)result[1].ns * 1e-6);
 	}
@@ -589,14 +567,13 @@ try_twice(struct trial *t, double *ms)
 	return finite;
 }
 
-/* Compares the gradients of two half tasks, the first of `half` of `count` samples, with
- * the whole task's: are gradients sums?  A trainer that adds in another order is off by
- * little: by less than a trainer that leaves out a sample, unless that sample is one of
- * many and the trainer computes with 16 bits.  If the trainer draws values from the seed,
- * each half has other values than the whole.  The gradients then differ by as much as the
- * gradient of the whole task with another seed differs, but no gradient is longer. False:
- * no more can be tried.
- */
+/* Checks that gradients are sums: compares the gradients of two half tasks, the first
+ * of `half` of `count` samples, with the gradient of the whole task.  A trainer that
+ * adds in another order makes a small difference.  A trainer that leaves out a sample
+ * makes a larger one, unless the sample is one of many and the trainer computes with
+ * 16 bits.  If the trainer draws values from the seed, the halves have other values
+ * than the whole, so the gradients differ as much as with another seed, but no
+ * gradient is longer.  False: no more can be tried. */
 static bool
 try_sum(struct trial *t, uint32_t half, uint32_t count)
 {

@@ -85,16 +85,6 @@ fal_tanh_back(float *d, const float *y, size_t n)
 
 /* ---- softmax and cross-entropy: float exponentials, a double sum ---- */
 
-static size_t
-first_largest(const float *z, size_t classes)
-{
-	size_t best = 0;
-	for (size_t i = 1; i < classes; i++)
-		if (z[i] > z[best])
-			best = i;
-	return best;
-}
-
 void
 fal_softmax_loss(const float *z, const uint32_t *label, size_t n, size_t classes,
 		 float *dz, struct fal_loss *res)
@@ -102,7 +92,9 @@ fal_softmax_loss(const float *z, const uint32_t *label, size_t n, size_t classes
 	*res = (struct fal_loss){ 0 };
 	for (size_t s = 0; s < n; s++, z += classes) {
 		assert(label[s] < classes);
-		size_t best = first_largest(z, classes);
+		size_t best = 0; /* the first of the largest */
+		for (size_t i = 1; i < classes; i++)
+			best = z[i] > z[best] ? i : best;
 		float top = z[best], mine = z[label[s]];
 		double sum = 0.0;
 		for (size_t i = 0; i < classes; i++)

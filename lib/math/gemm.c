@@ -10,7 +10,6 @@
 #include "base/vector.h"
 #include "math/kern.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Depth and columns of a block of B: 240 KB when packed, for an L2 cache of 256 KB.
@@ -19,71 +18,11 @@ enum { DEPTH = 320, COLS = 192, ROWS_MAX = 8, PANEL_MAX = 48 };
 
 _Static_assert(FAL_GEMM_SCRATCH >= DEPTH * COLS, "a packed block fits into the scratch");
 
-/* Set by tests and benches; NULL: the CPU decides. */
-static const struct gemm_isa *held;
-
-const struct gemm_isa *
-gemm_isa(void)
-{
-	if (held != NULL)
-		return held;
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-	    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-		return &gemm_avx512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return &gemm_avx2;
-	return NULL;
-#elif defined(__aarch64__)
-	return &gemm_neon;
-#else
-	return NULL;
-#endif
-}
-
 const char *
 fal_gemm_isa(void)
 {
 	const struct gemm_isa *isa = gemm_isa();
 	return isa != NULL ? isa->name : NULL;
-}
-
-bool
-fal_gemm_supported(char missing[static FAL_GEMM_MISSING])
-{
-	if (gemm_isa() != NULL)
-		return true;
-#ifdef __x86_64__
-	snprintf(missing, FAL_GEMM_MISSING, "%s",
-		 __builtin_cpu_supports("avx2") ? "FMA" : "AVX2");
-#else
-	snprintf(missing, FAL_GEMM_MISSING, "x86-64 or 64-bit ARM");
-#endif
-	return false;
-}
-
-bool
-fal_gemm_hold(const char *name)
-{
-	static const struct gemm_isa *const all[] = {
-#if defined(__x86_64__)
-		&gemm_avx512,
-		&gemm_avx2,
-#elif defined(__aarch64__)
-		&gemm_neon,
-#endif
-		NULL,
-	};
-	held = NULL;
-	const struct gemm_isa *const best = gemm_isa();
-	/* The CPU also has the instruction sets that stand behind the best one. */
-	bool is_here = false;
-	for (size_t i = 0; all[i] != NULL; i++) {
-		is_here = is_here || all[i] == best;
-		if (is_here && strcmp(all[i]->name, name) == 0)
-			held = all[i];
-	}
-	return held != NULL;
 }
 
 FAL_VECTOR void

@@ -47,10 +47,6 @@ const char *fal_gemm_isa(void);
  * one. */
 bool fal_gemm_supported(char missing[static FAL_GEMM_MISSING]);
 
-/* Holds Falcon's tiles to the instruction set `name`, as tests and benches do.  False:
- * the CPU lacks the instruction set.  To be called while no product runs. */
-bool fal_gemm_hold(const char *name);
-
 /* Lets OpenBLAS compute all further products, each in the calling thread, with the
  * kernels for this CPU; or, with false, Falcon's tiles, as from the start.  May set
  * OPENBLAS_CORETYPE in the environment.  To be called while no product runs. */

@@ -74,16 +74,6 @@ has_params(const struct fal_layer *l)
 	return l->kind == FAL_LAYER_CONV || l->kind == FAL_LAYER_DENSE;
 }
 
-/* Floats of the scratch that layer `l` needs; 0: the layer is too large. */
-static uint64_t
-layer_scratch(const struct fal_net *net, const struct fal_layer *l)
-{
-	if (l->kind == FAL_LAYER_CONV)
-		return fal_conv_scratch(l);
-	/* A packed block, and dy transposed. */
-	return FAL_GEMM_SCRATCH + (uint64_t)l->out.c * net->batch;
-}
-
 static void
 plan_layer(struct fal_net *net, uint32_t i)
 {
@@ -98,19 +88,6 @@ plan_layer(struct fal_net *net, uint32_t i)
 		p->at = (size_t)net->bytes;
 		net->bytes += out + FAL_POOL_SLACK;
 	}
-}
-
-/* Floats of the largest activation of the batch; 0: an array would be too large. */
-static uint64_t
-largest_activation(const struct fal_net *net)
-{
-	const struct fal_model *m = net->m;
-	uint64_t most = m->inputs;
-	for (uint32_t i = 0; i < m->layers; i++) {
-		uint64_t out = fal_shape_floats(m->layer[i].out);
-		most = out > most ? out : most;
-	}
-	return most * net->batch <= INT_MAX ? most * net->batch : 0;
 }
 
 /* Finds for each layer the end of its and all earlier layers' parameters, for any order
@@ -135,13 +112,23 @@ static int
 plan_arena(struct fal_net *net)
 {
 	const struct fal_model *m = net->m;
-	uint64_t largest = largest_activation(net), scratch = 0;
-	if (largest == 0)
+	uint64_t largest = m->inputs, scratch = 0; /* floats */
+	for (uint32_t i = 0; i < m->layers; i++) {
+		const uint64_t out = fal_shape_floats(m->layer[i].out);
+		largest = out > largest ? out : largest;
+	}
+	largest *= net->batch;
+	if (largest > INT_MAX)
 		return FAL_ELIMIT;
 	for (uint32_t i = 0; i < m->layers; i++) {
-		if (!has_params(&m->layer[i]))
+		const struct fal_layer *l = &m->layer[i];
+		if (!has_params(l))
 			continue;
-		const uint64_t n = layer_scratch(net, &m->layer[i]);
+		/* A dense layer needs a packed block, and dy transposed. */
+		const uint64_t n =
+			l->kind == FAL_LAYER_CONV
+				? fal_conv_scratch(l) /* 0: the layer is too large */
+				: FAL_GEMM_SCRATCH + (uint64_t)l->out.c * net->batch;
 		if (n == 0)
 			return FAL_ELIMIT;
 		scratch = n > scratch ? n : scratch;
@@ -291,7 +278,7 @@ input_of(const struct pass *k, uint32_t i)
 	return k->a->f + (i > 0 ? k->net->plan[i - 1].out : k->net->in);
 }
 
-/* Is layer i a relu that the bias of the layer before computes as well? */
+/* Returns whether layer i is a relu that the layer before computes with its bias. */
 static bool
 is_relu_fused(const struct fal_model *m, uint32_t i)
 {

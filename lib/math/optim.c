@@ -33,22 +33,22 @@ fal_optim_by_pusher(const struct fal_optim *o)
 	return (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) && !o->one_momentum;
 }
 
-/* Does the step cover the whole clock? */
+/* Returns whether the step covers the whole clock. */
 static bool
 is_whole_clock(const struct fal_optim_part *part)
 {
 	return part->share <= 0 || part->share == 1;
 }
 
-/* b, at least 0: a push may exceed a clock. */
+/* Returns the step's beta, at least 0, as a push may exceed a clock. */
 static double
 part_beta(double beta, const struct fal_optim_part *part)
 {
 	return is_whole_clock(part) ? beta : fmax(1 - part->share * (1 - beta), 0);
 }
 
-/* The product of b over all steps, this step included; `parts_product` is the product
- * over the past steps of parts. */
+/* Returns the product of beta over all steps, this step included; `parts_product` is the
+ * product over the past steps of parts. */
 static double
 beta_product(double beta, const struct fal_optim_part *part, uint64_t steps,
 	     double parts_product)
@@ -132,17 +132,6 @@ fal_optim_add_step(const struct fal_optim *o, const struct fal_optim_part *part,
 	had->beta2 *= part_beta(o->beta2, part);
 }
 
-static double
-cosine_rate(const struct fal_schedule *s, uint64_t t)
-{
-	assert(s->total >= s->warmup);
-	uint64_t total = s->total - s->warmup;
-	if (t >= total)
-		return s->min_lr;
-	double wave = 1 + fal_cos_pi((double)t / (double)total);
-	return s->min_lr + (s->lr - s->min_lr) * wave / 2;
-}
-
 double
 fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 {
@@ -155,8 +144,14 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 	case FAL_STEP:
 		assert(s->every > 0);
 		return s->lr * fal_power(s->gamma, t / s->every);
-	case FAL_COSINE:
-		return cosine_rate(s, t);
+	case FAL_COSINE: {
+		assert(s->total >= s->warmup);
+		const uint64_t total = s->total - s->warmup;
+		if (t >= total)
+			return s->min_lr;
+		const double wave = 1 + fal_cos_pi((double)t / (double)total);
+		return s->min_lr + (s->lr - s->min_lr) * wave / 2;
+	}
 	case FAL_TABLE:
 		assert(s->factors > 0);
 		return s->lr * (double)s->factor[t < s->factors ? t : s->factors - 1];
@@ -300,29 +295,23 @@ fal_optim_step_bounds(const struct fal_optim_step *s, const struct fal_optim_bou
 
 /* ---- ranges, and clipping ------------------------------------------------------- */
 
-/* The first range that ends behind element `at`, or NULL. */
-static const struct fal_range *
-range_after(const struct fal_optim *o, uint64_t at)
-{
-	uint32_t low = 0, high = o->ranges;
-	while (low < high) {
-		const uint32_t mid = low + (high - low) / 2;
-		if (o->range[mid].first + o->range[mid].count <= at)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < o->ranges ? &o->range[low] : NULL;
-}
-
-/* Starts at element `at` of the piece.  Returns how many elements from there on lie in
- * the same range, or in no range.  Sets `*in` to that range, or to NULL. */
+/* Returns the number of elements from element `at` of the piece on that lie in the same
+ * range, or in no range; sets `*in` to that range, or to NULL. */
 static size_t
 stretch_at(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
 	   const struct fal_range **in)
 {
 	const uint64_t from = p->first + at, end = p->first + p->n;
-	const struct fal_range *r = range_after(o, from);
+	/* The first range that ends behind `from`. */
+	uint32_t low = 0, high = o->ranges;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		if (o->range[mid].first + o->range[mid].count <= from)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	const struct fal_range *r = low < o->ranges ? &o->range[low] : NULL;
 	const bool inside = r != NULL && r->first <= from;
 	uint64_t to = r == NULL ? end : inside ? r->first + r->count : r->first;
 	*in = inside ? r : NULL;
@@ -347,17 +336,6 @@ update_statistics(const struct fal_optim_step *s, float *restrict w,
 		w[i] = hold * w[i] + take * x[i];
 }
 
-/* The step of the elements of a scaled range. */
-static struct fal_optim_step
-scale_step(const struct fal_optim_step *s, const struct fal_range *r)
-{
-	struct fal_optim_step own = *s;
-	own.lr = s->lr * r->lr_scale;
-	own.pull = s->pull * r->decay_scale;
-	own.keep = (float)(1 - s->decay * (double)r->lr_scale * (double)r->decay_scale);
-	return own;
-}
-
 void
 fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 		      float scale, const struct fal_optim_piece *p)
@@ -373,7 +351,13 @@ fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
 			continue;
 		if (scale < 1)
 			scale_by(scale, g, n);
-		const struct fal_optim_step by = scaled ? scale_step(s, in) : *s;
+		struct fal_optim_step by = *s;
+		if (scaled) {
+			by.lr *= in->lr_scale;
+			by.pull *= in->decay_scale;
+			by.keep = (float)(1 - s->decay * (double)in->lr_scale *
+						      (double)in->decay_scale);
+		}
 		fal_optim_apply(&by, w, p->state != NULL ? p->state + at : NULL, p->n, g,
 				n);
 	}
@@ -414,16 +398,11 @@ fal_optim_scale(const struct fal_optim *o, double squares)
 	return scale < 1 ? (float)scale : 1;
 }
 
-FAL_VECTOR static void
-update_average(float rest, float *restrict average, const float *restrict w, size_t n)
+FAL_VECTOR void
+fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
+		  float *restrict average, const float *restrict w, size_t n)
 {
+	const float rest = (float)(1 - part_beta(o->ema, part));
 	for (size_t i = 0; i < n; i++)
 		average[i] += rest * (w[i] - average[i]);
-}
-
-void
-fal_optim_average(const struct fal_optim *o, const struct fal_optim_part *part,
-		  float *average, const float *w, size_t n)
-{
-	update_average((float)(1 - part_beta(o->ema, part)), average, w, n);
 }

@@ -41,8 +41,8 @@ fal_coord_checkpoint_free(struct fal_coord_checkpoint *p)
 
 /* ---- snapshots --------------------------------------------------------------------- */
 
-/* Is a snapshot ordered whose state is not complete?  There must not be two: shards keep
- * a single image, so the first of two images would be lost. */
+/* Returns true if a snapshot was ordered and its state is not complete.  A second
+ * snapshot has to wait, because shards keep a single image. */
 static bool
 snapshot_is_under_way(const struct fal_coord *c)
 {
@@ -121,8 +121,8 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	coord_leading_data_hex(c, p->data);
 	p->version = version;
 	p->clock = clocks_over;
-	/* The oldest version at that time: since then newer versions may have been
-	 * ordered. */
+	/* Newer versions may have been ordered since the snapshot's order, so this is
+	 * the oldest version at the time of the order. */
 	p->oldest = version + 1 > retained ? version + 1 - retained : 0;
 	p->oldest = p->oldest < sched.first ? sched.first : p->oldest;
 	p->first = sched.first;
@@ -195,9 +195,9 @@ restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 		s->worker[s->workers] = (struct coord_known_worker){ 0 };
 }
 
-/* The clock of the next evaluation.  The job may have more epochs now than before the
- * restart: its former end is then an ordinary end of an epoch, and no longer an
- * evaluation in itself. */
+/* Returns the clock of the next evaluation.  If the job has more epochs than before
+ * the restart, its former end is an ordinary end of an epoch, and has no evaluation of
+ * its own. */
 static uint64_t
 next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {

@@ -80,8 +80,8 @@ coord_make_ticket(const struct fal_coord *c, uint64_t round, struct fal_contrib_
 	return true;
 }
 
-/* Is an earlier round of the round's owner still open?  The local steps of a worker count
- * one after the other. */
+/* Returns true if an earlier round of the round's owner is still open.  The local
+ * steps of a worker count one after the other. */
 static bool
 follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
 {
@@ -94,7 +94,8 @@ follows_open_steps(const struct fal_coord *c, const struct fal_round_info *r)
 	return false;
 }
 
-/* Completes the round if each shard has its whole part of the round, or has ended it. */
+/* Completes the round if each shard has its whole part of the round, or has ended the
+ * round. */
 static void
 complete_round(struct fal_coord *c, double now, const struct coord_round_acks *acks)
 {
@@ -102,14 +103,15 @@ complete_round(struct fal_coord *c, double now, const struct coord_round_acks *a
 	if (c->failure != NULL || !all_shards_in(c, acks->complete | acks->ended) ||
 	    !fal_sched_round(c->sched, acks->round, &r))
 		return;
-	/* Not if an early order ends the round. */
+	/* A round that an early order ends is not completed here. */
 	if (!r.commit_ordered && !follows_open_steps(c, &r))
 		fal_sched_note_complete(c->sched, now, r.round);
 }
 
-/* ---- versions that workers hear of ------------------------------------------------- */
+/* ---- versions announced to workers ------------------------------------------------- */
 
-/* The versions that the worker's open rounds are computed on, in versions.needed. */
+/* Lists in versions.needed the versions on which the worker's open rounds are
+ * computed; returns their number. */
 static uint32_t
 find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 {
@@ -119,7 +121,7 @@ find_needed_versions(struct fal_coord *c, const struct coord_peer *p)
 	return fal_sched_list_versions(c->sched, p->worker, v->needed, n);
 }
 
-/* Sends VERSION, and has the shards publish the version to the worker. */
+/* Sends VERSION, and makes the shards publish the version to the worker. */
 static void
 send_version(struct fal_coord *c, struct coord_peer *p,
 	     struct fal_coord_publication *model)
@@ -136,7 +138,7 @@ send_version(struct fal_coord *c, struct coord_peer *p,
 	COORD_CALL(c, model, p->id, model);
 }
 
-/* The oldest version that workers may hear of. */
+/* Returns the oldest version that may be announced to workers. */
 static uint64_t
 oldest_announced(const struct fal_coord *c)
 {
@@ -162,7 +164,7 @@ coord_announce_version(struct fal_coord *c, struct coord_peer *p, uint64_t versi
 	send_version(c, p, &model);
 }
 
-/* The bit of the version in announced.repeated; 0: the version has no bit. */
+/* Returns the bit of the version in announced.repeated; 0: the version has no bit. */
 static uint64_t
 repeated_bit(const struct coord_peer *p, uint64_t version)
 {
@@ -170,10 +172,10 @@ repeated_bit(const struct coord_peer *p, uint64_t version)
 	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
-/* Sends a version again that the worker was told to forget, because the worker is granted
- * tasks of a round on the version.  A worker may help several rounds in turn.  If the
- * version has a bit, the worker hears of the version once, and keeps the version as long
- * as the worker has an open round on it. */
+/* Announces a forgotten version once more, because the worker is granted tasks of a
+ * round on this version.  A worker may help several rounds in turn.  A version with a
+ * bit is announced only once: the worker keeps the version as long as the worker has
+ * an open round on the version. */
 static void
 repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {
@@ -200,8 +202,8 @@ repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 	send_version(c, p, &model);
 }
 
-/* Announces to a ready worker all versions that the worker may compute on and has not
- * heard of. */
+/* Announces to a ready worker all versions that the worker may compute on and that
+ * were not announced to the worker before. */
 static void
 announce_versions(struct fal_coord *c, struct coord_peer *p)
 {
@@ -228,7 +230,7 @@ announce_versions(struct fal_coord *c, struct coord_peer *p)
 
 /* ---- updates that all shards have made --------------------------------------------- */
 
-/* The loss as a number; NAN: the loss of a task is not known. */
+/* Returns the loss as a number; NAN: the loss of a task is not known. */
 static double
 loss_or_nan(uint64_t loss, bool is_unknown)
 {
@@ -252,7 +254,8 @@ sum_update(const struct fal_coord *c, struct coord_pending_line *line)
 			     : (double)NAN;
 }
 
-/* Are all claims of the update's rounds in?  Until then losses are missing. */
+/* Returns true if all claims of the update's rounds have arrived.  Until then losses
+ * are missing. */
 static bool
 update_is_reported(const struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -336,7 +339,8 @@ pending_add(struct fal_coord *c, const struct coord_pending_line *line)
 	rounds->pending[rounds->n_pending++] = *line;
 }
 
-/* The pending line of a round (FAL_ACT_END) or a version (FAL_ACT_STEP), or NULL. */
+/* Returns the pending line of a round (FAL_ACT_END) or a version (FAL_ACT_STEP), or
+ * NULL. */
 static struct coord_pending_line *
 pending_find(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 {
@@ -376,7 +380,7 @@ add_task_counts(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate f
 	s->skipped += fate != FAL_FATE_RETRY ? l->skipped : 0;
 }
 
-/* Reports the worker whose values were so large that blocks are left as they were. */
+/* Reports the worker whose large values made the shards leave blocks unchanged. */
 static void
 report_unstepped(struct fal_coord *c, const struct coord_pending_line *line,
 		 uint64_t clock, bool change)
@@ -508,8 +512,8 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		c->placement.lines.clocks_over = a->clock + 1;
 }
 
-/* Have all shards reported, and is a round of an early order over?  Until the round is
- * over, claims may arrive that belong in the line of the round. */
+/* Returns true if all shards have reported and, after an early order, the round is
+ * over. Until then claims may arrive that belong in the line of the round. */
 static bool
 line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -598,8 +602,8 @@ on_shard_squares(struct fal_coord *c, const struct fal_shard_report *report)
 	coord_command_shards(c, &o);
 }
 
-/* The contribution that the report is about, and the shards' reports on it; NULL: there
- * is none. */
+/* Returns the contribution of the report, and sets *reports to the shards' reports on
+ * this contribution; NULL: there is no such contribution. */
 static const struct fal_contrib *
 find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 		  struct fal_contrib_id id, struct coord_contribution_acks **out)
@@ -828,7 +832,7 @@ coord_handle_result(struct fal_coord *c, double now, const struct fal_shard_resu
 	}
 }
 
-/* Handles c->result, with all that comes of the commands that follow from a report. */
+/* Handles c->result, and the results of the commands that follow from a report. */
 static void
 handle_result(struct fal_coord *c, double now)
 {
@@ -924,9 +928,9 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 			complete_round(c, now, &c->rounds.acks[i]);
 }
 
-/* Moves the collected rounds of the branch (0: of none), in their order, to the front of
- * the rounds for the next update, behind the rounds of branches that are merged already.
- */
+/* Moves the collected rounds of the branch (0: rounds without a branch) to the front
+ * of the next update's rounds, behind the rounds of branches that are merged
+ * already.  The moved rounds keep their order. */
 static void
 collect_branch(struct fal_coord *c, uint32_t branch)
 {
@@ -958,8 +962,8 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* If the update consists of one round of a worker or group, and pushers have momenta of
- * their own: that worker or group; else 0. */
+/* Returns the worker or group whose own momentum makes the update: the owner of the
+ * update's single round, if pushers have momenta of their own; else 0. */
 static uint32_t
 find_pusher(struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -1061,7 +1065,8 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	struct fal_ticket t;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return;
-	/* In a mixed round a helper computes on whatever version the helper has. */
+	/* In a mixed round a helper computes on the version that the helper has,
+	 * whichever that is. */
 	const uint64_t version = a->kind == FAL_ACT_CHECK ? a->version
 				 : r.mixed && p != NULL   ? p->announced.next - 1
 				 : a->late                ? r.late_version

@@ -209,8 +209,8 @@ struct fal_coord_ops {
 	struct fal_coord_shards shards;
 	/* Sends the bytes of a message, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Has each shard publish a version to the session; the session's VERSION message
-	 * was just sent.  A shard publishes the version at once, or as soon as the shard
+	/* Makes each shard publish a version to the session, whose VERSION message was
+	 * just sent.  A shard publishes the version at once, or as soon as the shard
 	 * has made the version; a shard that has dropped the version by then publishes
 	 * nothing. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_publication *m);
@@ -275,7 +275,7 @@ struct fal_coord_best {
 	uint64_t clock;
 	double accuracy, loss;
 };
-/* Is the evaluation `is` better than the evaluation `than`? */
+/* Returns true if the evaluation `is` is better than the evaluation `than`. */
 bool fal_coord_best_is_better(const struct fal_coord_best *is,
 			      const struct fal_coord_best *than);
 
@@ -390,7 +390,7 @@ void fal_coord_session_open(struct fal_coord *c, uint32_t peer,
 int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 		  struct fal_diag *diag);
 
-/* Has the session sent HELLO, but not LEAVE? */
+/* Returns true if the session has sent HELLO, but not LEAVE. */
 bool fal_coord_session_is_present(const struct fal_coord *c, uint32_t peer);
 
 /* Ends a session that is closed; ignores unknown sessions. */

@@ -530,7 +530,8 @@ uint32_t coord_peer_index(const struct fal_coord *c, uint32_t id);
 struct coord_peer *coord_find_peer(const struct fal_coord *c, uint32_t id);
 /* Returns the session of the worker; NULL: the session is over. */
 struct coord_peer *coord_peer_of_worker(const struct fal_coord *c, uint32_t worker);
-/* Did another coordinator make this version, and do the shards still retain it? */
+/* Returns true if another coordinator made this version and the shards still retain
+ * the version. */
 bool coord_is_installed(const struct fal_coord *c, uint64_t version);
 /* Returns the speed of the worker's lanes at full tasks, as the worker has probed. */
 struct fal_bound_lanes coord_probed_lanes(const struct fal_coord *c,
@@ -559,7 +560,7 @@ void coord_command_shards(struct fal_coord *c, const struct fal_shard_order *o);
 uint32_t coord_versions_to_retain(const struct fal_coord *c, uint64_t version);
 /* Tells the shards to retain the `versions` newest versions from now on. */
 void coord_retain_versions(struct fal_coord *c, uint32_t versions);
-/* Would the policy change the rule in force? */
+/* Returns true if the policy changes the rule in force. */
 bool coord_changes_rule(const struct fal_coord *c, const struct fal_policy *p);
 /* Tells the scheduler whether rounds may begin. */
 void coord_hold_rounds(struct fal_coord *c, double now);
@@ -619,7 +620,7 @@ void coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p,
  * ends all sessions of the key, if another key has a worker. */
 void coord_charge_worker(struct fal_coord *c, double now, uint32_t worker,
 			 const char *why);
-/* Does the worker compute the same bits each time? */
+/* Returns true if the worker computes the same bits each time. */
 bool coord_is_deterministic(const uint8_t fingerprint[static FAL_FINGERPRINT]);
 /* Writes to `out` the hash of the leading data of trainers, as hex digits; "": no
  * trainer has sent a hash. */
@@ -683,7 +684,7 @@ void coord_verify_compare(struct fal_coord *c, double now, const struct coord_pe
 
 /* ---- checkpoint.c ---- */
 
-/* May the next version have a snapshot? */
+/* Returns true if the next version may have a snapshot. */
 bool coord_can_snapshot(const struct fal_coord *c);
 /* Notes the state of the job at this version, of which the shards keep an image;
  * `clocks_over` clocks are over with the version. */

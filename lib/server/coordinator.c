@@ -307,7 +307,8 @@ on_seal(struct fal_coord *c, const struct coord_peer *p, uint64_t round, uint32_
 	return FAL_OK;
 }
 
-/* Was the worker granted the task, but never on the version of the claim? */
+/* Returns true if the worker was granted the task, but never on the version of the
+ * claim. */
 static bool
 claims_other_version(const struct fal_coord *c, const struct fal_round_info *r,
 		     const struct fal_claim_report *in)
@@ -398,8 +399,7 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 	}
 	const uint64_t clock = fal_sched_first_open_clock(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
-		/* Pings often while the round trip is not known well, and later now and
-		 * then. */
+		/* Pings often until the round trip is known well, and then seldom. */
 		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
 		coord_send_ping(c, now, p->id);
 	}

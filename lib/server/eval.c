@@ -86,7 +86,7 @@ prefer_result(struct coord_test_task *t, uint32_t i)
 	t->result[0] = r;
 }
 
-/* Has another key run the task once more; false: there is none. */
+/* Makes another key run the task once more; returns false if there is no other key. */
 static bool
 repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 {
@@ -97,7 +97,7 @@ repeat_test_task(struct fal_coord *c, double now, uint32_t task)
 	return true;
 }
 
-/* Is this key the only key with a result of the task? */
+/* Returns true if this key is the only key with a result of the task. */
 static bool
 is_unconfirmed(const struct fal_coord *c, uint32_t task, uint32_t key)
 {
@@ -155,22 +155,6 @@ compare_results(struct fal_coord *c, double now, uint32_t task)
 		}
 	}
 	prefer_first_key(c, now, t);
-}
-
-/* Draws a part of the key's unconfirmed tasks, which are run once more. */
-static void
-draw_repeats(struct fal_coord *c, double now, uint32_t key)
-{
-	uint32_t left = 0;
-	for (uint32_t task = 0; task < c->evaluation.tasks; task++)
-		left += is_unconfirmed(c, task, key);
-	uint32_t wanted = (left + REPEAT_ONE_IN - 1) / REPEAT_ONE_IN;
-	for (uint32_t task = 0; task < c->evaluation.tasks && wanted > 0; task++)
-		if (is_unconfirmed(c, task, key) &&
-		    fal_rng_below(&c->rng, left--) < wanted) {
-			wanted--;
-			(void)repeat_test_task(c, now, task);
-		}
 }
 
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
@@ -272,8 +256,19 @@ add_result(struct fal_coord *c, double now, const struct coord_peer *p,
 	if (!fal_sched_is_eval_done(c->sched) || c->evaluation.has_drawn)
 		return;
 	c->evaluation.has_drawn = true;
-	for (uint32_t key = 1; key <= c->sessions.keys; key++)
-		draw_repeats(c, now, key);
+	/* Draws a part of each key's unconfirmed tasks, which are run once more. */
+	for (uint32_t key = 1; key <= c->sessions.keys; key++) {
+		uint32_t left = 0;
+		for (uint32_t task = 0; task < c->evaluation.tasks; task++)
+			left += is_unconfirmed(c, task, key);
+		uint32_t wanted = (left + REPEAT_ONE_IN - 1) / REPEAT_ONE_IN;
+		for (uint32_t task = 0; task < c->evaluation.tasks && wanted > 0; task++)
+			if (is_unconfirmed(c, task, key) &&
+			    fal_rng_below(&c->rng, left--) < wanted) {
+				wanted--;
+				(void)repeat_test_task(c, now, task);
+			}
+	}
 }
 
 int
@@ -425,8 +420,8 @@ median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 	return v[(n - 1) / 2];
 }
 
-/* Are all tasks of the epoch skipped?  Not so if a task was dropped before it was done:
- * its result may have been finite. */
+/* Returns true if all tasks of the epoch were skipped.  A task that was dropped before
+ * its end does not count as skipped, because its result may have been finite. */
 static bool
 epoch_is_skipped(const struct fal_coord *c, const struct coord_health_epoch *e)
 {
@@ -462,8 +457,8 @@ close_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* The number of epochs whose counts are complete.  Clocks of an earlier policy may end
- * out of order, and in several updates. */
+/* Returns the number of epochs with complete counts.  Clocks of an earlier policy may
+ * end out of order, and in several updates. */
 static uint64_t
 complete_epochs(const struct fal_coord *c, uint32_t first_later)
 {

@@ -19,7 +19,7 @@
 
 enum { CLOCKS_PER_LINE = 10 };
 
-/* The waits of the worker, which may be new. */
+/* Returns the worker's waits; adds waits for a new worker. */
 static struct fal_shard_wait *
 find_waits(struct coord_wait_rows *r, uint32_t worker)
 {
@@ -169,7 +169,7 @@ coord_measure_clock(struct fal_coord *c, double now)
 	b->rows.n = 0;
 }
 
-/* Does b->psld work with these shards and with the present map? */
+/* Returns true if b->psld works with these shards and with the present map. */
 static bool
 psld_is_current(const struct fal_coord *c, uint64_t shards)
 {

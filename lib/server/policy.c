@@ -107,7 +107,7 @@ apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
 	}
 }
 
-/* The pending change is over, with this result. */
+/* Ends the pending change with this result. */
 static void
 end_change(struct fal_coord *c, uint64_t clock, int err)
 {

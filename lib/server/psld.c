@@ -116,13 +116,6 @@ measure_shard(struct fal_psld *p, struct shard *s,
 
 /* ---- numbers of blocks ------------------------------------------------------------- */
 
-/* The blocks that a shard processes in `t` seconds. */
-static uint32_t
-blocks_in(double cost, uint32_t most, double t)
-{
-	return (uint32_t)fmin(floor(t / cost), most);
-}
-
 double
 fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t blocks,
 	       uint32_t *to)
@@ -135,9 +128,12 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 	for (int k = 0; k <= HALVINGS + 1; k++) {
 		t = k == 0 || k > HALVINGS ? high : low + (high - low) / 2;
 		sum = 0;
-		for (uint32_t i = 0; i < n; i++)
-			sum += to[i] =
-				blocks_in(cost[i], most != NULL ? most[i] : blocks, t);
+		for (uint32_t i = 0; i < n; i++) {
+			const uint32_t limit = most != NULL ? most[i] : blocks;
+			/* The blocks that shard i processes in `t` seconds. */
+			to[i] = (uint32_t)fmin(floor(t / cost[i]), limit);
+			sum += to[i];
+		}
 		if (k == 0 && sum < blocks)
 			return (double)INFINITY;
 		*(sum >= blocks ? &high : &low) = t;

@@ -17,7 +17,7 @@
 /* A key with so many charges may have no session while another key has a worker. */
 enum { CHARGES_MAX = 2 };
 
-/* The number of the key, which may be new. */
+/* Returns the number of the key; adds a new key. */
 static uint32_t
 key_number(struct fal_coord *c, const struct fal_coord_session *who)
 {
@@ -71,7 +71,8 @@ check_not_banned(const struct fal_coord *c, const struct coord_peer *p,
 		       : FAL_OK;
 }
 
-/* A ready session of the key, preferably that of `worker`; NULL: there is none. */
+/* Returns a ready session of the key, preferably the session of `worker`; NULL: the
+ * key has no ready session. */
 static const struct coord_peer *
 find_session_of_key(const struct fal_coord *c, uint32_t key, uint32_t worker)
 {
@@ -242,8 +243,8 @@ update_numerics(struct fal_coord *c)
 	}
 }
 
-/* A number for the scheduler: workers with the same number compute the same bits; 0: like
- * no other worker. */
+/* Returns a number for the scheduler.  Workers with the same number compute the same
+ * bits; 0: no other worker computes the same bits. */
 static uint32_t
 numerics_number(const struct fal_coord *c, const uint8_t fp[static FAL_FINGERPRINT])
 {
@@ -369,18 +370,6 @@ coord_leading_data_hex(const struct fal_coord *c, char out[static 2 * FAL_DATA_H
 		fal_hex(data, FAL_DATA_HASH, out);
 }
 
-/* Ends ready sessions with other data than the leading data. */
-static void
-refuse_other_data(struct fal_coord *c, double now)
-{
-	struct support best;
-	uint8_t leader[FAL_DATA_HASH];
-	const struct coord_peer *p;
-	memcpy(leader, data_leader(c, &best), FAL_DATA_HASH);
-	while (!same_data(leader, no_data) && (p = find_other_data(c, leader, 0)) != NULL)
-		refuse_data(c, now, p, leader, FAL_MSG_REFUSE);
-}
-
 /* ---- local steps that diverge, trainers that fail --------------------------------- */
 
 /* The worker's local steps diverged.  Ends the job, unless a worker of another key may do
@@ -403,20 +392,6 @@ record_divergence(struct fal_coord *c, const struct coord_peer *p)
 		c->failure = "local steps led to weights that are not finite";
 	s->diverged.key = p->key;
 	s->diverged.clock = clock;
-}
-
-static void
-record_trainer_failure(struct fal_coord *c, double now, const struct coord_peer *p,
-		       const char *why)
-{
-	struct coord_known_key *key = coord_key(c, p->key);
-	char *text = c->sessions.trainer.why;
-	key->failed = true;
-	c->sessions.trainer.failed_at = now;
-	snprintf(text, sizeof(c->sessions.trainer.why), "trainer of %s failed: %s",
-		 p->name, why);
-	coord_trace_event(c, now, FAL_EV_TRAINER,
-			  &(struct fal_ev_trainer){ key->record.name, text });
 }
 
 void
@@ -449,11 +424,11 @@ coord_trainer_deadline(const struct fal_coord *c)
 
 /* ---- `clock` lines ---------------------------------------------------------------- */
 
-/* The credible part of the time that the worker reports, 0 to 1.  No worker can spend
- * more time than it has been here.  Since its own clock may run faster and reports may
- * come late, the limit is higher than that; the audit allows twice as much
- * (falcon-trace(5)).  The first line of a worker also covers the time before the worker
- * joined. */
+/* Returns the credible part of the time that the worker reports, 0 to 1.  A worker
+ * cannot spend more time than has passed since the worker joined.  The limit is
+ * somewhat higher, because the worker's clock may run faster and reports may come
+ * late; the audit allows twice as much (falcon-trace(5)).  The first line of a worker
+ * also covers the time before the worker joined. */
 static double
 credible_part(struct coord_peer *p, double now, const struct fal_msg *m)
 {
@@ -687,7 +662,14 @@ coord_on_ready(struct fal_coord *c, double now, struct coord_peer *p,
 	coord_record_error(c, fal_sched_join(c->sched, now, &j));
 	coord_send_ping(c, now, p->id);
 	update_numerics(c);
-	refuse_other_data(c, now);
+	/* Ends ready sessions with other data than the leading data. */
+	uint8_t leader[FAL_DATA_HASH];
+	struct support best;
+	const struct coord_peer *other;
+	memcpy(leader, data_leader(c, &best), FAL_DATA_HASH);
+	while (!same_data(leader, no_data) &&
+	       (other = find_other_data(c, leader, 0)) != NULL)
+		refuse_data(c, now, other, leader, FAL_MSG_REFUSE);
 	c->has_begun |= s->n_ready >= c->conf.min_workers;
 	return FAL_OK;
 }
@@ -750,8 +732,16 @@ coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
 	if (m->leave.cause == FAL_LEAVE_NONFINITE &&
 	    fal_sched_has_local_round(c->sched, p->worker))
 		record_divergence(c, p);
-	if (m->leave.cause == FAL_LEAVE_TRAINER)
-		record_trainer_failure(c, now, p, why);
+	if (m->leave.cause == FAL_LEAVE_TRAINER) {
+		struct coord_known_key *key = coord_key(c, p->key);
+		char *text = c->sessions.trainer.why;
+		key->failed = true;
+		c->sessions.trainer.failed_at = now;
+		snprintf(text, sizeof(c->sessions.trainer.why),
+			 "trainer of %s failed: %s", p->name, why);
+		coord_trace_event(c, now, FAL_EV_TRAINER,
+				  &(struct fal_ev_trainer){ key->record.name, text });
+	}
 	p->leaves_in_order = m->leave.cause == FAL_LEAVE_ASKED;
 	if (p->state == PEER_READY)
 		remove_worker(c, now, p, why);

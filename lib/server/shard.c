@@ -1,4 +1,4 @@
-/* A shard: executes orders, adds pushes to rounds, and reports what came of both. */
+/* A shard: executes orders, adds pushes to rounds, and reports the results. */
 #include "server/shard.h"
 
 #include "base/branch.h"
@@ -264,7 +264,7 @@ open_in_store(struct fal_shard *s, uint64_t round, const struct fal_facts *facts
 	return err;
 }
 
-/* Does the round need a version that is not made yet? */
+/* Returns true if the round needs a version that is not made yet. */
 static bool
 lacks_version(const struct fal_shard *s, const struct fal_facts *facts)
 {
@@ -379,8 +379,8 @@ execute_put(struct fal_shard *s, const struct fal_shard_order *o,
 /* ---- orders in sequence -------------------------------------------------------------
  */
 
-/* May the order end the round?  The round must be complete, and its contributions of the
- * kind for this end. */
+/* Returns true if the order may end the round.  The round must be complete, and its
+ * contributions must be of the kind that this end needs. */
 static bool
 can_end_round(const struct fal_shard *s, const struct shard_round *open,
 	      const struct fal_shard_order *o)
@@ -490,21 +490,6 @@ hash_part(void *of, uint32_t part, uint32_t thread)
 			h->leaves + (size_t)part * FAL_LEAF_BATCH * FAL_HASH_BYTES);
 }
 
-/* Adds the leaves and exponents of the newest version to `stepped`. */
-static void
-hash_version(const struct fal_shard *s, struct fal_shard_report *stepped)
-{
-	stepped->leaves = fal_xcalloc(s->conf.count, FAL_HASH_BYTES);
-	stepped->exps = fal_xcalloc(s->conf.count, sizeof(*stepped->exps));
-	memcpy(stepped->exps, fal_store_exps(s->store), s->conf.count);
-	stepped->first = s->conf.first;
-	stepped->blocks = s->conf.count;
-	struct hash_job of = { s->store, stepped->leaves };
-	fal_parallel_each(s->conf.parallel,
-			  (s->conf.count + FAL_LEAF_BATCH - 1) / FAL_LEAF_BATCH,
-			  hash_part, &of);
-}
-
 static int
 execute_step(struct fal_shard *s, const struct fal_shard_order *o,
 	     struct fal_shard_result *r)
@@ -526,25 +511,20 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o,
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		mark_version(s, o->below);
-	if (o->hash)
-		hash_version(s, &stepped);
+	if (o->hash) { /* the report has the leaves and exponents of the new version */
+		const uint32_t blocks = s->conf.count;
+		stepped.leaves = fal_xcalloc(blocks, FAL_HASH_BYTES);
+		stepped.exps = fal_xcalloc(blocks, sizeof(*stepped.exps));
+		memcpy(stepped.exps, fal_store_exps(s->store), blocks);
+		stepped.first = s->conf.first;
+		stepped.blocks = blocks;
+		struct hash_job of = { s->store, stepped.leaves };
+		fal_parallel_each(s->conf.parallel,
+				  (blocks + FAL_LEAF_BATCH - 1) / FAL_LEAF_BATCH,
+				  hash_part, &of);
+	}
 	add_report(s, &stepped, r);
 	return FAL_OK;
-}
-
-/* Reports the shard's part of the squares that clip the order. */
-static void
-report_squares(struct fal_shard *s, const struct fal_shard_order *o,
-	       struct fal_shard_result *r)
-{
-	struct fal_shard_report are = { .kind = FAL_REPORT_SQUARES,
-					.version = o->version,
-					.first = s->conf.first,
-					.blocks = s->conf.count };
-	are.squares = fal_xcalloc(s->conf.count, sizeof(*are.squares));
-	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
-			  o->divisor, are.squares);
-	add_report(s, &are, r);
 }
 
 /* Starts an early step if the first queued orders are the merge of the round and a step
@@ -623,9 +603,18 @@ execute_queue(struct fal_shard *s, struct fal_shard_result *r)
 			return FAL_OK;
 		}
 		if (o.clipped) {
-			if (!first->squares_reported)
-				report_squares(s, &o, r);
+			if (first->squares_reported)
+				return FAL_OK;
 			first->squares_reported = true;
+			struct fal_shard_report are = { .kind = FAL_REPORT_SQUARES,
+							.version = o.version,
+							.first = s->conf.first,
+							.blocks = s->conf.count };
+			are.squares = fal_xcalloc(are.blocks, sizeof(*are.squares));
+			fal_store_squares(s->store,
+					  o.kind == FAL_ORDER_END ? o.round : UINT64_MAX,
+					  o.divisor, are.squares);
+			add_report(s, &are, r);
 			return FAL_OK;
 		}
 		memmove(first, first + 1, --s->queued * sizeof(*first));
@@ -684,9 +673,8 @@ open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag 
 	return open != NULL ? FAL_OK : shard_add_round(s, t->round, &t->facts);
 }
 
-/* Adds each record, whatever the others are, and counts new ones in `arrived`.  Returns
- * the error of the first bad record.  *any: the shard has the block of at least one
- * record. */
+/* Adds each good record, and counts new records in `arrived`.  Returns the error of
+ * the first bad record.  *any: the shard has the block of at least one record. */
 static int
 add_records(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
 	    struct fal_shard_report *arrived, bool *any, struct fal_diag *diag)
@@ -739,7 +727,8 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	fal_store_step_ready(s->store);
 	if (!any)
 		return err;
-	/* Good records beside a bad one count, and the coordinator must hear of them. */
+	/* The good records count although one record is bad, so the coordinator must
+	 * get their report. */
 	arrived.whole = !was_whole && fal_store_is_whole(s->store, t->round, t->id);
 	add_report(s, &arrived, r);
 	if (was_complete || !fal_store_is_complete(s->store, t->round))

@@ -178,7 +178,7 @@ fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_pie
 
 /* ---- moves ------------------------------------------------------------------------- */
 
-/* Does shard `i` have the same blocks in both maps of `p`? */
+/* Returns true if shard `i` has the same blocks in both maps of `p`. */
 static bool
 keeps_blocks(const struct place *p, uint32_t i)
 {
@@ -506,7 +506,7 @@ fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version
 	return true;
 }
 
-/* Does another process have the shard? */
+/* Returns true if another process has the shard. */
 static bool
 is_remote(const struct place *p)
 {

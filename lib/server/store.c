@@ -354,9 +354,9 @@ fal_store_merge(struct fal_store *s, uint64_t round)
 	return FAL_OK;
 }
 
-/* Is the change more than FAL_CHANGE_MOST times the largest weight, taken as at least 1?
- * *largest is 0 until a block needs that weight; most often no block does, and the search
- * for the weight is saved. */
+/* Returns true if the change is more than FAL_CHANGE_MOST times the largest weight,
+ * which counts as at least 1.  *largest is 0 until a block needs the largest weight;
+ * most often no block needs the weight, and the search is saved. */
 static bool
 is_delta_too_large(const struct fal_store *s, const float *delta, uint32_t len,
 		   double *largest)
@@ -505,8 +505,8 @@ mean_grad_bound(const struct store_step *step, uint32_t b)
 	       step->divisor;
 }
 
-/* Is the mean gradient of block b too large for the optimiser?  Most often the bound
- * proves that no value is too large, and the values need not be read. */
+/* Returns true if the mean gradient of block b is too large for the optimiser.  Most
+ * often the bound proves that no value is too large, and the values need not be read. */
 static bool
 is_out_of_range(const struct fal_store *s, const struct store_step *step, uint32_t b,
 		const float *mean)
@@ -971,17 +971,6 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 
 /* ---- images ----------------------------------------------------------------------- */
 
-/* Counts the versions from `from` on that precede the newest one without a gap. */
-static uint32_t
-count_contiguous_old(const struct fal_store *s, uint64_t from)
-{
-	uint32_t n = 0;
-	while (n < s->n_old && s->version - n > from &&
-	       s->old[s->n_old - 1 - n].version + n + 1 == s->version)
-		n++;
-	return n;
-}
-
 /* Appends the older versions, newest first. */
 static void
 image_add_old_versions(const struct fal_store *s, struct fal_image *m)
@@ -1027,18 +1016,6 @@ image_add_branch(const struct fal_store *s, struct fal_image *m, uint32_t i)
 			      state_len(&s->conf) * sizeof(float));
 }
 
-static void
-image_add_slot(const struct fal_store *s, struct fal_image *m, uint32_t i)
-{
-	const struct slot *u = &s->slots.v[i];
-	char name[FAL_IMAGE_NAME];
-	snprintf(name, sizeof(name), "slot.%u", i);
-	image_add_numbers(s, m, name, u->numbers,
-			  (struct image_numbers){ u->slot, u->n_deltas });
-	snprintf(name, sizeof(name), "slot.%u.mean", i);
-	fal_image_add(m, name, true, u->mean, s->conf.n * sizeof(float));
-}
-
 int
 fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 {
@@ -1046,9 +1023,14 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 		     state = state_len(&s->conf) * sizeof(float);
 	if (s->early->is_active)
 		return FAL_ESTATE;
+	/* The versions from `from` on that precede the newest one without a gap. */
+	uint32_t olds = 0;
+	while (olds < s->n_old && s->version - olds > from &&
+	       s->old[s->n_old - 1 - olds].version + olds + 1 == s->version)
+		olds++;
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->had.steps,
-					 .olds = count_contiguous_old(s, from),
+					 .olds = olds,
 					 .lines = (uint32_t)s->branches.n,
 					 .slots = (uint32_t)s->slots.n };
 	fal_image_add(m, "params", true, s->params, values);
@@ -1067,8 +1049,15 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 	image_add_old_versions(s, m);
 	for (uint32_t i = 0; i < s->branches.n; i++)
 		image_add_branch(s, m, i);
-	for (uint32_t i = 0; i < s->slots.n; i++)
-		image_add_slot(s, m, i);
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		const struct slot *u = &s->slots.v[i];
+		char name[FAL_IMAGE_NAME];
+		snprintf(name, sizeof(name), "slot.%u", i);
+		image_add_numbers(s, m, name, u->numbers,
+				  (struct image_numbers){ u->slot, u->n_deltas });
+		snprintf(name, sizeof(name), "slot.%u.mean", i);
+		fal_image_add(m, name, true, u->mean, values);
+	}
 	return FAL_OK;
 }
 

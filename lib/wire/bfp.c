@@ -77,12 +77,6 @@ part_len(uint32_t len, unsigned part)
 	return part == 0 ? first : len - first;
 }
 
-static int64_t *
-wide_at(const struct fal_sum *s, uint32_t b, uint32_t i)
-{
-	return part_at(s, b, i / PART) + i % PART;
-}
-
 /* Returns the values of a narrow block; if they are floats, quantised into `room`. */
 static const int32_t *
 narrow_values(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
@@ -166,21 +160,6 @@ fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
 		return NULL;
 	return is_wide(k) ? (const void *)wide_values(s, block, room->wide)
 			  : narrow_values(s, block, room->narrow);
-}
-
-int64_t
-fal_sum_get(const struct fal_sum *s, size_t i)
-{
-	const uint32_t b = (uint32_t)(i / FAL_BLOCK), at = i % FAL_BLOCK;
-	const struct block *k = &s->block[b];
-	int64_t one;
-	if (k->bound == 0)
-		return 0;
-	if (k->scale != 0) {
-		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, k->scale, 1);
-		return one;
-	}
-	return is_wide(k) ? *wide_at(s, b, at) : narrow_at(s, b)[at];
 }
 
 int8_t
@@ -588,12 +567,6 @@ offset_get(const struct fal_bfp_rec *rec, uint32_t i)
 					 rec->width - low)
 		     << 32;
 	return d;
-}
-
-int64_t
-fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i)
-{
-	return (int64_t)((uint64_t)rec->base + offset_get(rec, i));
 }
 
 /* Returns the largest number of `width` bits. */

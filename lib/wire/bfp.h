@@ -130,8 +130,6 @@ union fal_sum_room {
 const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
 			   union fal_sum_room *room);
 
-/* Returns value i of the sum, for tests and naive twins. */
-int64_t fal_sum_get(const struct fal_sum *s, size_t i);
 int8_t fal_sum_needed(const struct fal_sum *s, uint32_t block);
 
 /* Returns an upper bound of the |values| in a block, not the exact maximum. */
@@ -216,9 +214,6 @@ uint64_t fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint32_t as, uint64
 /* Checks that the record can be a change of weights, whose exponent is the least that
  * holds it.  Returns as fal_bfp_rec_check. */
 int fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec);
-
-/* The naive twin of the unpacking in fal_sum_add_rec: returns value i of the record. */
-int64_t fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i);
 
 /* Sets out[i] = (float)((double)sum_i · 2^(e - FAL_BFP_P + 1) / divisor) for the values
  * of `block`: the mean gradient if divisor is the clock's number of samples. */

@@ -318,17 +318,6 @@ fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 }
 
 void
-fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
-		  const struct fal_model_part *part)
-{
-	struct fal_tail values;
-	fal_msg_put_model_head(out, incarnation, part, &values);
-	fal_put_bytes(out, values.p, values.n);
-	if (out->err == FAL_ENOMEM)
-		fal_out_of_memory();
-}
-
-void
 fal_msg_model_ad(const uint8_t job_hash[static 32], uint32_t incarnation,
 		 uint64_t version, uint8_t out[static FAL_MODEL_AD])
 {

@@ -503,12 +503,10 @@ uint32_t fal_msg_models(uint32_t blocks);
 /* Returns the number of blocks in MODEL message `index` of a version of `blocks` blocks.
  * The message begins with block index · FAL_MODEL_BLOCKS. */
 uint32_t fal_msg_model_blocks(uint32_t blocks, uint32_t index);
-/* Append the MODEL message of a part.  The first call leaves out the values, which must
- * follow, and sets *values to them. */
+/* Appends the MODEL message of a part without the values, which must follow; sets *values
+ * to the values. */
 void fal_msg_put_model_head(struct fal_buf *out, uint32_t incarnation,
 			    const struct fal_model_part *part, struct fal_tail *values);
-void fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
-		       const struct fal_model_part *part);
 
 /* Writes the additional data of a published version's shared records, on which all
  * readers must agree: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */

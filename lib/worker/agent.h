@@ -196,10 +196,6 @@ bool fal_agent_has_left(const struct fal_agent *a);
 /* Returns the number of lanes that the coordinator allows. */
 uint32_t fal_agent_lanes(const struct fal_agent *a);
 
-/* Returns the present number of halves of sums and versions, each of which takes as much
- * memory. */
-size_t fal_agent_memory_halves(const struct fal_agent *a);
-
 /* Returns true if all of the version is here, to compute on or to evaluate. */
 bool fal_agent_has_version(const struct fal_agent *a, uint64_t version);
 

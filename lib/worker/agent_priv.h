@@ -217,9 +217,9 @@ void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
  * or, with `checks` false, all tasks except checks. */
 void tasks_drop(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
 		bool checks);
-/* Is a task queued or running that would go into the contribution? */
+/* Returns true if a queued or running task would go into the contribution. */
 bool tasks_has_for_contribution(const struct fal_agent *a, const struct contribution *c);
-/* Does a queued task need this version, or its exponents? */
+/* Returns true if a queued task needs this version, or its exponents. */
 bool tasks_need_version(const struct fal_agent *a, uint64_t version);
 
 /* ---- memory.c --- */
@@ -234,10 +234,10 @@ struct fal_sum *memory_take_grown_sum(struct fal_agent *a);
 void memory_return_sum(struct fal_agent *a, struct fal_sum *sum);
 /* Adds `sum`, which is taken, to `to`, which may grow.  Fails as fal_sum_add does. */
 int memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum);
-/* May memory be taken for one more version? */
+/* Returns true if one more version may take memory. */
 bool memory_allows_version(struct fal_agent *a);
-/* Do the limits for sums allow a queued task to begin?  *alone: yes, but only with no
- * other task in the contribution. */
+/* Returns true if the limits for sums allow a queued task to begin.  *alone: the task
+ * may begin, but no other task may join its contribution. */
 bool memory_allows_task(const struct fal_agent *a, const struct task *task, bool *alone);
 /* Makes a snapshot with memory and one reference. */
 struct snapshot *snapshot_new(struct fal_agent *a);
@@ -250,7 +250,7 @@ void snapshot_free(struct snapshot *s); /* may be NULL */
 
 /* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
-/* Is a version being received? */
+/* Returns true if a version is being received. */
 bool versions_are_coming(const struct fal_agent *a);
 /* A version that is here as a whole, or NULL. */
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
@@ -271,7 +271,7 @@ void agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
 /* Queues a push behind the others; sum and exps are taken. */
 void push_enqueue(struct fal_agent *a, const struct push *p);
-/* Does any push have its ticket? */
+/* Returns true if any push has its ticket. */
 bool push_is_due(const struct fal_agent *a);
 /* Sends the next message of the first push that has its ticket.  Returns false if there
  * is none. */

@@ -76,12 +76,6 @@ memory_grow(struct fal_agent *a, const struct fal_agent_limits *to)
 	return true;
 }
 
-size_t
-fal_agent_memory_halves(const struct fal_agent *a)
-{
-	return a->memory.halves + a->memory.snapshots;
-}
-
 /* Returns the number of versions above the limit, if there were `more` versions.  Each
  * such version takes the place of a half. */
 static size_t
@@ -184,9 +178,9 @@ memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum)
 	return err;
 }
 
-/* ---- may more begin? --------------------------------------------------------------- */
+/* ---- tasks that may begin ---------------------------------------------------------- */
 
-/* Do both tasks go into the same contribution? */
+/* Returns true if both tasks go into the same contribution. */
 static bool
 is_same_contribution(const struct task *one, const struct task *other)
 {
@@ -196,7 +190,7 @@ is_same_contribution(const struct task *one, const struct task *other)
 	       fal_contrib_id_equal(one->fills, other->fills);
 }
 
-/* Is there a contribution for the task that has a task already? */
+/* Returns true if the task's contribution exists and has a task already. */
 static bool
 has_contribution(const struct fal_agent *a, const struct task *task)
 {
@@ -213,7 +207,7 @@ has_contribution(const struct fal_agent *a, const struct task *task)
 	return false;
 }
 
-/* Does one of the first `lanes` lanes run a task of the same contribution? */
+/* Returns true if one of the first `lanes` lanes runs a task of the same contribution. */
 static bool
 lanes_share_contribution(const struct fal_agent *a, const struct task *task,
 			 uint32_t lanes)

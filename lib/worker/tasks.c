@@ -30,7 +30,7 @@ queue_find(const struct fal_agent *a, uint64_t round)
 	return fal_sorted_place64(a->queue.v, a->queue.n, sizeof(*a->queue.v), round);
 }
 
-/* Would the task go into the contribution? */
+/* Returns true if the task would go into the contribution. */
 static bool
 task_feeds(const struct task *t, const struct contribution *c)
 {
@@ -62,8 +62,8 @@ tasks_need_version(const struct fal_agent *a, uint64_t version)
 	return false;
 }
 
-/* Is the task one of `count` tasks of the round from `first` on, and a check, or not a
- * check? */
+/* Returns true if the task is one of `count` tasks of the round from `first` on, and
+ * is a check as `checks` says. */
 static bool
 task_is_among(const struct task *t, uint64_t round, uint32_t first, uint32_t count,
 	      bool checks)
@@ -97,7 +97,7 @@ tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count, const bool 
 		fresh += !held[k];
 	FAL_XGROW(a->queue.v, a->queue.cap, a->queue.n + fresh);
 	size_t i = queue_find(a, task.round);
-	/* As the coordinator's queue, tasks that need a later version come last. */
+	/* As in the coordinator's queue, tasks that need a later version come last. */
 	while (task.kind != FAL_KIND_CHECK && i < a->queue.n &&
 	       a->queue.v[i].round == task.round && a->queue.v[i].version <= task.version)
 		i++;

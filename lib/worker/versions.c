@@ -129,9 +129,9 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 
 /* ---- versions ---- */
 
-/* Is some shard sending the missing blocks?  If other blocks came before a shard's first
- * block, the shard is still making its part, and waits for contributions, as before
- * PUBLISHED. */
+/* Returns true if some shard is sending the missing blocks.  If other blocks came
+ * before a shard's first block, the shard is still making its part, and waits for
+ * contributions, as before PUBLISHED. */
 static bool
 is_being_sent(const struct snapshot *s, uint32_t blocks)
 {
@@ -191,8 +191,9 @@ fal_agent_has_version(const struct fal_agent *a, uint64_t version)
 	return kept || agent_version(a, version) != NULL;
 }
 
-/* Is the version useless: older than a->oldest, or of another branch?  A version that a
- * shard publishes before its VERSION is judged by that VERSION. */
+/* Returns true if the version is useless: older than a->oldest, or of another
+ * branch.  A version that a shard publishes before its VERSION is judged when the
+ * VERSION comes. */
 static bool
 is_obsolete(const struct fal_agent *a, const struct snapshot *s)
 {
@@ -200,7 +201,7 @@ is_obsolete(const struct fal_agent *a, const struct snapshot *s)
 	return (other || s->version < a->oldest) && s->announcement <= a->announcements;
 }
 
-/* Does a lane wait for missing blocks of the version? */
+/* Returns true if a lane waits for missing blocks of the version. */
 static bool
 lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 {
@@ -210,9 +211,9 @@ lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 	return false;
 }
 
-/* Drops versions of no more use.  Versions of a branch that are announced by one map come
- * in order; so if `whole` is here, a version that was announced before and still comes
- * will not be needed. */
+/* Drops useless versions.  Versions of a branch that are announced by one map come in
+ * order; so if `whole` is here, earlier announced versions that are still coming are
+ * not needed. */
 static void
 drop_versions(struct fal_agent *a, const struct snapshot *whole)
 {

@@ -24,7 +24,7 @@ $(B)/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
 	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -DFAL_VECTOR_HELD='"$(1)"' -c -o $$@ $$<
 $(call program,$(B)/tests/test_nn_law-$(1),$(addprefix $(1)/,tests/unit/test_nn_law.c \
-	$(NN_SRC)),-lcmocka $(BLAS_LIBS))
+	$(NN_SRC)),-lcmocka -Wl$(comma)--wrap=gemm_isa $(BLAS_LIBS))
 $(call program,$(B)/tests/test_optim-$(1),$(addprefix $(1)/,tests/unit/test_optim.c \
 	$(OPTIM_SRC)),-lcmocka)
 $(call program,$(B)/tests/test_bfp-$(1),$(addprefix $(1)/,tests/unit/test_bfp.c \
@@ -32,7 +32,7 @@ $(call program,$(B)/tests/test_bfp-$(1),$(addprefix $(1)/,tests/unit/test_bfp.c 
 $(call program,$(B)/tests/test_sec-$(1),$(addprefix $(1)/,tests/unit/test_sec.c \
 	lib/crypto/hash_each.c),-lcmocka)
 $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
-	$(NN_SRC)),$(BLAS_LIBS))
+	$(NN_SRC)),-Wl$(comma)--wrap=gemm_isa $(BLAS_LIBS))
 endef
 $(foreach i,$(ISAS),$(eval $(call held,$(i))))
 UNIT_BIN += $(foreach t,nn_law optim bfp sec,$(ISAS:%=$(B)/tests/test_$(t)-%))

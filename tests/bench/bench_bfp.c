@@ -69,7 +69,7 @@ add_naive(struct bench *x)
 {
 	for (unsigned k = 0; k < 8; k++)
 		for (size_t i = 0; i < x->n; i++)
-			x->plain[i] += fal_sum_get(x->a, i);
+			x->plain[i] += sum_value(x->a, i);
 }
 
 static void
@@ -91,8 +91,7 @@ pack_naive(struct bench *x)
 			errx(1, "out of memory");
 		memset(to, 0, fal_bfp_packed_size(FAL_BLOCK, 24));
 		for (uint32_t i = 0; i < FAL_BLOCK; i++) {
-			uint64_t v =
-				(uint64_t)fal_sum_get(x->a, (size_t)b * FAL_BLOCK + i);
+			uint64_t v = (uint64_t)sum_value(x->a, (size_t)b * FAL_BLOCK + i);
 			for (uint32_t k = 0; k < 24; k++) {
 				uint32_t bit = i / 128 * 24 + k,
 					 at = bit / 32 * 128 + i % 128;
@@ -124,7 +123,7 @@ unpack_naive(struct bench *x)
 		ok(fal_bfp_parse(&r, x->n, &rec), "parse");
 		for (uint32_t i = 0; i < rec.len; i++)
 			x->plain[rec.block * (size_t)FAL_BLOCK + i] +=
-				fal_bfp_rec_get(&rec, i);
+				record_value(&rec, i);
 	}
 }
 
@@ -139,7 +138,7 @@ static void
 mean_naive(struct bench *x)
 {
 	for (size_t i = 0; i < x->n; i++)
-		x->out[i] = (float)(ldexp((double)fal_sum_get(x->a, i),
+		x->out[i] = (float)(ldexp((double)sum_value(x->a, i),
 					  x->exps[i / FAL_BLOCK] - FAL_BFP_P + 1) /
 				    60000);
 }

@@ -14,6 +14,9 @@
 #include "wire/bfp.h"
 
 #include "bench.h"
+#ifdef FAL_VECTOR_HELD
+#include "../gemm_held.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +205,7 @@ main(int argc, char **argv)
 	const char *text = argc > 1 ? argv[1] : "1";
 	const double seconds = strtod(text, NULL);
 #ifdef FAL_VECTOR_HELD
-	if (!fal_gemm_hold(FAL_VECTOR_HELD))
+	if (!hold_gemm(FAL_VECTOR_HELD))
 		return 1;
 #else
 	peak = gemm_peak(seconds);

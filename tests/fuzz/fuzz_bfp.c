@@ -1,6 +1,7 @@
 /* Records of exact sums from a stranger: the first two bytes are the vector's length,
  * then records follow.  What is taken must mean one thing: the naive unpacking, the
  * sum, and the sum packed and parsed again agree. */
+#include "../naive_bfp.h"
 #include "base/err.h"
 #include "wire/bfp.h"
 
@@ -29,8 +30,8 @@ again(const struct fal_sum *s, const struct fal_bfp_rec *rec)
 	must(back.width <= rec->width);
 	for (uint32_t i = 0; i < rec->len; i++) {
 		size_t at = (size_t)rec->block * FAL_BLOCK + i;
-		must(fal_sum_get(s, at) == fal_bfp_rec_get(rec, i));
-		must(fal_bfp_rec_get(&back, i) == fal_bfp_rec_get(rec, i));
+		must(sum_value(s, at) == record_value(rec, i));
+		must(record_value(&back, i) == record_value(rec, i));
 	}
 	fal_buf_free(&buf);
 }
@@ -43,7 +44,7 @@ aligned(struct fal_sum *sum, int8_t exps[static 3], const struct fal_bfp_rec *re
 	must(exps[rec->block] >= FAL_EXP_MIN && exps[rec->block] <= FAL_EXP_MAX);
 	const int64_t bound = (int64_t)fal_sum_bound(sum, rec->block);
 	for (uint32_t i = 0; i < rec->len; i++) {
-		int64_t v = fal_sum_get(sum, (size_t)rec->block * FAL_BLOCK + i);
+		int64_t v = sum_value(sum, (size_t)rec->block * FAL_BLOCK + i);
 		must(v >= -bound && v <= bound);
 	}
 }

@@ -3,6 +3,7 @@
 #ifndef HONEST_H
 #define HONEST_H
 
+#include "../model_msg.h"
 #include "../standin.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -162,7 +163,7 @@ honest_model(struct honest *h, const struct fal_coord_publication *is,
 	fal_buf_clear(&out);
 	const struct fal_model_part part = { is->version, 0,    fal_blocks(h->n),
 					     params,      h->n, exps };
-	fal_msg_put_model(&out, 0, &part);
+	put_model_msg(&out, 0, &part);
 	honest_post(h->in, &h->n_in, &out);
 	fal_buf_free(&out);
 }

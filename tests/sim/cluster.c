@@ -3,6 +3,7 @@
 #include "cluster_priv.h"
 #include "flips.h"
 #include "lies.h"
+#include "worker_halves.h"
 
 #include <assert.h>
 #include <math.h>
@@ -247,10 +248,9 @@ push_more(struct cluster *c, struct worker *w)
 	while (w->here && w->under_way < w->m->window && fal_agent_send_next(w->agent))
 		;
 	const uint32_t most = w->m->sums + w->m->versions;
-	if (w->here && w->m->sums > 0 && !w->grown &&
-	    fal_agent_memory_halves(w->agent) > most)
+	if (w->here && w->m->sums > 0 && !w->grown && worker_halves(w->agent) > most)
 		cluster_ok(c, FAL_ELIMIT, "agent: more memory than it may have");
-	c->seen[SEEN_SUMS] += w->here && fal_agent_memory_halves(w->agent) == most;
+	c->seen[SEEN_SUMS] += w->here && worker_halves(w->agent) == most;
 	c->seen[SEEN_GROWN] += w->here && w->grown;
 }
 

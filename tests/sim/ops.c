@@ -1,4 +1,5 @@
 /* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
+#include "../model_msg.h"
 #include "base/branch.h"
 #include "cluster_priv.h"
 #include "flips.h"
@@ -195,7 +196,7 @@ ops_model(struct cluster *c, const struct fal_shard_part *part, const struct wan
 		part->params + from, part->values - from, part->exps + b
 	};
 	struct fal_buf out = { 0 };
-	fal_msg_put_model(&out, 0, &of);
+	put_model_msg(&out, 0, &of);
 	leave(c, part->shard, to, &out, true);
 	fal_buf_free(&out);
 }

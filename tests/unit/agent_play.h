@@ -2,6 +2,7 @@
 #ifndef FAL_TESTS_AGENT_PLAY_H
 #define FAL_TESTS_AGENT_PLAY_H
 
+#include "../model_msg.h"
 #include "base/err.h"
 #include "worker/agent.h"
 

@@ -1,6 +1,8 @@
 /* The worker's state machine, driven by hand: its messages, tasks and cancellations, and
  * their order. */
+#include "../agent_memory.h"
 #include "../drawn.h"
+#include "../naive_bfp.h"
 #include "agent_play.h"
 #include "base/branch.h"
 #include "wire/block_map.h"
@@ -282,7 +284,7 @@ model(uint64_t v)
 	struct fal_buf out = { 0 };
 	params[0] = (float)v;
 	const struct fal_model_part part = { v, 0, BLOCKS, params, N, exps };
-	fal_msg_put_model(&out, 6, &part);
+	put_model_msg(&out, 6, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);
@@ -414,7 +416,7 @@ expect_push(uint32_t seq, uint32_t tasks, int64_t value)
 		check(fal_bfp_parse(&r, N, &rec), 0, "record");
 		check(rec.block, b, "block");
 		for (uint32_t i = 0; i < rec.len; i++)
-			check(fal_bfp_rec_get(&rec, i), value, "value");
+			check(record_value(&rec, i), value, "value");
 	}
 	check((int64_t)r.n, 0, "bytes behind the records");
 }
@@ -688,7 +690,7 @@ a_fill_waits_for_a_sum(void **state)
 	grant(0, 5, 2, (struct fal_contrib_id){ 9, 4 });
 	check(busy[0] + busy[1], 0, "lanes at a fill while the push is not away");
 	nothing_sent();
-	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
+	check((int64_t)agent_memory_halves(agent) <= 4, 1, "halves");
 	room = UINT32_MAX;
 	pump();
 	expect_push(1, 2, 3);
@@ -700,7 +702,7 @@ a_fill_waits_for_a_sum(void **state)
 	expect_claim(6, 2);
 	verdict(0, 6, 2, true);
 	expect_push(2, 2, 13);
-	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
+	check((int64_t)agent_memory_halves(agent) <= 4, 1, "halves");
 }
 
 /* Sends one block of a version: `n` values. */
@@ -710,7 +712,7 @@ model_block(uint64_t v, uint32_t block, const float *values, size_t n, const int
 	const struct fal_model_part part = { v, block, 1, values, n, exps };
 	struct fal_buf out = { 0 };
 	struct fal_msg m;
-	fal_msg_put_model(&out, 6, &part);
+	put_model_msg(&out, 6, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);
@@ -803,8 +805,8 @@ a_large_result_waits(void **state)
 			continue;
 		check(busy[0], 0, "lanes at work beside two results");
 		verdict(0, task - 1, 1, true);
-		check((int64_t)fal_agent_memory_halves(agent) <= (int64_t)conf.sums + 1,
-		      1, "halves and versions");
+		check((int64_t)agent_memory_halves(agent) <= (int64_t)conf.sums + 1, 1,
+		      "halves and versions");
 	}
 	verdict(0, tasks - 1, 1, false);
 	free(values);
@@ -835,7 +837,7 @@ alone_where_sums_are_few(void **state)
 	expect_claim(6, 3);
 	verdict(0, 6, 3, true);
 	expect_push(3, 1, 7);
-	check((int64_t)fal_agent_memory_halves(agent) <= 4, 1, "halves");
+	check((int64_t)agent_memory_halves(agent) <= 4, 1, "halves");
 }
 
 /* Tasks of three versions are granted to a worker with room for two. */
@@ -1056,7 +1058,7 @@ exponents_of_the_round(void **state)
 	grant_on(5, 0, 0, 1, none);
 	announce(1, 1, false);
 	const struct fal_model_part part = { 1, 0, BLOCKS, params, N, exps };
-	fal_msg_put_model(&out, 6, &part);
+	put_model_msg(&out, 6, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	grant_on(6, 1, 0, 1, none);
@@ -1098,7 +1100,7 @@ late_tasks(void **state)
 	check(busy[1], 0, "runs without its version");
 	announce(1, 0, false);
 	const struct fal_model_part part = { 1, 0, BLOCKS, params, N, exps };
-	fal_msg_put_model(&out, 6, &part);
+	put_model_msg(&out, 6, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	check(busy[1], 1, "runs");
@@ -1200,7 +1202,7 @@ expect_block(uint64_t round, uint32_t seq, uint32_t block, int64_t value)
 	check(fal_bfp_parse(&r, N, &rec), 0, "record");
 	check(rec.block, block, "block");
 	for (uint32_t i = 0; i < rec.len; i++)
-		check(fal_bfp_rec_get(&rec, i), value, "value");
+		check(record_value(&rec, i), value, "value");
 	check((int64_t)r.n, 0, "bytes behind the record");
 }
 
@@ -1562,7 +1564,7 @@ part(uint64_t v, uint32_t block)
 	params[0] = (float)v;
 	const struct fal_model_part of = { v,   block, 1, params, fal_block_len(N, block),
 					   &exp };
-	fal_msg_put_model(&out, 6, &of);
+	put_model_msg(&out, 6, &of);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);
@@ -1867,7 +1869,7 @@ others_make_the_sums(void **state)
 	expect_push(2, 2, 4 + 9);
 	nothing_sent();
 	/* Only one sum, to add to, and the version stay in memory. */
-	check((int64_t)fal_agent_memory_halves(agent) <= 2 + 1, 1, "halves");
+	check((int64_t)agent_memory_halves(agent) <= 2 + 1, 1, "halves");
 	for (uint32_t seq = 3; seq < 9; seq++) {
 		grant(0, 3, 2, none);
 		for (uint32_t k = 0; k < 2; k++)
@@ -1878,7 +1880,7 @@ others_make_the_sums(void **state)
 		}
 		if (seq % 3 > 0)
 			expect_push(seq, 2, 4 + 5);
-		check((int64_t)fal_agent_memory_halves(agent) <= 2 + 1, 1, "halves");
+		check((int64_t)agent_memory_halves(agent) <= 2 + 1, 1, "halves");
 	}
 }
 

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "../naive_bfp.h"
+
 enum { N = FAL_BLOCK + 37, BLOCKS = 2 };
 
 static struct fal_sum *a, *b;
@@ -94,9 +96,8 @@ naive_add(uint32_t block, int ea, int eb, struct naive *out)
 	out->needed = na > nb ? na : nb;
 	for (uint32_t i = 0; i < fal_block_len(N, block); i++) {
 		size_t at = (size_t)block * FAL_BLOCK + i;
-		long double x = ldexpl((long double)fal_sum_get(fine, at), low - out->e);
-		long double y =
-			ldexpl((long double)fal_sum_get(coarse, at), high - out->e);
+		long double x = ldexpl((long double)sum_value(fine, at), low - out->e);
+		long double y = ldexpl((long double)sum_value(coarse, at), high - out->e);
 		out->v[i] = (int64_t)(rintl(x) + y);
 	}
 }
@@ -107,7 +108,7 @@ compare(uint32_t block, int8_t e, const struct naive *want)
 	same(e, want->e, "exponent of block", block);
 	same(fal_sum_needed(a, block), want->needed, "needed of block", block);
 	for (uint32_t i = 0; i < fal_block_len(N, block); i++) {
-		int64_t v = fal_sum_get(a, (size_t)block * FAL_BLOCK + i);
+		int64_t v = sum_value(a, (size_t)block * FAL_BLOCK + i);
 		same(v, want->v[i], "value", i);
 		if ((uint64_t)llabs(v) > fal_sum_bound(a, block))
 			fail_msg("value %u: %lld is beyond %llu", i, (long long)v,
@@ -174,7 +175,7 @@ records_equal_naive(void **state)
 		static int64_t v[FAL_BLOCK];
 		fal_bfp_rec_load(&rec, v);
 		for (uint32_t i = 0; i < rec.len; i++)
-			same(v[i], fal_bfp_rec_get(&rec, i), "record's value", i);
+			same(v[i], record_value(&rec, i), "record's value", i);
 		fal_sum_store(b, k, v, fal_bfp_rec_bound(&rec), fal_sum_needed(b, k));
 		naive_add(k, ea, eb, &want);
 		if (fal_bfp_rec_bound(&rec) == 0)
@@ -222,12 +223,12 @@ limits(void **state)
 		fill(a, k, 62);
 		fill(b, k, 62);
 	}
-	int64_t was = fal_sum_get(a, 5), other = fal_sum_get(b, 5);
+	int64_t was = sum_value(a, 5), other = sum_value(b, 5);
 	same(fal_sum_add_aligned(a, ea, b, eb), 0, "just fits", 0);
-	same(fal_sum_get(a, 5), was + other, "plain sum", 5);
-	was = fal_sum_get(a, 5);
+	same(sum_value(a, 5), was + other, "plain sum", 5);
+	was = sum_value(a, 5);
 	same(fal_sum_add_aligned(a, ea, b, eb), FAL_ELIMIT, "one more", 0);
-	same(fal_sum_get(a, 5), was, "unchanged", 5);
+	same(sum_value(a, 5), was, "unchanged", 5);
 	eb[0] = 4; /* a is rounded to it: 2^61 of the coarser, and 2^61 more */
 	same(fal_sum_add_aligned(a, ea, b, eb), FAL_ELIMIT, "the next block", 0);
 	same(ea[0], 4, "exponent", 0);

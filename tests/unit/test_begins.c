@@ -175,7 +175,7 @@ model(uint64_t v, uint32_t first, uint32_t count)
 			params[at++] = value_of(v, b);
 	}
 	const struct fal_model_part part = { v, first, count, params, at, exps };
-	fal_msg_put_model(&out, 6, &part);
+	put_model_msg(&out, 6, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	tell(&m);
 	fal_buf_free(&out);

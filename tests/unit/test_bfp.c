@@ -42,8 +42,13 @@ static void
 same_sums(const struct fal_sum *got, const struct fal_sum *want)
 {
 	size_t n = fal_sum_len(want);
+	int64_t *v = calloc(2 * n, sizeof(*v));
+	assert_non_null(v);
+	sum_copy(got, v);
+	sum_copy(want, v + n);
 	for (size_t i = 0; i < n; i++)
-		same(fal_sum_get(got, i), fal_sum_get(want, i), "value", i);
+		same(v[i], v[n + i], "value", i);
+	free(v);
 	for (uint32_t b = 0; b < fal_blocks(n); b++)
 		same(fal_sum_needed(got, b), fal_sum_needed(want, b), "needed", b);
 }
@@ -289,7 +294,7 @@ quantise_known(void **state)
 		struct fal_sum *s = new_sum(1);
 		same(fal_sum_quantise(s, &known[k].g, &known[k].e, FAL_BFP_ROOM, NULL), 0,
 		     "result", k);
-		same(fal_sum_get(s, 0), known[k].q, "known value", k);
+		same(sum_value(s, 0), known[k].q, "known value", k);
 		same(fal_sum_needed(s, 0), known[k].needed, "known needed", k);
 		fal_sum_free(s);
 	}
@@ -384,7 +389,7 @@ order_does_not_matter(void **state)
 				memset(g + t * n, 0, FAL_BLOCK * sizeof(*g));
 		}
 		struct fal_sum *want = new_sum(n);
-		int64_t *plain = calloc(n, sizeof(*plain));
+		int64_t *plain = calloc(2 * n, sizeof(*plain)), *v = plain + n;
 		assert_non_null(plain);
 		for (uint32_t t = 0; t < TASKS; t++) {
 			struct fal_sum *one = new_sum(n);
@@ -394,12 +399,14 @@ order_does_not_matter(void **state)
 				fal_sum_clear(one);
 			}
 			same(fal_sum_add(want, one), 0, "add", t);
+			sum_copy(one, v);
 			for (size_t i = 0; i < n; i++)
-				plain[i] += fal_sum_get(one, i);
+				plain[i] += v[i];
 			fal_sum_free(one);
 		}
+		sum_copy(want, v);
 		for (size_t i = 0; i < n; i++)
-			same(fal_sum_get(want, i), plain[i], "plain sum", i);
+			same(v[i], plain[i], "plain sum", i);
 		for (int again = 0; again < 4; again++) {
 			struct fal_sum *got = sum_somehow(&r, g, n, exps);
 			same_sums(got, want);
@@ -423,24 +430,24 @@ escape_when_needed(void **state)
 		same(fal_sum_quantise(one, &parts[k], &e, FAL_BFP_ROOM, NULL), 0,
 		     "quantise", 0);
 		same(fal_sum_add(sum, one), 0, "add", 0);
-		want += fal_sum_get(one, 0);
+		want += sum_value(one, 0);
 	}
 	same(want, INT32_MAX, "edge", 0);
-	same(fal_sum_get(sum, 0), INT32_MAX, "at the edge", 0);
+	same(sum_value(sum, 0), INT32_MAX, "at the edge", 0);
 	same((int64_t)fal_sum_bound(sum, 0), INT32_MAX, "bound at the edge", 0);
 	const float quantum = 0x1p-23f;
 	for (int k = 1; k <= 3; k++) {
 		same(fal_sum_quantise(one, &quantum, &e, FAL_BFP_ROOM, NULL), 0,
 		     "quantise", 1);
 		same(fal_sum_add(sum, one), 0, "add", 1);
-		same(fal_sum_get(sum, 0), INT32_MAX + (int64_t)k, "beyond", 0);
+		same(sum_value(sum, 0), INT32_MAX + (int64_t)k, "beyond", 0);
 	}
 	/* After clearing, the block is int32 again, without old values. */
 	fal_sum_clear(sum);
-	same(fal_sum_get(sum, 0), 0, "cleared", 0);
+	same(sum_value(sum, 0), 0, "cleared", 0);
 	same(fal_sum_needed(sum, 0), FAL_EXP_NONE, "cleared needed", 0);
 	same(fal_sum_add(sum, one), 0, "add", 2);
-	same(fal_sum_get(sum, 0), 1, "after clearing", 0);
+	same(sum_value(sum, 0), 1, "after clearing", 0);
 	same((int64_t)fal_sum_bound(sum, 0), 1, "bound after clearing", 0);
 	fal_sum_free(sum);
 	fal_sum_free(one);
@@ -457,13 +464,13 @@ add_refuses_overflow(void **state)
 	int64_t want = 0;
 	int r, adds = 0;
 	while ((r = fal_sum_add(sum, one)) == 0 && adds < 1000) {
-		want += fal_sum_get(one, 0);
+		want += sum_value(one, 0);
 		adds++;
 	}
 	same(r, FAL_ELIMIT, "overflow", (size_t)adds);
 	same(adds, 128, "adds before the limit", 0);
-	same(fal_sum_get(sum, 0), want, "unchanged", 0);
-	same(fal_sum_get(sum, 1), -want, "unchanged", 1);
+	same(sum_value(sum, 0), want, "unchanged", 0);
+	same(sum_value(sum, 1), -want, "unchanged", 1);
 	fal_sum_free(sum);
 	fal_sum_free(one);
 }
@@ -495,7 +502,7 @@ checksum_is_linear(void **state)
 	struct fal_rng stream = fal_rng_init(77, FAL_RNG_CHECKSUM, 1);
 	uint64_t defined = 0;
 	for (size_t i = FAL_BLOCK; i < n; i++)
-		defined += (fal_rng_u64(&stream) | 1) * (uint64_t)fal_sum_get(sum, i);
+		defined += (fal_rng_u64(&stream) | 1) * (uint64_t)sum_value(sum, i);
 	assert_int_equal(fal_sum_checksum(sum, 1, 1, 77), defined);
 	fal_sum_clear(sum);
 	assert_int_equal(fal_sum_checksum(sum, 0, 0, 77), 0);
@@ -573,8 +580,8 @@ check_record(struct fal_rng *rng, uint32_t len, unsigned width)
 	struct fal_sum *s = new_sum(len);
 	same(fal_sum_add_rec(s, &rec), 0, "add record, width", width);
 	for (uint32_t i = 0; i < len; i++) {
-		same(fal_bfp_rec_get(&rec, i), values[i], "naive unpacking", i);
-		same(fal_sum_get(s, i), values[i], "unpacking", i);
+		same(record_value(&rec, i), values[i], "naive unpacking", i);
+		same(sum_value(s, i), values[i], "unpacking", i);
 	}
 	same(fal_sum_needed(s, 0), -3, "needed", 0);
 	if (len > 1) { /* the fewest bits: packing again gives the same bytes */
@@ -588,7 +595,7 @@ check_record(struct fal_rng *rng, uint32_t len, unsigned width)
 	if (width < 62) {
 		same(fal_sum_add_rec(s, &rec), 0, "add again", width);
 		for (uint32_t i = 0; i < len; i++)
-			same(fal_sum_get(s, i), 2 * values[i], "twice", i);
+			same(sum_value(s, i), 2 * values[i], "twice", i);
 	}
 	fal_sum_free(s);
 	fal_buf_free(&want);
@@ -698,7 +705,7 @@ hostile_values(void **state)
 			struct fal_sum *s = new_sum(5);
 			same(fal_sum_add_rec(s, &rec), 0, "add", 0);
 			same(fal_sum_add_rec(s, &rec), FAL_ELIMIT, "add again", 0);
-			same(fal_sum_get(s, 3), LIMIT, "unchanged", 0);
+			same(sum_value(s, 3), LIMIT, "unchanged", 0);
 			fal_sum_free(s);
 		}
 		fal_buf_free(&buf);
@@ -729,8 +736,8 @@ mutations(void **state)
 			fal_sum_clear(sum);
 			same(fal_sum_add_rec(sum, &rec), 0, "add", bit);
 			for (uint32_t i = 0; i < rec.len; i++)
-				same(fal_sum_get(sum, i), fal_bfp_rec_get(&rec, i),
-				     "value", i);
+				same(sum_value(sum, i), record_value(&rec, i), "value",
+				     i);
 		}
 		buf.p[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
@@ -761,9 +768,11 @@ mean_equals_naive(void **state)
 	const double by[] = { 1, 64, 0x1p40, 3, 9, 417, 0x1.1p40 };
 	for (uint32_t k = 0; k < 3 * sizeof(by) / sizeof(by[0]); k++) {
 		const uint32_t b = k % 3;
+		int64_t q[FAL_BLOCK];
+		fal_sum_load(s, b, q);
 		fal_sum_mean(s, b, exps[b], by[k / 3], out);
 		for (uint32_t i = 0; i < fal_block_len(n, b); i++) {
-			double v = (double)fal_sum_get(s, (size_t)b * FAL_BLOCK + i);
+			double v = (double)q[i];
 			float want = (float)(ldexp(v, exps[b] - 23) / by[k / 3]);
 			if (memcmp(&want, &out[i], sizeof(want)) != 0)
 				fail_msg("mean %u of block %u by %a: got %a, want %a", i,
@@ -790,9 +799,11 @@ mean_at_the_edges(void **state)
 		struct fal_sum *s = new_sum(FAL_BLOCK);
 		random_floats(&r, g, FAL_BLOCK, e, 12, 1);
 		same(fal_sum_quantise(s, g, &e, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
+		int64_t q[FAL_BLOCK];
+		fal_sum_load(s, 0, q);
 		fal_sum_mean(s, 0, e, divisor, out);
 		for (uint32_t i = 0; i < FAL_BLOCK; i++) {
-			const double v = (double)fal_sum_get(s, i);
+			const double v = (double)q[i];
 			const float want = (float)(ldexp(v, e - 23) / divisor);
 			if (memcmp(&want, &out[i], sizeof(want)) != 0)
 				fail_msg("mean %u with exponent %d by %a: got %a, want "
@@ -892,7 +903,7 @@ few_bits(void **state)
 		     bits);
 		same(fal_sum_needed(s, 0), needed, "needed", bits);
 		for (size_t i = 0; i < 100; i++) {
-			const int64_t q = fal_sum_get(s, i);
+			const int64_t q = sum_value(s, i);
 			assert_true(llabs(q) <= 1LL << (bits - 1));
 			assert_true(ldexp((double)q, at - FAL_BFP_P + 1) == (double)g[i]);
 		}
@@ -953,9 +964,9 @@ room_of_a_clock(void **state)
 		uint32_t bad;
 		assert_true(fal_bfp_most(e, room) == g[1]);
 		same(fal_sum_quantise(s, g, &e, room, &bad), 0, "at", room);
-		same(fal_sum_get(s, 1), fal_bfp_largest(room), "at", room);
+		same(sum_value(s, 1), fal_bfp_largest(room), "at", room);
 		same(fal_sum_quantise_naive(s, g, &e, room, &bad), 0, "naive, at", room);
-		same(fal_sum_get(s, 1), fal_bfp_largest(room), "naive, at", room);
+		same(sum_value(s, 1), fal_bfp_largest(room), "naive, at", room);
 		g[1] = -nextafterf(g[1], 0);
 		same(fal_sum_quantise(s, g, &e, room, &bad), 0, "below", room);
 		same(fal_sum_quantise_naive(s, g, &e, room, &bad), 0, "naive, below",

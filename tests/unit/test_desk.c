@@ -1,5 +1,6 @@
 /* The desk: a task that waits for its parameters gives what one does that has them. */
 #include "../drawn.h"
+#include "../naive_bfp.h"
 #include "run/task_runner.h"
 
 #include "job/set.h"
@@ -364,11 +365,11 @@ nothing_is_between_tensors(void **state)
 		uint64_t at = 0;
 		for (uint32_t t = 0; t < m->tensors; t++) {
 			for (; at < m->tensor[t].offset; at++)
-				assert_int_equal(fal_sum_get(sum, at), 0);
+				assert_int_equal(sum_value(sum, at), 0);
 			at += m->tensor[t].count;
 		}
 		for (; at < m->params; at++)
-			assert_int_equal(fal_sum_get(sum, at), 0);
+			assert_int_equal(sum_value(sum, at), 0);
 		fal_sum_free(sum);
 	}
 	fal_task_runner_free(d);

@@ -55,7 +55,7 @@ on_push(const struct fal_msg *m)
 		check(rec.block, b, "block");
 		pushed.exps[b] = rec.exponent;
 		for (uint32_t i = 0; i < rec.len; i++)
-			pushed.v[b * FAL_BLOCK + i] = fal_bfp_rec_get(&rec, i);
+			pushed.v[b * FAL_BLOCK + i] = record_value(&rec, i);
 	}
 }
 
@@ -218,10 +218,10 @@ same_change(uint64_t round, uint32_t of)
 	check(fal_sum_quantise_naive(want, plain.change, exps, FAL_BFP_ROOM, NULL), 0,
 	      "quantise");
 	for (size_t i = 0; i < N; i++)
-		if (pushed.v[i] != fal_sum_get(want, i))
+		if (pushed.v[i] != sum_value(want, i))
 			fail_msg("round %u, value %zu: got %lld, want %lld",
 				 (unsigned)round, i, (long long)pushed.v[i],
-				 (long long)fal_sum_get(want, i));
+				 (long long)sum_value(want, i));
 	pushed.is = false;
 	fal_sum_free(want);
 }
@@ -266,7 +266,7 @@ version(uint64_t v)
 	check(tell(&of), 0, "PUBLISHED");
 	version_params(v, params, exps);
 	const struct fal_model_part part = { v, 0, BLOCKS, params, N, exps };
-	fal_msg_put_model(&out, 0, &part);
+	put_model_msg(&out, 0, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "../model_msg.h"
+
 /* The fields of a ticket, and its MAC. */
 enum { TICKET = 8 + 5 * 4 + 8 + 4 + 2 + 32 };
 
@@ -394,7 +396,7 @@ model(void **state)
 	struct fal_model_part part = {
 		9, 3, 2, params + 3 * FAL_BLOCK, N - 3 * FAL_BLOCK, exps + 3
 	};
-	fal_msg_put_model(&out, 2, &part);
+	put_model_msg(&out, 2, &part);
 	check(fal_msg_get(out.p, out.n, &m), 0, "MODEL", "get");
 	check(m.incarnation, 2, "MODEL", "incarnation");
 	check((int64_t)m.model.version, 9, "MODEL", "version");
@@ -406,7 +408,7 @@ model(void **state)
 			    4 * (FAL_BLOCK + 10));
 	fal_buf_clear(&out);
 	part = (struct fal_model_part){ 0, 0, FAL_MODEL_BLOCKS, params, N, exps };
-	fal_msg_put_model(&out, 0, &part);
+	put_model_msg(&out, 0, &part);
 	if (out.n > FAL_MSG_MAX)
 		fail_msg("FAL_MODEL_BLOCKS blocks: %zu bytes, limit %d", out.n,
 			 FAL_MSG_MAX);

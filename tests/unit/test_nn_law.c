@@ -24,6 +24,9 @@
 
 #include "../drawn.h"
 #include "../held.h"
+#ifdef FAL_VECTOR_HELD
+#include "../gemm_held.h"
+#endif
 
 static const char lenet[] =
 	"input 1 28 28\nconv 6 kernel=5 pad=2\nrelu\nmaxpool 2\n"
@@ -438,7 +441,7 @@ main(void)
 	if (held_in_vain())
 		return 0;
 #ifdef FAL_VECTOR_HELD
-	(void)fal_gemm_hold(FAL_VECTOR_HELD);
+	(void)hold_gemm(FAL_VECTOR_HELD);
 #endif
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_net, close_net);

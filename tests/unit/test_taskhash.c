@@ -1,4 +1,5 @@
 /* The hash of what a task gave, against the bytes that falcon-protocol(7) says. */
+#include "../naive_bfp.h"
 #include "../task_hash.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -28,15 +29,15 @@ plain_hash(const struct fal_sum *s, const int8_t *exps, uint8_t out[static FAL_T
 		const uint32_t len = fal_block_len(n, k);
 		int64_t most = 0;
 		for (uint32_t i = 0; i < len; i++)
-			most = llabs(fal_sum_get(s, first + i)) > most
-				       ? llabs(fal_sum_get(s, first + i))
+			most = llabs(sum_value(s, first + i)) > most
+				       ? llabs(sum_value(s, first + i))
 				       : most;
 		fal_put_u8(&b, (uint8_t)exps[k]);
 		fal_put_u8(&b, (uint8_t)fal_sum_needed(s, k));
 		fal_put_u8(&b, most == 0 ? 0 : most >> 31 == 0 ? 4 : 8);
 		fal_put_u8(&b, 0);
 		for (uint32_t i = 0; i < len && most > 0; i++) {
-			const uint64_t v = (uint64_t)fal_sum_get(s, first + i);
+			const uint64_t v = (uint64_t)sum_value(s, first + i);
 			if (most >> 31 == 0)
 				fal_put_u32(&b, (uint32_t)v);
 			else
