@@ -87,7 +87,10 @@ POINTS_BIN := $(PROGS:%=$(B)/tests/points/%)
 
 SIM  := $(if $(SIM_SRC),$(B)/tests/simulate)
 REPLAY := $(B)/tests/replay
-BATS := $(wildcard tests/bats/*.bats)
+# The longest come first: nothing long begins at the end.
+LONGEST := $(patsubst %,tests/bats/%.bats,endure exec large moves resume law formats build sync \
+	reconnect memory)
+BATS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/bats/*.bats))
 # The simulator's seeds FROM … FROM+SEEDS-1.
 SEEDS ?= 2000
 FROM  ?= 0

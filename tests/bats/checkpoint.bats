@@ -41,7 +41,7 @@ updates() {
 still() {
 	local was=${now:-}
 	now=$(wc -l <"$state/trace.jsonl")
-	read -r -t 0.5 <> <(:) || :
+	nap 0.5
 	[ "$now" = "$was" ]
 }
 

@@ -2,16 +2,21 @@
 #
 # FALCON_BIN is the folder of the programs, build/release unless set.
 
+# What every test and each look of `soon` runs makes no process that it can do without: a
+# fork costs milliseconds on a virtual machine.
+
 # known_as PATH NAME: another name of it, with a space, as a user's folders have them: whoever
-# forgets a quote fails everywhere.
+# forgets a quote fails everywhere.  The name is in $known.
 known_as() {
-	[ -e "$BATS_RUN_TMPDIR/$2" ] || ln -sn "$1" "$BATS_RUN_TMPDIR/$2"
-	echo "$BATS_RUN_TMPDIR/$2"
+	known=$BATS_RUN_TMPDIR/$2
+	[ -e "$known" ] || ln -sn "$1" "$known"
 }
 
-root=$(known_as "$(cd "$BATS_TEST_DIRNAME/../.." && pwd)" "a tree")
+known_as "${BATS_TEST_DIRNAME%/*/*}" "a tree"
+root=$known
 FALCON_BIN=${FALCON_BIN:-$root/build/release}
-bin="$(known_as "$(dirname "$FALCON_BIN")" "a build")/$(basename "$FALCON_BIN")"
+known_as "${FALCON_BIN%/*}" "a build"
+bin=$known/${FALCON_BIN##*/}
 export FALCON_BIN=$bin PATH="$bin:$PATH"
 # Numbers have a point, whatever the user's language.
 export LC_ALL=C
@@ -43,12 +48,24 @@ start_ready() {
 	fi
 }
 
+# nap SECONDS: a sleep without a process.  bash can miss the end of a child until the next
+# one ends: that is one each second.
+nap() {
+	[ -e "$BATS_RUN_TMPDIR/nap" ] || mkfifo "$BATS_RUN_TMPDIR/nap"
+	read -r -t "$1" <>"$BATS_RUN_TMPDIR/nap" || :
+	[ "$SECONDS" = "${napped:-}" ] || (:)
+	napped=$SECONDS
+}
+
 # wait PID...: the shell's, but for PATIENCE (300) seconds; whoever runs on is then ended,
 # and what all have said is shown.
 wait() {
-	local p
+	local p last=$((SECONDS + ${PATIENCE:-300}))
 	for p; do
-		timeout "${PATIENCE:-300}" tail -s 0.05 --pid="$p" -f /dev/null 3>&- || {
+		while [ "$SECONDS" -lt "$last" ] && kill -0 "$p" 2>/dev/null; do
+			nap 0.05
+		done
+		! kill -0 "$p" 2>/dev/null || {
 			echo "process $p: does not end; what was said:"
 			tail -n 5 "$BATS_TEST_TMPDIR"/*.err || :
 			kill -KILL "$p"
@@ -61,7 +78,10 @@ wait() {
 ended() {
 	local got=0
 	wait "$1" || got=$?
-	same "status of $2 ($(tail -n 20 "$BATS_TEST_TMPDIR/$2.err"))" "$got" "${3:-0}"
+	same "status of $2" "$got" "${3:-0}" || {
+		tail -n 20 "$BATS_TEST_TMPDIR/$2.err"
+		return 1
+	}
 }
 
 # Ends and reaps whatever start left behind.
@@ -69,7 +89,7 @@ stop_all() {
 	local p
 	for p in "${started[@]}"; do
 		kill -KILL "$p" 2>/dev/null || :
-		wait "$p" 2>/dev/null || :
+		builtin wait "$p" 2>/dev/null || :
 	done
 	started=()
 }

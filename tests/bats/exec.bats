@@ -19,7 +19,7 @@ setup() {
 	draw
 	softmax="'$BATS_FILE_TMPDIR/softmax'" # as a shell takes them
 	trainer="/usr/bin/python3 '$root/tests/hostile/trainer.py'"
-	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	export PYTHONPATH=$root/tests/hostile/bare:$root/share PYTHONDONTWRITEBYTECODE=1
 }
 
 # trains NAME COMMAND [OPTION...]: a worker with this trainer.
@@ -61,8 +61,8 @@ like_net() {
 }
 
 @test "a trainer in NumPy: the loss of the built-in net" {
-	/usr/bin/python3 -c 'import numpy' 2>import.err || skip "no NumPy"
-	like_net numpy "/usr/bin/python3 '$root/examples/exec/softmax.py'"
+	PYTHONPATH='' /usr/bin/python3 -c 'import numpy' 2>import.err || skip "no NumPy"
+	PYTHONPATH=$root/share like_net numpy "/usr/bin/python3 '$root/examples/exec/softmax.py'"
 }
 
 @test "two trainers of one worker, and a slow one, some killed at random: the law" {
@@ -151,7 +151,7 @@ like_net() {
 
 # What overflows in a built-in net: the sample is finite, its products are not.
 @test "a sample that overflows in a built-in net is skipped, too" {
-	python3 - "$SEED" <<-'END'
+	/usr/bin/python3 - "$SEED" <<-'END'
 		import random, struct, sys
 		draw = random.Random(int(sys.argv[1]))
 		odd = draw.randrange(256)
@@ -200,7 +200,7 @@ which it counts: scale the data or the loss"
 	same "restarts" "$(cat large.err larger.err | grep -c "starts again" || :)" 0
 	same "not finite" "$(grep -c '"ev":"nonfinite"' "$state/trace.jsonl" || :)" 0
 	# The next smaller one of single precision.
-	most=$(python3 -c "print($most - $most / 2 ** 24)")
+	most=$(/usr/bin/python3 -c "print($most - $most / 2 ** 24)")
 	run -0 falcon-work --try tiny/sized.job --exec "exec $trainer size:$most $task"
 	has "$output" "same bits"
 	again
@@ -211,7 +211,7 @@ which it counts: scale the data or the loss"
 }
 
 @test "a built-in net says once that its gradients are finite, but too large" {
-	python3 - "$SEED" <<-'END'
+	/usr/bin/python3 - "$SEED" <<-'END'
 		import random, sys
 		draw = random.Random(int(sys.argv[1]))
 		open("x.csv", "w").write("a,b,y\n" + "".join(
@@ -267,8 +267,6 @@ short() {
 		            grad[i] = 0
 		    return loss, 0
 
-
-		falcon_train.numpy = None
 		falcon_train.serve(gradient)
 	END
 }
@@ -609,8 +607,6 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		        task.grads["w"][i] = 0.01 * i * (sys.argv[1] == "mean" or task.count)
 		    return task.count, 0
 
-
-		falcon_train.numpy = None
 		falcon_train.serve(gradient)
 	END
 	cat >plain.py <<-'END'
@@ -641,38 +637,38 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 		    assert abs(got - want) < 1e-3 * abs(want), (got, want)
 		assert len(evals) == len(losses) == 3
 	END
-	python3 trainer.py init tiny/init.safetensors
+	/usr/bin/python3 trainer.py init tiny/init.safetensors
 	job=(--set model.buffer-momentum=0.25 --set job.epochs=3 tiny/tiny.job)
 	same "tensors" "$(falcon-ps --check "${job[@]}")" "tensor     shape  values
 n.running      2       2
 w              3       3"
 	serve
-	trains alone "python3 trainer.py record"
+	trains alone "/usr/bin/python3 trainer.py record"
 	judge buffers
-	python3 plain.py "$state/model.safetensors" "$state/trace.jsonl"
+	/usr/bin/python3 plain.py "$state/model.safetensors" "$state/trace.jsonl"
 	again
 	serve --min-workers 2
-	trains one "python3 trainer.py other" --emulate rate=2000
+	trains one "/usr/bin/python3 trainer.py other" --emulate rate=2000
 	for scheme in wbsp consgd dynsgd; do
 		run falcon-sync -k "$keys/control.key" "$ready" set "scheme=$scheme"
 		same "status of $scheme" "$status" 1
 		same "what it says of $scheme" "$output" "falcon-sync: scheme: takes steps \
 outside the server, which the job's model.buffers is not for"
 	done
-	trains two "python3 trainer.py other" --emulate rate=500
+	trains two "/usr/bin/python3 trainer.py other" --emulate rate=500
 	judge buffers
 	run falcon-ps --check --set sync.scheme=wbsp "${job[@]}"
 	same "status" "$status" 2
 	has "$output" "sync.scheme: takes steps outside the server, which model.buffers is not for"
 	# They are no weights of the trainer's where they stay as they are, either.
 	sed 's/^buffers = .*/&\nfreeze = n.*/' tiny/tiny.job >tiny/frozen.job
-	falcon-work --exec 'tee heard | python3 trainer.py other' --try tiny/frozen.job
+	falcon-work --exec 'tee heard | /usr/bin/python3 trainer.py other' --try tiny/frozen.job
 	same "buffers" "$(jq -r 'select(.op == "job").buffers[]' heard)" n.running
-	run falcon-work --exec 'exec python3 trainer.py other' --try tiny/tiny.job
+	run falcon-work --exec 'exec /usr/bin/python3 trainer.py other' --try tiny/tiny.job
 	has "$output" "ok the sum of two half tasks is the whole task"
 	has "$output" "ok a task of 8 samples takes "
 	has "$output" "ok the statistics of batch norm are those of 8 samples (batch.task)"
-	run -1 falcon-work --exec 'exec python3 trainer.py mean' --try tiny/tiny.job
+	run -1 falcon-work --exec 'exec /usr/bin/python3 trainer.py mean' --try tiny/tiny.job
 	has "$output" "no: the gradient is a MEAN over the task's samples"
 }
 
@@ -701,8 +697,6 @@ outside the server, which the job's model.buffers is not for"
 		            grad[i] = 0.01 * sum(task.indices) * (name == "a")
 		    return task.count, 0
 
-
-		falcon_train.numpy = None
 		falcon_train.serve(gradient)
 	END
 	sed -i 's/^file = .*/init = init.safetensors/; s/^kind = .*/kind = adamw\nweight-decay = 0.1/' \
@@ -768,7 +762,7 @@ outside the server, which the job's model.buffers is not for"
 	best=$(jq 'if .[1] <= .[2] then 8 else 12 end' lost.losses)
 	same "the result" "$(jq -c '[.test_loss, .best_clock]' "$state/result.json")" "[null,$best]"
 	# One that is beyond what a message has.
-	python3 - "$state/model.safetensors" <<-'END'
+	/usr/bin/python3 - "$state/model.safetensors" <<-'END'
 		import struct
 		import sys
 
@@ -925,7 +919,6 @@ outside the server, which the job's model.buffers is not for"
 		    return task.count, 0
 
 		train, test = [*range(int(sys.argv[2]))], [*range(int(sys.argv[3]))]
-		falcon_train.numpy = None
 		falcon_train.serve(gradient, dataset=(train, test) if sys.argv[4:] else None)
 	END
 	sed -i 's/^\(seed\|epochs\) = .*/&/; s/^format = idx/format = index\nsamples = 640\ntest-samples = 64/
@@ -933,20 +926,20 @@ outside the server, which the job's model.buffers is not for"
 	sed 's/^file = .*/init = init/' tiny/tiny.job >own.job
 	printf '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}' >header
 	perl -e 'undef $/; my $h = <>; print pack("Q<", length $h), $h, pack("f<3", 1, 2, 3)' header >init
-	run -0 falcon-work --exec 'exec python3 own.py b 640 64' --try own.job
+	run -0 falcon-work --exec 'exec /usr/bin/python3 own.py b 640 64' --try own.job
 	has "$output" "ok the trainer gives no hash of its data"
 	has "$output" "ok no gradient for b: "
 	has "$output" "ok first and last sample of the training set: 0 and 639; last one of the test set: 63"
-	run -0 falcon-work --exec 'exec python3 own.py none 640 64 hash' --try own.job
+	run -0 falcon-work --exec 'exec /usr/bin/python3 own.py none 640 64 hash' --try own.job
 	[[ $output != *"no gradient"* ]] || return 1
-	has "$output" "ok data $(python3 -c 'import falcon_train
+	has "$output" "ok data $(/usr/bin/python3 -c 'import falcon_train
 print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])' 2>&1): "
 	# Neither of the first tasks has the last sample.
-	run -1 falcon-work --exec 'exec python3 own.py none 639 64' --try own.job
+	run -1 falcon-work --exec 'exec /usr/bin/python3 own.py none 639 64' --try own.job
 	has "$output" "IndexError"
-	run -1 falcon-work --exec 'exec python3 own.py none 640 63' --try own.job
+	run -1 falcon-work --exec 'exec /usr/bin/python3 own.py none 640 63' --try own.job
 	has "$output" "no: this was sample 63 of the test set"
-	run -1 falcon-work --exec 'exec python3 own.py none 639 64 hash' --try own.job
+	run -1 falcon-work --exec 'exec /usr/bin/python3 own.py none 639 64 hash' --try own.job
 	has "$output" "no: the trainer has 639 training samples, the job 640"
 }
 
@@ -970,8 +963,6 @@ print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])
 		        for i in range(len(grad)):
 		            grad[i] = 0
 		    return task.count, 0
-
-		falcon_train.numpy = None
 		falcon_train.serve(gradient, dataset=Items())
 	END
 	sed -i 's/^format = idx/format = index\nsamples = 640\ntest-samples = 64/
@@ -981,14 +972,14 @@ print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])
 	cp init tiny
 	falcon-key add -K "$keys/keyring" pc3
 	serve --min-workers 3
-	trains pc1 "python3 own.py 0"
-	KEY=other trains pc2 "python3 own.py 0"
+	trains pc1 "/usr/bin/python3 own.py 0"
+	KEY=other trains pc2 "/usr/bin/python3 own.py 0"
 	soon "two workers" grep -q "pc2 joined" ps.err
-	run -77 timeout 60 falcon-work -k "$keys/pc3.key" --exec "exec python3 own.py 1" "$ready"
+	run -77 timeout 60 falcon-work -k "$keys/pc3.key" --exec "exec /usr/bin/python3 own.py 1" "$ready"
 	has "$output" "its trainer has the data "
 	has "$output" ", that of others has "
 	has "$(<ps.err)" "pc3: refused: its trainer has the data "
-	KEY=pc3 trains pc3 "python3 own.py 0"
+	KEY=pc3 trains pc3 "/usr/bin/python3 own.py 0"
 	judge dataset
 }
 

@@ -36,7 +36,7 @@ large() {
 		printf '\0\0\010\003'
 		printf '%08x' "$n" | sed 's/../\\x&/g' | xargs -0 printf
 		printf '\0\0\0\40\0\0\0\40'
-		python3 -c 'import random, sys
+		/usr/bin/python3 -c 'import random, sys
 for n in range(int(sys.argv[1])):
 	sys.stdout.buffer.write(random.Random(n).randbytes(1024))' "$n"
 	} >images

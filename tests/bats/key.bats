@@ -105,7 +105,7 @@ no_file() (
 	[ "$(falcon-key show lab/work.key | awk '$1 == "work" { print $4 }')" = "$want" ]
 	# Of a shared key, which is a secret, it is the digest of nothing else.
 	falcon-key add --shared -K lab/keyring old
-	want=$(secret_of lab/old.key old | base64 -d | python3 -c 'import hashlib, sys
+	want=$(secret_of lab/old.key old | base64 -d | /usr/bin/python3 -c 'import hashlib, sys
 print(hashlib.blake2b(sys.stdin.buffer.read(), digest_size=32, person=b"falcon shared").hexdigest()[:32])')
 	[ "$(falcon-key show lab/old.key | awk '$1 == "old" { print $4 }')" = "$want" ]
 }

@@ -35,7 +35,7 @@ peaks() {
 			now=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$p/status" 2>/dev/null) || :
 			[ -z "$now" ] || more=yes most[p]=$((now >> 10))
 		done
-		read -r -t 0.05 <> <(:) || :
+		nap 0.05
 	done
 	for p; do
 		echo "${most[p]}"

@@ -14,7 +14,7 @@ setup() {
 	tiny "$BATS_TEST_TMPDIR/tiny"
 	job=(--set job.epochs=12 --set job.audit=sums --set data.samples=64
 		--set data.test-samples=12 --set batch.size=32 "$BATS_TEST_TMPDIR/tiny/tiny.job")
-	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1 TRAINER_LOG=/dev/null
+	export PYTHONPATH=$root/tests/hostile/bare:$root/share PYTHONDONTWRITEBYTECODE=1 TRAINER_LOG=/dev/null
 	# 4,352 parameters: two blocks, for two shards.
 	printf 'input 16\ndense 256\n' >"$BATS_TEST_TMPDIR/tiny/tiny.model"
 }

@@ -152,7 +152,7 @@ said() {
 	soon "one worker" grep -q "1 here" ps.err
 	n=$(awk '/^VmSize/ { print $2 }' "/proc/$ps/status")
 	prlimit --pid "$ps" --as=$(((n + RANDOM % 512) * 1024)):
-	timeout 20 python3 -c '
+	timeout 20 /usr/bin/python3 -c '
 import socket, time
 them = [socket.socket(socket.AF_UNIX) for i in range(200)]
 for it in them:
