@@ -24,14 +24,19 @@ plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint3
 	   double now)
 {
 	static const double short_rtt = 0.01; /* part of a clock */
+	static const double short_clock = 1;  /* s */
 	const bool is_first = r->given.newest[task - r->ledger.first] == 0;
 	/* Does `w` keep its tasks, although the scheme moves tasks?  Such tasks can be
 	 * claimed ahead.  A claim costs the clock a round trip; a claim ahead costs the
 	 * clock the help of other workers.  So tasks do move if a round trip is short
 	 * beside a clock.  The task by which a worker without shares is tried moves in
-	 * any case. */
-	const bool is_firm = s->traits.shared && !w->is_tried && w->help.clocks > 1 &&
-			     w->help.mean_s < w->rtt && w->rtt > short_rtt * s->clock_s;
+	 * any case.  A lone worker has no help: only a worker that joins would wait,
+	 * for the next clock. */
+	const bool is_alone =
+		s->active == 1 && s->clock_s > 0 && s->clock_s < short_clock;
+	const bool is_helped = w->help.clocks < 2 || w->help.mean_s >= w->rtt ||
+			       w->rtt <= short_rtt * s->clock_s;
+	const bool is_firm = s->traits.shared && !w->is_tried && (is_alone || !is_helped);
 	w->work.share += is_first;
 	w->suspicion.has_task = true;
 	fal_ledger_log(&r->ledger, is_first ? FAL_ENTRY_GRANT : FAL_ENTRY_REGRANT, w->id,

@@ -365,6 +365,24 @@ who_is_alone_claims_ahead(void **state)
 	}
 }
 
+/* A lone worker's clock of less than a second is claimed as it is granted, however many
+ * tasks it has; a longer clock is not. */
+static void
+lone_worker_claims_short_clocks_ahead(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		begin("epsp", 4, 0);
+		join(1, 1, 1, i == 0 ? 0.1 : 1);
+		for (uint64_t clock = 0; clock < 3; clock++)
+			play_clock(clock);
+		sched->conf.preclaims = true;
+		open_clock(3);
+		check(last[FAL_ACT_GRANT].cid.seq >= FAL_PRECLAIMED, i == 0,
+		      "claimed ahead");
+		end(state);
+	}
+}
+
 /* The samples that a worker holds. */
 static uint32_t
 samples_of(uint32_t id)
@@ -828,6 +846,7 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(who_is_alone_claims_ahead),
+		TEST(lone_worker_claims_short_clocks_ahead),
 		TEST(small_tasks_even_out),
 		TEST(firm_where_help_saves_less_than_a_claim),
 		TEST(alone_and_hung),
