@@ -47,3 +47,16 @@ tiny() {
 		hashes = 1
 	END
 }
+
+# small_demo: share/demo will train ./tiny.job, at a rate that no machine keeps.
+small_demo() {
+	mkdir stand
+	ln -s "$bin"/falcon-* stand
+	rm stand/falcon-ps
+	cat >stand/falcon-ps <<-END
+		#!/bin/bash
+		exec "$bin/falcon-ps" "\${@/%*fashion.job/$PWD/tiny.job}"
+	END
+	chmod +x stand/falcon-ps
+	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=1
+}
