@@ -734,10 +734,9 @@ announce_ready(struct ps_server *s)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
 				  "and nobody can contradict what one of them sends");
 	else if (s->sessions.worker_keys == 2)
-		fal_cli_err(PROG,
-			    "two keys for all workers: where they contradict each "
-			    "other nobody can tell who lies, and the honest one may "
-			    "be sent away");
+		fal_cli_err(PROG, "two keys for all workers: where their results differ "
+				  "nobody can tell which is wrong, and an honest worker "
+				  "may be sent away; a third key decides");
 	fal_cli_notify("READY=1\nSTATUS=training");
 	const int fd = (int)s->run->opt.ready_fd - 1;
 	return fd < 0 ? FAL_OK : fal_cli_write_ready(fd, text, s->diag);

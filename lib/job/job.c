@@ -342,10 +342,13 @@ set_job_list(struct job_parser *p, size_t i, const char *value)
 	return FAL_OK;
 }
 
+enum { HINT_TEXT = 320 }; /* the names of the largest section */
+
 /* Returns "; did you mean 'SECTION.KEY'?" with the most similar key, of this section if
- * possible, or "". */
+ * possible; if no key is similar, the keys of the section; "": there is no such section.
+ */
 static const char *
-hint_key(const char *section, const char *key, char out[static FAL_SIMILAR_TEXT])
+hint_key(const char *section, const char *key, char out[static HINT_TEXT])
 {
 	struct fal_similar is = { .word = key };
 	const struct key *best = NULL;
@@ -356,8 +359,13 @@ hint_key(const char *section, const char *key, char out[static FAL_SIMILAR_TEXT]
 				best = k;
 	*out = '\0';
 	if (best != NULL)
-		snprintf(out, FAL_SIMILAR_TEXT, "; did you mean '%s.%s'?", best->section,
+		snprintf(out, HINT_TEXT, "; did you mean '%s.%s'?", best->section,
 			 best->name);
+	size_t n = 0;
+	for (const struct key *k = keys; k < keys + KEYS && best == NULL; k++)
+		if (strcmp(k->section, section) == 0 && n < HINT_TEXT)
+			n += (size_t)snprintf(out + n, HINT_TEXT - n, "%s %s",
+					      n == 0 ? "; its section has" : "", k->name);
 	return out;
 }
 
@@ -366,7 +374,7 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 	     unsigned line)
 {
 	struct job_parser *p = user;
-	char hint[FAL_SIMILAR_TEXT];
+	char hint[HINT_TEXT];
 	struct fal_similar is = { .word = section };
 	size_t known = 0;
 	for (; known < KEYS && strcmp(keys[known].section, section) != 0; known++)
@@ -847,7 +855,7 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	if (value == NULL || key == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not section.key=value",
 				    FAL_QUOTE(assignment));
-	char hint[FAL_SIMILAR_TEXT];
+	char hint[HINT_TEXT];
 	if (find_key(section, key) == KEYS)
 		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key%s",
 				    FAL_QUOTE(section), FAL_QUOTE(key),

@@ -165,6 +165,7 @@ experiments() {
 	has "$(cat out/report.md)" 'cell DIR ssp:3 p3 2 0.1/0.9 30`: cell: no luck'
 	[ -s out/p3-0.80.svg ]
 	[ -s out/p3-0.85.svg ]
+	has "$(<out/figures)" "p3 epsp 8.0"
 	experiments out
 	same "runs, those that failed" "$(wc -l <ran)" 17
 }

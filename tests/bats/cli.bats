@@ -162,7 +162,7 @@ bad_set() {
 @test "falcon-ps: job files" {
 	edited 's/^lr = 0.1/lr = o.1/' "bad.job:19: optimizer.lr: 'o.1' is not a number"
 	edited 's/^lr = 0.1/lr = -1/' "bad.job:19: optimizer.lr: '-1' is not in 1e-12..1000"
-	edited 's/^lr = /learning = /' "bad.job:19: optimizer.learning: no such key"
+	edited 's/^lr = /learning = /' "bad.job:19: optimizer.learning: no such key; its section has kind lr momentum momentum-per beta1 beta2 eps weight-decay decay lr-scale decay-scale clip ema"
 	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section; did you mean 'batch'?"
 	edited 's/^\(lr = .*\)/\1\n\1/' \
 		"bad.job:20: optimizer.lr: '0.1' is a second value, line 19 has the first"

@@ -203,7 +203,7 @@ half_open() {
 		again
 		falcon-key add -K mine/keyring "w$n"
 		serve
-		same "with $n keys" "$(grep -c "two keys for all workers: where they contradict" ps.err)" $((3 - n))
+		same "with $n keys" "$(grep -c "two keys for all workers: where their results differ" ps.err)" $((3 - n))
 		run grep -F "one key" ps.err
 		same "of one" "$output" ""
 	done

@@ -182,19 +182,6 @@ renamed() {
 	same "of one" "$(grep -E '(^|[^0-9.,:])1 [a-z]+s\b' said | grep -v '1 is ' || :)" ""
 }
 
-# The demo with a small job instead of its own; its rate is such that no machine keeps it.
-small_demo() {
-	mkdir stand
-	ln -s "$bin"/falcon-* stand
-	rm stand/falcon-ps
-	cat >stand/falcon-ps <<-END
-		#!/bin/bash
-		exec "$bin/falcon-ps" "\${@/%*fashion.job/$PWD/tiny.job}"
-	END
-	chmod +x stand/falcon-ps
-	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=1
-}
-
 @test "the demo fits the terminal" {
 	command -v script >/dev/null || skip "no script(1)"
 	script -qc true /dev/null </dev/null >/dev/null || skip "no terminals here"

@@ -18,3 +18,16 @@ tiny() {
 		'size = 64' 'task = 8' 'tail = 0' '[optimizer]' 'kind = sgd' 'lr = 0.1' \
 		'[sync]' 'scheme = epsp' '[job]' 'hashes = 1' >"$1/tiny.job"
 }
+
+# small_demo: share/demo will train ./tiny.job, at a rate that no machine keeps.
+small_demo() {
+	mkdir stand
+	ln -s "$bin"/falcon-* stand
+	rm stand/falcon-ps
+	cat >stand/falcon-ps <<-END
+		#!/bin/bash
+		exec "$bin/falcon-ps" "\${@/%*fashion.job/$PWD/tiny.job}"
+	END
+	chmod +x stand/falcon-ps
+	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=1
+}

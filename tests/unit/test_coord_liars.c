@@ -623,6 +623,42 @@ the_gone_take_their_momentum(void **state)
 	audit();
 }
 
+static void
+leaves(uint32_t peer)
+{
+	session[peer].closed = true;
+	check(fal_coord_session_end(coord, now, peer, "leaves"), 0, "gone");
+}
+
+/* Clocks 1 to 3 are over before clock 0, of which two workers have left a part.  Then the
+ * version that ends clock 0 has all four. */
+static void
+clocks_over_out_of_order(void **state)
+{
+	const struct fal_policy bsp = { .rule = { .scheme = FAL_BSP } };
+	struct fal_coord_outcome is;
+	(void)state;
+	begin_job("asp", 2);
+	for (uint32_t clock = 0; clock < 3; clock++)
+		check(work(1), 1, "the first worker's part of a clock");
+	leaves(2);
+	check(work(1), 1, "then it is granted what is left of clock 0");
+	join(3);
+	for (uint32_t clock = 1; clock < 3; clock++)
+		check(work(3), 1, "the third worker's part of a clock");
+	check(fal_coord_set_policy(coord, now, &bsp, "test", 1, NULL), 0, "policy");
+	leaves(1);
+	while (lines("\"scheme\":\"bsp\"") == 0)
+		step_once();
+	check((int64_t)fal_coord_status(coord).clock, 0, "clocks over before bsp");
+	while (fal_coord_status(coord).clock == 0)
+		step_once();
+	check(fal_coord_newest_version(coord, &is), 1, "a version");
+	check((int64_t)is.clock, 4, "clocks over in the version");
+	run();
+	audit();
+}
+
 int
 main(void)
 {
@@ -639,6 +675,7 @@ main(void)
 		TEST(answers_that_were_not_asked),
 		TEST(pushes_come_to_clocks),
 		TEST(the_gone_take_their_momentum),
+		TEST(clocks_over_out_of_order),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,9 @@ static uint32_t told;         /* epoch of the last map in a command */
 static uint32_t kept;         /* the last count of versions to retain, before the map */
 static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
+static bool is_late;          /* the results of pushes come later, */
+static struct fal_shard_result late;
+static uint32_t here; /* workers of the last snapshot */
 static struct racked_tickets tickets;
 
 static void
@@ -105,7 +108,14 @@ on_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_shard_r
 	struct fal_diag *d)
 {
 	(void)arg;
-	return fal_shard_set_push_msg(job.shard_set, session, m, r, d);
+	return fal_shard_set_push_msg(job.shard_set, session, m, is_late ? &late : r, d);
+}
+
+static void
+on_marked(void *arg, const struct fal_coord_checkpoint *is)
+{
+	(void)arg;
+	here = is->here;
 }
 
 static void
@@ -129,7 +139,8 @@ begin(uint32_t shards)
 					   .trace = on_line,
 					   .came = on_came,
 					   .went = on_went,
-					   .moved = on_moved };
+					   .moved = on_moved,
+					   .marked = on_marked };
 	struct fal_coord_conf conf = {
 		.name = "test",
 		.hash = "00",
@@ -328,6 +339,39 @@ moves_wait_for_no_event(void **state)
 	assert_true(fal_coord_status(coord).done);
 }
 
+/* A worker whose session ends with the step is no member of the snapshot: the trace has
+ * its leave before the version. */
+static void
+snapshots_have_who_is_here(void **state)
+{
+	(void)state;
+	struct fal_shard_report all[16];
+	asks = NONE;
+	here = 0;
+	begin(2);
+	join(1);
+	fal_coord_request_snapshot(coord);
+	for (uint32_t i = 1; worker.helds > 0; i++) {
+		struct standin_task task;
+		(void)claims(i, &task);
+		if (worker.helds == 0)
+			join(2);
+		is_late = worker.helds == 0;
+		pushes(i, &task);
+	}
+	is_late = false;
+	assert_in_range(late.n, 1, 15);
+	memcpy(all, late.v, late.n * sizeof(*all));
+	all[late.n] = (struct fal_shard_report){
+		.kind = FAL_REPORT_REFUSED, .shard = 1, .id = { 2, 1 }, .odd = "odd"
+	};
+	const struct fal_shard_result r = { all, late.n + 1, 16 };
+	check(fal_coord_take_result(coord, now, &r), 0, "heard");
+	assert_int_equal(lines("\"ev\":\"leave\""), 1);
+	assert_int_equal(here, 1);
+	fal_shard_result_free(&late);
+}
+
 /* A shard's FENCED of a contribution that is not fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
@@ -380,6 +424,7 @@ main(void)
 		cmocka_unit_test_teardown(epochs_are_used_up, end),
 		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
 		cmocka_unit_test_teardown(moves_wait_for_no_event, end),
+		cmocka_unit_test_teardown(snapshots_have_who_is_here, end),
 		cmocka_unit_test(words_of_nobody),
 		cmocka_unit_test_teardown(orders_of_nobody, end),
 		cmocka_unit_test_teardown(words_without_blocks, end),

@@ -454,7 +454,10 @@ test_problems(void **state)
 		"t:3: not a section, 'key = value' or comment\n"
 		"t:4: [jbo]: no such section; did you mean 'job'?\n"
 		"t:6: text behind a section\n"
-		"t:9: data.x: no such key\n");
+		"t:9: data.x: no such key; its section has format train-images train "
+		"train-labels test-images test test-labels features label target window "
+		"hash train-hash test-hash samples test-samples shuffle partition parts "
+		"mean std\n");
 	snprintf(text, sizeof(text),
 		 "[job]\nname=t\nseed=1\nepochs=1\n%stask=9\n[optimizer]\nkind=sgd\n"
 		 "lr=1\nmomentum=0.5\n[sync]\nscheme=bsp\n",
