@@ -63,15 +63,50 @@ bytes(const char *key, const void *p, size_t n)
 	fputc('\n', out);
 }
 
+/* Begins a file with the meaning of its members, as comments. */
 static void
-begin(const char *folder, const char *name)
+begin(const char *folder, const char *name, const char *members)
 {
 	char path[4096];
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	out = fopen(path, "w");
 	must(out != NULL, path);
-	fprintf(out, "# Test vectors of falcon-protocol(7), TEST VECTORS.\n");
+	fprintf(out, "# Test vectors of falcon-protocol(7), TEST VECTORS.\n#\n%s",
+		members);
 }
+
+static const char handshake_members[] =
+	"# judge             the side that judges the other's bytes\n"
+	"# key, build        the name of their key; the version of both sides\n"
+	"# prologue          that of Noise\n"
+	"# psk               the shared key; of a key pair `common` takes its place\n"
+	"# client-ephemeral, server-ephemeral  the keys that the sides draw\n"
+	"# client, server    the bytes that they send\n"
+	"# expect: ok        with `hash`, the handshake hash of Noise, and `client-key`\n"
+	"#                   and `server-key`, each side's key for sending\n"
+	"# expect: verdict N the server's answer\n"
+	"# expect: silence   the server closes without a byte\n"
+	"# expect: refused   the client refuses the server's bytes\n";
+
+static const char record_members[] =
+	"# kind: session     the receiver has `key` and `counter`, and `record` comes\n"
+	"# kind: shared      the publication has `key`, the number `publication` and\n"
+	"#                   `records` records; `ad` ends the additional data; `came` "
+	"is\n"
+	"#                   the index of a record that came before\n"
+	"# expect: ok        with `message` and `then`\n"
+	"# expect: refused   the record ends the session\n";
+
+static const char block_members[] =
+	"# kind: quantise    a model of `parameters` values has `gradient` (f32 values "
+	"as 8\n"
+	"#                   hexadecimal digits, the highest first), `exponent` and "
+	"`room`\n"
+	"# kind: record      a record of a contribution of `tasks` tasks comes\n"
+	"# expect: ok        with `values`, `needed`, `record`, and with `seed` a "
+	"checksum\n"
+	"# expect: nonfinite, malformed (the record cannot be read), refused (its tasks\n"
+	"#                   cannot have made the record)\n";
 
 static void
 end(void)
@@ -562,7 +597,7 @@ records_by_aes(const char *folder)
 	if (fal_aead_new(FAL_SUITE_AES256_GCM, FAL_LIBRARY_ANY, &a) < 0)
 		return;
 	fal_aead_free(a);
-	begin(folder, "aes.txt");
+	begin(folder, "aes.txt", record_members);
 	suite = FAL_SUITE_AES256_GCM;
 	records();
 	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, false,
@@ -755,14 +790,14 @@ int
 main(int argc, char **argv)
 {
 	must(argc == 2, "a folder is needed");
-	begin(argv[1], "handshake.txt");
+	begin(argv[1], "handshake.txt", handshake_members);
 	handshakes();
 	end();
-	begin(argv[1], "records.txt");
+	begin(argv[1], "records.txt", record_members);
 	records();
 	end();
 	records_by_aes(argv[1]);
-	begin(argv[1], "blocks.txt");
+	begin(argv[1], "blocks.txt", block_members);
 	blocks();
 	end();
 	return 0;
