@@ -235,6 +235,7 @@ upstream_begin_job(struct ps_upstream *u)
 					     .tasks = fal_files_clock_tasks(j),
 					     .push_bits = j->job.push_bits,
 					     .seed = j->job.seed,
+					     .metrics = j->job.metrics.n,
 					     .optim = j->job.optim,
 					     .outer = true };
 	u->agent = fal_agent_new(&conf, &ops);

@@ -74,6 +74,10 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 	for (uint32_t i = 0; i < j->buffers; i++)
 		fal_json_str(b, j->buffer[i]);
 	fal_json_close(b, ']');
+	fal_json_member_open(b, "metrics", '[');
+	for (uint32_t i = 0; i < j->metrics.n; i++)
+		fal_json_str(b, j->metrics.v[i]);
+	fal_json_close(b, ']');
 	fal_json_member_bool(b, "decay", j->decay);
 	put_area(b, "params", &j->params);
 	put_area(b, "grads", &j->grads);
@@ -201,6 +205,29 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 }
 
 static int
+get_metrics(const json_t *list, struct fal_grad_message *w, struct fal_diag *diag)
+{
+	size_t i;
+	const json_t *v;
+	w->metrics = fal_metrics_unknown(0);
+	w->n_metrics = (uint32_t)json_array_size(list);
+	if (list != NULL &&
+	    (!json_is_array(list) || json_array_size(list) > FAL_METRICS_MAX))
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "\"metrics\" is not an array of at most %d numbers",
+				    FAL_METRICS_MAX);
+	json_array_foreach(list, i, v)
+	{
+		if (!json_is_number(v) && !json_is_null(v))
+			return fal_diag_set(diag, FAL_EFORMAT,
+					    "\"metrics\" has what is no number");
+		if (json_is_number(v) && fal_metric_fits(json_number_value(v)))
+			w->metrics.sum[i] = json_number_value(v);
+	}
+	return FAL_OK;
+}
+
+static int
 get_done(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 {
 	static const uint64_t any[] = { 0, UINT32_MAX };
@@ -211,7 +238,7 @@ get_done(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
 	int err = get_number(o, "right", any, true, &right, diag);
 	w->right = (uint32_t)right;
-	return err;
+	return err < 0 ? err : get_metrics(json_object_get(o, "metrics"), w, diag);
 }
 
 static int

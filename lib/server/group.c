@@ -167,6 +167,16 @@ find_task(const struct fal_group *g, uint64_t round)
 	return NULL;
 }
 
+/* The coordinator below has checked the message. */
+static struct fal_metrics
+group_metrics(const struct fal_tail *from)
+{
+	struct fal_metrics m = fal_metrics_unknown(0);
+	if (from->n > 0)
+		memcpy(m.sum, from->p, from->n);
+	return m;
+}
+
 void
 fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 {
@@ -177,6 +187,7 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 	t->is_claimed = true;
 	t->ran = (struct fal_task_result){ .nonfinite = is->nonfinite,
 					   .loss = is->loss,
+					   .metrics = group_metrics(&is->metrics),
 					   .task_ns = is->task_ns };
 	if (!is->nonfinite)
 		memcpy(t->ran.hash, is->hash, sizeof(t->ran.hash));
@@ -204,6 +215,8 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 		t->ran = (struct fal_task_result){ .loss = m->evaluated.loss,
 						   .right = m->evaluated.right,
 						   .samples = m->evaluated.samples,
+						   .metrics = group_metrics(
+							   &m->evaluated.metrics),
 						   .task_ns = m->evaluated.task_ns };
 	}
 }
