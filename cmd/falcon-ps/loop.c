@@ -85,7 +85,8 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	p->epoch = last;
 	p->next_at = t + 1;
 	char loss[40] = "", test_loss[40] = "", accuracy[32] = "";
-	const double is = fal_coord_epoch_loss(s->coord, last);
+	struct fal_metrics training;
+	const double is = fal_coord_epoch_loss(s->coord, last, &training);
 	if (!isnan(is))
 		snprintf(loss, sizeof(loss), "training loss %.4f, ", is);
 	if (judges && !isnan(now->figures.accuracy_loss))
@@ -97,7 +98,7 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	struct fal_buf metrics = { 0 };
 	for (uint32_t i = 0; i < j->job.metrics.n; i++) {
 		fal_put_fmt(&metrics, ", %s ", j->job.metrics.v[i]);
-		fal_metric_put_text(&metrics, fal_coord_epoch_metrics(s->coord, last), i);
+		fal_metric_put_text(&metrics, &training, i);
 		if (judges)
 			fal_put_fmt(&metrics, ", test ");
 		if (judges)

@@ -31,11 +31,13 @@ fal_metric_add_name(struct fal_metric_names *n, const char *name)
 }
 
 struct fal_metrics
-fal_metrics_unknown(double samples)
+fal_metrics_of(double samples, const void *reported, size_t bytes)
 {
 	struct fal_metrics m = { .samples = samples };
 	for (uint32_t i = 0; i < FAL_METRICS_MAX; i++)
 		m.sum[i] = (double)NAN;
+	if (bytes > 0)
+		memcpy(m.sum, reported, bytes);
 	return m;
 }
 
@@ -45,12 +47,6 @@ fal_metrics_add(struct fal_metrics *to, const struct fal_metrics *from)
 	to->samples += from->samples;
 	for (uint32_t i = 0; i < FAL_METRICS_MAX; i++)
 		to->sum[i] += from->sum[i];
-}
-
-bool
-fal_metric_fits(double sum)
-{
-	return isnan(sum) || fabs(sum) <= FAL_METRIC_MOST;
 }
 
 void

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -35,13 +35,11 @@ uint32_t fal_metric_find(const struct fal_metric_names *n, const char *name);
  * a-z, 0-9 and _, or stands there already, or there are too many names. */
 const char *fal_metric_add_name(struct fal_metric_names *n, const char *name);
 
-/* The sum of a task that has reported nothing. */
-struct fal_metrics fal_metrics_unknown(double samples);
+/* Makes the sums of a task from those that it has reported, `bytes` long; the others are
+ * not known. */
+struct fal_metrics fal_metrics_of(double samples, const void *reported, size_t bytes);
 
 void fal_metrics_add(struct fal_metrics *to, const struct fal_metrics *from);
-
-/* Is the sum of a task, from a worker, not known or inside its bounds? */
-bool fal_metric_fits(double sum);
 
 /* Appends "MEAN (sum SUM)" of metric i; "-": not known, or of no samples. */
 void fal_metric_put_text(struct fal_buf *out, const struct fal_metrics *m, uint32_t i);

@@ -207,21 +207,15 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 static int
 get_metrics(const json_t *list, struct fal_grad_message *w, struct fal_diag *diag)
 {
-	size_t i;
-	const json_t *v;
-	w->metrics = fal_metrics_unknown(0);
+	w->metrics = fal_metrics_of(0, NULL, 0);
 	w->n_metrics = (uint32_t)json_array_size(list);
-	if (list != NULL &&
-	    (!json_is_array(list) || json_array_size(list) > FAL_METRICS_MAX))
+	if (list != NULL && (!json_is_array(list) || w->n_metrics > FAL_METRICS_MAX))
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "\"metrics\" is not an array of at most %d numbers",
 				    FAL_METRICS_MAX);
-	json_array_foreach(list, i, v)
-	{
-		if (!json_is_number(v) && !json_is_null(v))
-			return fal_diag_set(diag, FAL_EFORMAT,
-					    "\"metrics\" has what is no number");
-		if (json_is_number(v) && fal_metric_fits(json_number_value(v)))
+	for (uint32_t i = 0; i < w->n_metrics; i++) {
+		const json_t *v = json_array_get(list, i);
+		if (json_is_number(v) && fabs(json_number_value(v)) <= FAL_METRIC_MOST)
 			w->metrics.sum[i] = json_number_value(v);
 	}
 	return FAL_OK;

@@ -131,11 +131,11 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	p->agains = c->control.n_scheduled;
 	p->pin = e->pin;
 	p->figures = c->figures;
-	p->figures.metrics.begun = epoch.metrics;
 	p->start_loss = c->health.start;
 	p->sum_loss = epoch.loss;
 	p->samples = epoch.samples;
 	p->epoch_skipped = epoch.skipped;
+	p->figures.metrics.begun = epoch.metrics;
 }
 
 void

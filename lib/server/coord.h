@@ -593,12 +593,9 @@ struct fal_coord_status {
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 /* Returns the mean loss of the tasks of an epoch that is over, from 1; the last 8 epochs
- * since this start are known.  NAN: not known. */
-double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch);
-/* The sums of the metrics, likewise; all 0 if there are none.  Borrowed until the next
- * call. */
-const struct fal_metrics *fal_coord_epoch_metrics(const struct fal_coord *c,
-						  uint64_t epoch);
+ * since this start are known.  NAN: not known.  Sets *metrics to the epoch's metrics. */
+double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch,
+			    struct fal_metrics *metrics);
 
 /* The results of fal_bound_sizes, by the probes of the workers that are ready. */
 struct fal_coord_task_sizes {

@@ -358,15 +358,13 @@ coord_read_metrics(const struct fal_coord *c, const struct fal_tail *from, doubl
 		   struct fal_metrics *out, struct fal_diag *diag)
 {
 	const uint32_t n = c->conf.metrics.n;
-	*out = (struct fal_metrics){ .samples = samples };
 	if (from->n != n * sizeof(*out->sum))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%zu bytes of metrics, but the job has %u metric%s",
 				    from->n, n, fal_text_plural(n));
-	if (n > 0)
-		memcpy(out->sum, from->p, from->n);
+	*out = fal_metrics_of(samples, from->p, from->n);
 	for (uint32_t i = 0; i < n; i++)
-		if (!fal_metric_fits(out->sum[i]))
+		if (fabs(out->sum[i]) > FAL_METRIC_MOST)
 			return fal_diag_set(diag, FAL_EINVAL, "a metric of %g",
 					    out->sum[i]);
 	return FAL_OK;

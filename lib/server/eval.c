@@ -516,28 +516,16 @@ coord_health_restore(struct fal_coord *c, double start)
 	c->health.metrics[c->figures.epoch % HEALTH_LOSSES] = c->figures.metrics.epoch;
 }
 
-static bool
-epoch_is_known(const struct fal_coord *c, uint64_t epoch)
-{
-	const uint64_t last = c->figures.epoch;
-	return epoch > 0 && epoch >= c->health.first && epoch <= last &&
-	       last - epoch < HEALTH_LOSSES;
-}
-
 double
-fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
+fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch, struct fal_metrics *out)
 {
+	const struct coord_health *h = &c->health;
 	coord_enter(c);
-	return epoch_is_known(c, epoch) ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
-}
-
-const struct fal_metrics *
-fal_coord_epoch_metrics(const struct fal_coord *c, uint64_t epoch)
-{
-	static const struct fal_metrics none;
-	coord_enter(c);
-	return epoch_is_known(c, epoch) ? &c->health.metrics[epoch % HEALTH_LOSSES]
-					: &none;
+	const uint64_t last = c->figures.epoch;
+	const bool is_known = epoch > 0 && epoch >= h->first && epoch <= last &&
+			      last - epoch < HEALTH_LOSSES;
+	*out = is_known ? h->metrics[epoch % HEALTH_LOSSES] : (struct fal_metrics){ 0 };
+	return is_known ? h->loss[epoch % HEALTH_LOSSES] : NAN;
 }
 
 void

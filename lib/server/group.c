@@ -167,16 +167,6 @@ find_task(const struct fal_group *g, uint64_t round)
 	return NULL;
 }
 
-/* The coordinator below has checked the message. */
-static struct fal_metrics
-group_metrics(const struct fal_tail *from)
-{
-	struct fal_metrics m = fal_metrics_unknown(0);
-	if (from->n > 0)
-		memcpy(m.sum, from->p, from->n);
-	return m;
-}
-
 void
 fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 {
@@ -187,7 +177,8 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 	t->is_claimed = true;
 	t->ran = (struct fal_task_result){ .nonfinite = is->nonfinite,
 					   .loss = is->loss,
-					   .metrics = group_metrics(&is->metrics),
+					   .metrics = fal_metrics_of(0, is->metrics.p,
+								     is->metrics.n),
 					   .task_ns = is->task_ns };
 	if (!is->nonfinite)
 		memcpy(t->ran.hash, is->hash, sizeof(t->ran.hash));
@@ -212,12 +203,14 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 		    t->run.task != m->evaluated.task)
 			continue;
 		t->is_done = true;
-		t->ran = (struct fal_task_result){ .loss = m->evaluated.loss,
-						   .right = m->evaluated.right,
-						   .samples = m->evaluated.samples,
-						   .metrics = group_metrics(
-							   &m->evaluated.metrics),
-						   .task_ns = m->evaluated.task_ns };
+		t->ran = (struct fal_task_result){
+			.loss = m->evaluated.loss,
+			.right = m->evaluated.right,
+			.samples = m->evaluated.samples,
+			.metrics = fal_metrics_of(0, m->evaluated.metrics.p,
+						  m->evaluated.metrics.n),
+			.task_ns = m->evaluated.task_ns
+		};
 	}
 }
 
