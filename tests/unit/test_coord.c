@@ -1067,9 +1067,9 @@ test_metrics(void **state)
 	hole = (double)NAN;
 	train_round(1);
 	hole = 0;
-	const struct fal_metrics *clock = &fal_coord_status(coord).figures.metrics.clock;
-	assert_true(clock->samples == 4 * TASK && clock->sum[0] == 0 + 1 + 2 + 3);
-	assert_true(isnan(clock->sum[1]));
+	const struct fal_metrics clock = fal_coord_status(coord).figures.metrics.clock;
+	assert_true(clock.samples == 4 * TASK && clock.sum[0] == 0 + 1 + 2 + 3);
+	assert_true(isnan(clock.sum[1]));
 	fal_coord_epoch_loss(coord, 1, &sums);
 	assert_true(sums.samples == 8 * TASK && sums.sum[0] == 12 && isnan(sums.sum[1]));
 	train_round(2);
