@@ -9,7 +9,8 @@ NumPy, any library, or none:
         x, y = data[task.indices]   # and how many samples are right
         ...
         task.grads["weight"][:] = ...
-        return loss, right
+        task.metric("tokens", n)    # a sum of your own, if the job's metrics name it
+        return loss, right          # or loss, right, {"tokens": n}
     falcon_train.serve(gradient)
 
 PyTorch, for a model whose parameters have the names of the job's:
@@ -86,6 +87,7 @@ class Task:
 
     def __init__(self, word, areas):
         self.__dict__.update(word)
+        self.metrics = dict.fromkeys(areas["metrics"])  # None: not known
         self.seed = int(word["seed"], 16)
         self.train = word["kind"] == "train"
         self.params = areas["params"].tensors
@@ -95,12 +97,25 @@ class Task:
             at = areas["samples"].tensors
             self.x, self.y = (at[k][:len(at[k]) // full * self.count] for k in "xy")
 
+    def metric(self, name, value):
+        """Adds to the task's sum of a metric of the job: a SUM over samples, not a mean."""
+        if name not in self.metrics:
+            raise ValueError("'%s' is not among job.metrics of the job" % name)
+        self.metrics[name] = (self.metrics[name] or 0) + float(value)
+
+
+def _number(x):  # json.dumps costs more
+    return b"%a" % x if x is not None and math.isfinite(x) else b"null"
+
 
 def _answer(task, gradient):
     try:
-        loss, right = map(float, gradient(task))
-        loss = b"%a" % loss if math.isfinite(loss) else b"null"  # json.dumps costs more
-        os.write(_out, b'{"op":"done","id":%d,"loss":%b,"right":%d}\n' % (task.id, loss, right))
+        loss, right, *more = gradient(task)
+        for name, value in more[0].items() if more else ():
+            task.metric(name, value)
+        metrics = b",".join(map(_number, task.metrics.values()))
+        os.write(_out, b'{"op":"done","id":%d,"loss":%b,"right":%d,"metrics":[%b]}\n'
+                 % (task.id, _number(float(loss)), right, metrics))
     except Exception as e:  # of this task; the next one may be well
         traceback.print_exc()
         _say(op="fail", id=task.id, why=f"{type(e).__name__}: {e}"[:1000].replace("\0", "?"))
@@ -141,7 +156,8 @@ def serve(gradient, samples=False, about="Python", has={}, dataset=None, _seed=l
     """Computes tasks until falcon-work ends.
 
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
-                    task's samples; returns the sum of losses, and how many are right
+                    task's samples; returns the sum of losses, how many are right,
+                    and perhaps a dict of metrics (Task.metric)
     samples         task.x and task.y are to be Falcon's data
     dataset         data of your own, indexed as the job's samples, or (training, test):
                     whoever has another length, or other items, is sent away
@@ -159,6 +175,7 @@ def serve(gradient, samples=False, about="Python", has={}, dataset=None, _seed=l
             areas = {name: _Area(name, word[name]["data"], _wrap)
                      for name in ("params", "grads", "samples") if name in word}
             areas["grads"] = functools.cache(areas["grads"].at)
+            areas["metrics"] = word.get("metrics", [])
             _begin(areas["params"], word)
         elif word["op"] == "task":
             _answer(Task(word, areas), gradient)
@@ -166,9 +183,9 @@ def serve(gradient, samples=False, about="Python", has={}, dataset=None, _seed=l
 
 def torch(model, loss, **options):
     """serve() for a torch.nn.Module on any device: loss(task) returns the SUM of losses, a
-    tensor, and how many samples are right.  The job's model.buffers are BatchNorm's.  What
-    it writes to parameters ends with the task, but for what goes through .data.  The options
-    are serve()'s, such as dataset=."""
+    tensor, how many samples are right, and perhaps a dict of metrics.  The job's
+    model.buffers are BatchNorm's.  What it writes to parameters ends with the task, but for
+    what goes through .data.  The options are serve()'s, such as dataset=."""
     import torch as t
 
     def wrap(flat, shape):
@@ -203,7 +220,7 @@ def torch(model, loss, **options):
             model.train(task.train)
         seed(task.seed)
         with t.set_grad_enabled(task.train):
-            sum_of_losses, right = loss(task)
+            sum_of_losses, *counts = loss(task)
         if task.train:
             sum_of_losses.backward()
             lack, bare[:] = [name for name in bare if named[name].grad is None], []
@@ -213,7 +230,7 @@ def torch(model, loss, **options):
             for name, p in named.items():
                 grad = p * task.count if name in stats else p.grad
                 task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
-        return sum_of_losses.item(), right
+        return sum_of_losses.item(), *counts
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", max)  # what a task frees is for the next:
     mallopt(-1, 1 << 30), mallopt(-3, 1 << 25)  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc

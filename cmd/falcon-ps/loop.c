@@ -85,7 +85,8 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	p->epoch = last;
 	p->next_at = t + 1;
 	char loss[40] = "", test_loss[40] = "", accuracy[32] = "";
-	const double is = fal_coord_epoch_loss(s->coord, last);
+	struct fal_metrics training;
+	const double is = fal_coord_epoch_loss(s->coord, last, &training);
 	if (!isnan(is))
 		snprintf(loss, sizeof(loss), "training loss %.4f, ", is);
 	if (judges && !isnan(now->figures.accuracy_loss))
@@ -94,8 +95,20 @@ progress_log_epoch(struct ps_server *s, const struct fal_coord_status *now)
 	if (judges)
 		snprintf(accuracy, sizeof(accuracy), "accuracy %.4f, ",
 			 now->figures.accuracy);
-	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%s%.1f s", last,
-	       (uint64_t)j->job.epochs, loss, test_loss, accuracy, seconds_worked(s, t));
+	struct fal_buf metrics = { 0 };
+	for (uint32_t i = 0; i < j->job.metrics.n; i++) {
+		fal_put_fmt(&metrics, ", %s ", j->job.metrics.v[i]);
+		fal_metric_put_text(&metrics, &training, i);
+		if (judges)
+			fal_put_fmt(&metrics, ", test ");
+		if (judges)
+			fal_metric_put_text(&metrics, &now->figures.metrics.test, i);
+	}
+	fal_put_u8(&metrics, '\0');
+	ps_log(s->run, "epoch %" PRIu64 " of %" PRIu64 ": %s%s%s%.1f s%s", last,
+	       (uint64_t)j->job.epochs, loss, test_loss, accuracy, seconds_worked(s, t),
+	       metrics.err == FAL_OK ? (char *)metrics.p : "");
+	fal_buf_free(&metrics);
 }
 
 static void
@@ -305,6 +318,7 @@ make_coord_conf(const struct ps_server *s)
 		.schedule = j->job.schedule,
 		.patience = j->job.patience * fal_grid_epoch_clocks(&grid),
 		.best = { s->run->best.clock, s->run->best.accuracy, s->run->best.loss },
+		.metrics = j->job.metrics,
 		/* Without layers the loss function is unknown. */
 		.guess = j->model->layers > 0 ? fal_log(j->model->classes) : 0,
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,

@@ -45,6 +45,8 @@ result_put_json(const struct ps_run *r, struct fal_buf *out)
 		fal_json_member_num(out, "test_loss", s->figures.accuracy_loss);
 	}
 	fal_json_member_num(out, "training_loss", s->figures.loss);
+	fal_metrics_put_json(out, &r->job.job.metrics, &s->figures.metrics.clock,
+			     s->figures.accuracy >= 0 ? &s->figures.metrics.test : NULL);
 	fal_json_member_fixed(out, "seconds", o->seconds, 3);
 	fal_json_member_u64(out, "moved", s->figures.tasks.moved);
 	fal_json_member_u64(out, "cloned", s->figures.tasks.cloned);
@@ -215,7 +217,7 @@ ps_result_write(struct ps_run *r, struct fal_diag *diag)
 int
 ps_result_reserve(struct ps_run *r, struct fal_diag *diag)
 {
-	enum { RESULT = 4096 }; /* bytes, at most */
+	enum { RESULT = 8192 }; /* bytes, at most */
 	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
 	int err = ps_result_file_reserve(&r->state, "model.safetensors", bytes, &r->model,
 					 diag);

@@ -252,6 +252,7 @@ upstream_on_job(void *arg, struct fal_client *c)
 					     .tasks = fal_files_clock_tasks(j),
 					     .push_bits = j->job.push_bits,
 					     .seed = j->job.seed,
+					     .metrics = j->job.metrics.n,
 					     .optim = j->job.optim,
 					     .outer = true };
 	u->agent = fal_agent_new(&conf, &ops);

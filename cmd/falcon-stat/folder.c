@@ -1,6 +1,7 @@
 /* Compares a trace with the files beside it. */
 #include "stat.h"
 
+#include "base/json.h"
 #include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -286,6 +287,8 @@ folder_judge_result(struct folder *f, const json_t *o)
 		  expected_count(t, o, "skipped", t->sums->skipped), 0 },
 		{ true, "chain", t->link, 0, 0 },
 	};
+	struct fal_buf metrics = { 0 };
+	json_error_t why;
 	size_t known = 0;
 	for (size_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
 		const struct result_member *m = &must[i];
@@ -301,6 +304,19 @@ folder_judge_result(struct folder *f, const json_t *o)
 				"the files say",
 				m->key, m->text != NULL ? m->text : number);
 	}
+	/* The job's file has the names, and their order. */
+	fal_json_open(&metrics, '{');
+	fal_metrics_put_json(&metrics, &f->job.metrics, &t->metrics,
+			     judged ? &t->evals->metrics : NULL);
+	fal_json_close(&metrics, '}');
+	json_t *want = fal_json_load(metrics.p, metrics.n, 0, &why);
+	json_t *is = json_object_get(o, "metrics");
+	if (is != NULL ? !json_equal(is, json_object_get(want, "metrics"))
+		       : json_object_size(want) > 0)
+		finding(f, "result.json: metrics are not what the trace says");
+	known += is != NULL;
+	json_decref(want);
+	fal_buf_free(&metrics);
 	if (known != json_object_size(o))
 		finding(f, "result.json: it has what no result has");
 	if (best)

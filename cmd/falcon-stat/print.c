@@ -319,6 +319,20 @@ put_loss(struct fal_buf *out, const char *kind, double loss)
 	fal_put_fmt(out, isnan(loss) ? "%s loss: -\n" : "%s loss: %.5f\n", kind, loss);
 }
 
+void
+stat_metrics(struct fal_buf *out, const struct fal_summary *s)
+{
+	for (uint32_t i = 0; i < s->metric_names.n; i++) {
+		fal_put_fmt(out, "%s: training ", s->metric_names.v[i]);
+		fal_metric_put_text(out, &s->metrics, i);
+		if (s->eval.exists)
+			fal_put_fmt(out, ", test ");
+		if (s->eval.exists)
+			fal_metric_put_text(out, &s->eval.metrics, i);
+		fal_put_u8(out, '\n');
+	}
+}
+
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -345,6 +359,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %ju\n", s->eval.accuracy,
 			    s->eval.epoch);
 	}
+	stat_metrics(out, s);
 	for (size_t i = 0; i < s->n_worker; i++)
 		if (s->worker[i].suspicion.holds)
 			fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
@@ -594,6 +609,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_stale(out, &s->stale);
 	if (s->n_epoch > 0)
 		fal_json_member_num(out, "training_loss", s->loss);
+	fal_metrics_put_json(out, &s->metric_names, &s->metrics,
+			     s->eval.exists ? &s->eval.metrics : NULL);
 	if (s->eval.exists) {
 		fal_json_member_num(out, "test_loss", s->eval.loss);
 		fal_json_member_num(out, "accuracy", s->eval.accuracy);
@@ -658,6 +675,26 @@ put_gauge(struct fal_buf *out, const char *key, const struct fal_summary *s,
 	}
 }
 
+/* Puts the job's own metrics: the gauge falcon_metric. */
+static void
+put_metric_gauges(struct fal_buf *out, const char *run, json_t *metrics)
+{
+	const char *metric, *of;
+	json_t *o, *v;
+	if (metrics != NULL)
+		fal_put_fmt(out, "# TYPE falcon_metric gauge\n"
+				 "# HELP falcon_metric metrics of falcon-stat --json.\n");
+	json_object_foreach(metrics, metric, o) json_object_foreach(o, of, v)
+	{
+		if (!json_is_number(v))
+			continue;
+		fal_put_fmt(out, "falcon_metric{");
+		put_label(out, "run", run);
+		fal_put_fmt(out, ",metric=\"%s\",of=\"%s\"} %.15g\n", metric, of,
+			    json_number_value(v));
+	}
+}
+
 void
 stat_openmetrics(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -668,6 +705,7 @@ stat_openmetrics(struct fal_buf *out, const struct fal_summary *s)
 	stat_table_json(&text, s);
 	json_t *o = fal_json_load(text.p, text.n, 0, &why);
 	json_t *workers = json_object_get(o, "workers");
+	put_metric_gauges(out, s->name, json_object_get(o, "metrics"));
 	json_object_foreach(o, key, v) if (json_is_number(v) || json_is_boolean(v))
 		put_gauge(out, key, s, o, NULL);
 	json_object_foreach(json_array_get(workers, 0), key,
@@ -719,6 +757,11 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 {
 	struct fal_table t = { 0 };
 	stat_table_head(&t, "EPOCH TRAINING_LOSS TEST_LOSS ACCURACY SECONDS CLOCKS/S");
+	for (uint32_t k = 0; k < s->metric_names.n; k++) {
+		fal_table_add(&t, "%s", s->metric_names.v[k]);
+		fal_table_add(&t, "test_%s", s->metric_names.v[k]);
+		t.columns += 2;
+	}
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		const bool begins = epoch_has_begin(s, i);
@@ -728,6 +771,10 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
 		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
 		table_real(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
+		for (uint32_t k = 0; k < s->metric_names.n; k++) {
+			table_real(&t, e->training.sum[k] / e->training.samples, 5);
+			table_real(&t, e->test.sum[k] / e->test.samples, 5);
+		}
 	}
 	table_put(out, &t);
 }
@@ -747,6 +794,8 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 			fal_json_member_num(out, "test_loss", e->test_loss);
 			fal_json_member_num(out, "accuracy", e->accuracy);
 		}
+		fal_metrics_put_json(out, &s->metric_names, &e->training,
+				     e->evaluated ? &e->test : NULL);
 		if (epoch_has_begin(s, i)) {
 			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
 			fal_json_member_fixed(out, "clocks_s", epoch_rate(s, e), 3);

@@ -236,6 +236,7 @@ put_screen(struct fal_buf *out, const struct watch *w, size_t rows, size_t colum
 	put_curve(out, "training loss", &w->curve.loss, width, w->utf8);
 	put_curve(out, "test loss", &w->curve.test_loss, width, w->utf8);
 	put_curve(out, "accuracy", &w->curve.accuracy, width, w->utf8);
+	stat_metrics(out, s);
 	fal_put_fmt(out, "%-*s%.1f samples/s of %.1f\n", LABEL, "capacity used",
 		    s->rate.samples, s->rate.capacity);
 	fal_put_fmt(out, "%-*s%s %s\n", LABEL, "policy", PLAIN(s->scheme), w->policy);

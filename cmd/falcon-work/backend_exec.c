@@ -126,6 +126,7 @@ trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 	*j = (struct trainer_job){ 0 };
 	j->job = (struct fal_grad_job){ .name = s->job.name,
 					.decay = s->job.optim.weight_decay > 0,
+					.metrics = s->job.metrics,
 					.seed = s->job.seed,
 					.task = s->job.task,
 					.batch = s->job.batch,
@@ -611,6 +612,7 @@ convert_gradient(const struct exec_try *try, struct fal_task_result *ran)
 		.packed = try->m->setup->model,
 		.loss = try->r.loss,
 		.right = try->r.right,
+		.metrics = &try->r.metrics,
 	};
 	pthread_mutex_unlock(&try->m->lane[try->lane].turn);
 	ran->task_ns = try->r.ns;

@@ -58,6 +58,7 @@ base_agent_conf(const struct job_runtime *k)
 					.grid = grid,
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,
+					.metrics = k->setup.job.metrics.n,
 					.optim = k->setup.job.optim };
 }
 

@@ -711,6 +711,16 @@ try_eval(struct trial *t)
 	else
 		printf("ok judging: %u of %u right, loss %.4g a sample\n", r.right, count,
 		       r.loss / count);
+	const struct fal_metric_names *names = &t->setup.job.metrics;
+	struct fal_buf text = { 0 };
+	r.metrics.samples = count;
+	for (uint32_t i = 0; i < names->n; i++) {
+		fal_put_fmt(&text, "ok metric of the test set: %s ", names->v[i]);
+		fal_metric_put_text(&text, &r.metrics, i);
+		fal_put_u8(&text, '\n');
+	}
+	fwrite(text.p, 1, text.n, stdout);
+	fal_buf_free(&text);
 }
 
 /* Prints what the trainer says of its own data. */

@@ -953,6 +953,10 @@ await_answer(struct trainer *t, uint64_t id, uint64_t until, struct fal_grad_mes
 		blame_message(t, w);
 	else if (said && w->op == FAL_GRAD_CANCELLED && !*cancels)
 		trainer_blame(t, false, "it cancelled task %" PRIu64 " by itself", id);
+	else if (said && w->n_metrics > 0 && w->n_metrics != t->job->job.metrics.n)
+		trainer_blame(t, false, "it has %u metric%s, but the job %u",
+			      w->n_metrics, fal_text_plural(w->n_metrics),
+			      t->job->job.metrics.n);
 	else if (said && w->op != FAL_GRAD_DONE && s->frame > 0)
 		trainer_blame(t, false, "it sent a gradient for a task that has none");
 	/* The gradient may still be coming by a pipe. */
@@ -1014,6 +1018,7 @@ trainer_compute(struct trainer *t, const struct trainer_task *task,
 		t->answers++;
 		out->loss = w.loss;
 		out->right = w.right;
+		out->metrics = w.metrics;
 	}
 	if (answered && w.op == FAL_GRAD_DONE) {
 		t->history[task->kind][t->known[task->kind]++ % HISTORY] = out->ns;

@@ -64,9 +64,11 @@ enum trainer_end { TRAINER_DONE, TRAINER_CANCELLED, TRAINER_FAILED, TRAINER_LOST
 
 struct trainer_result {
 	enum trainer_end end;
-	double loss;    /* for TRAINER_DONE */
-	uint32_t right; /* for TRAINER_DONE */
-	uint64_t ns;    /* from sending the task to its end */
+	/* For TRAINER_DONE: */
+	double loss;
+	uint32_t right;
+	struct fal_metrics metrics;
+	uint64_t ns; /* from sending the task to its end */
 };
 
 enum { TRAINER_KINDS = 4, TRAINER_RESULTS = 2 };

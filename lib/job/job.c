@@ -38,6 +38,7 @@ enum key_type {
 	CHOICE,   /* an enum, by `choices` */
 	LIST,     /* float[FAL_JOB_CHANNELS], with commas */
 	SCHEME,   /* struct fal_rule */
+	METRICS,  /* struct fal_metric_names */
 	PLACEMENT /* as CHOICE, or file:PATH */
 };
 
@@ -69,6 +70,7 @@ static const struct key keys[] = {
 	KEY("job", "nonfinite", CHOICE, nonfinite, 0, 0, .choices = "stop skip"),
 	KEY("job", "eval", CHOICE, eval, 0, 0, .choices = "epoch end never"),
 	KEY("job", "patience", U32, patience, 1, 1e6),
+	KEY("job", "metrics", METRICS, metrics, 0, 0),
 	KEY("job", "audit", CHOICE, audit, 0, 0, .choices = "claims sums"),
 	KEY("job", "hashes", U32, hashes, 1, 1e6),
 	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0, .choices = "no yes"),
@@ -342,6 +344,20 @@ set_job_list(struct job_parser *p, size_t i, const char *value)
 	return FAL_OK;
 }
 
+static int
+set_job_metrics(struct job_parser *p, size_t i, const char *value)
+{
+	char copy[FAL_INI_LINE + 1], *rest = NULL;
+	snprintf(copy, sizeof(copy), "%s", value);
+	for (char *name = strtok_r(copy, " \t", &rest); name != NULL;
+	     name = strtok_r(NULL, " \t", &rest)) {
+		const char *fault = fal_metric_add_name(key_member(p, i), name);
+		if (fault != NULL)
+			return refuse_key_value(p, i, name, fault);
+	}
+	return *value != '\0' ? FAL_OK : refuse_key_at(p, i, FAL_EINVAL, "is empty");
+}
+
 enum { HINT_TEXT = 320 }; /* the names of the largest section */
 
 /* Returns "; did you mean 'SECTION.KEY'?" with the most similar key, of this section if
@@ -418,6 +434,8 @@ on_job_entry(void *user, const char *section, const char *key, const char *value
 		return set_job_choice(p, i, value);
 	if (keys[i].type == LIST)
 		return set_job_list(p, i, value);
+	if (keys[i].type == METRICS)
+		return set_job_metrics(p, i, value);
 	return set_job_number(p, i, value);
 }
 

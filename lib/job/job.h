@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/metrics.h"
 #include "math/optim.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -93,6 +94,7 @@ struct fal_job {
 	enum fal_job_nonfinite nonfinite;
 	enum fal_job_eval eval;
 	uint32_t patience; /* epochs without a better model that end the job; 0: any */
+	struct fal_metric_names metrics;
 	enum fal_job_audit audit;
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;

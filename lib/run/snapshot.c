@@ -95,6 +95,7 @@ struct member {
 		SMALL, /* uint32_t */
 		REAL,  /* double */
 		MEAN,  /* double; null (NAN): unknown, or of no values */
+		MEANS, /* as many as fit; absent: all 0 */
 		FLAG,  /* bool */
 		TEXT   /* char[size] */
 	} kind;
@@ -151,6 +152,7 @@ static const struct member members[] = {
 	M("dropped", WHOLE, past.figures.tasks.dropped),
 	M("skipped", WHOLE, past.figures.tasks.skipped),
 	M("epoch_skipped", WHOLE, past.epoch_skipped),
+	M("metrics", MEANS, past.figures.metrics),
 };
 /* clang-format on */
 enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 6 };
@@ -212,20 +214,30 @@ put_manifest_member(const struct member *m, const void *at, struct fal_buf *out)
 		fal_json_num(out, *(const double *)at);
 	else if (m->kind == TEXT)
 		fal_json_str(out, at);
-	else
+	else if (m->kind == FLAG)
 		fal_json_bool(out, *(const bool *)at);
+	else
+		fal_json_open(out, '[');
+	for (size_t i = 0; m->kind == MEANS && i < m->size / sizeof(double); i++)
+		fal_json_num(out, ((const double *)at)[i]);
+	if (m->kind == MEANS)
+		fal_json_close(out, ']');
 }
 
 void
 fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 {
 	struct fal_chain none = { "" };
+	static const struct fal_coord_metrics zeros;
 	struct fal_buf line = { 0 };
 	fal_json_open(&line, '{');
 	fal_json_member_u64(&line, "format", FORMAT);
 	for (size_t i = 0; i < MEMBERS; i++) {
+		const void *at = (const char *)m + members[i].at;
+		if (members[i].kind == MEANS && memcmp(at, &zeros, members[i].size) == 0)
+			continue;
 		fal_json_key(&line, members[i].name);
-		put_manifest_member(&members[i], (const char *)m + members[i].at, &line);
+		put_manifest_member(&members[i], at, &line);
 	}
 	fal_json_key(&line, "policy");
 	fal_policy_json_put(&m->policy, &line);
@@ -279,6 +291,11 @@ get_member(struct manifest_reading *r, const json_t *v, const struct member *m, 
 		*(double *)at = json_number_value(v);
 	else if (m->kind == MEAN && json_is_null(v))
 		*(double *)at = (double)NAN;
+	else if (m->kind == MEANS && json_array_size(v) == m->size / sizeof(double))
+		for (size_t i = 0; i < json_array_size(v); i++)
+			get_member(r, json_array_get(v, i),
+				   &(struct member){ m->name, MEAN, 0, 0 },
+				   (double *)at + i);
 	else if (m->kind == FLAG && json_is_boolean(v))
 		*(bool *)at = json_is_true(v);
 	else if (m->kind == WHOLE && json_is_integer(v) && n >= 0)
@@ -367,11 +384,14 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 				    fal_text_unless_key(why.text));
 	if (json_integer_value(json_object_get(o, "format")) != FORMAT)
 		manifest_fail(&r, "format", "not 3: it is of an earlier Falcon");
-	else if (json_object_size(o) != MEMBERS + OTHERS)
+	else if (json_object_size(o) !=
+		 MEMBERS + OTHERS - (json_object_get(o, "metrics") == NULL))
 		manifest_fail(&r, "members", "too many or too few");
-	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)
-		get_member(&r, json_object_get(o, members[i].name), &members[i],
-			   (char *)out + members[i].at);
+	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++) {
+		const json_t *v = json_object_get(o, members[i].name);
+		if (v != NULL || members[i].kind != MEANS)
+			get_member(&r, v, &members[i], (char *)out + members[i].at);
+	}
 	out->past.version = out->image.version;
 	out->past.oldest = out->image.version - out->image.olds;
 	for (size_t i = 0; i < LISTS && r.err == FAL_OK; i++)

@@ -29,11 +29,12 @@ struct fal_task_output {
 	const struct fal_model *packed;
 	double loss;
 	uint32_t right;
+	const struct fal_metrics *metrics; /* borrowed; NULL: none are known */
 };
 
 /* Ends a task: quantises the gradient into run.sum (except for eval), and sets hash (all
- * 0 if not needed), loss, right, samples, nonfinite, most and room of `ran`.  Errors of
- * fal_sum_quantise_block except FAL_ENONFINITE. */
+ * 0 if not needed), loss, right, samples, metrics, nonfinite, most and room of `ran`.
+ * Errors of fal_sum_quantise_block except FAL_ENONFINITE. */
 int fal_lane_task_finish(const struct fal_lane_task *job,
 			 const struct fal_task_output *made, struct fal_task_result *ran);
 

@@ -117,6 +117,8 @@ fal_lane_task_finish(const struct fal_lane_task *job, const struct fal_task_outp
 	ran->loss = fal_loss_encode(made->loss, job->count);
 	ran->right = made->right;
 	ran->samples = job->count;
+	ran->metrics =
+		made->metrics != NULL ? *made->metrics : fal_metrics_of(0, NULL, 0);
 	return FAL_OK;
 }
 

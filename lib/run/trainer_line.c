@@ -74,6 +74,10 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 	for (uint32_t i = 0; i < j->buffers; i++)
 		fal_json_str(b, j->buffer[i]);
 	fal_json_close(b, ']');
+	fal_json_member_open(b, "metrics", '[');
+	for (uint32_t i = 0; i < j->metrics.n; i++)
+		fal_json_str(b, j->metrics.v[i]);
+	fal_json_close(b, ']');
 	fal_json_member_bool(b, "decay", j->decay);
 	put_area(b, "params", &j->params);
 	put_area(b, "grads", &j->grads);
@@ -190,6 +194,23 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 }
 
 static int
+get_metrics(const json_t *list, struct fal_grad_message *w, struct fal_diag *diag)
+{
+	w->metrics = fal_metrics_of(0, NULL, 0);
+	w->n_metrics = (uint32_t)json_array_size(list);
+	if (list != NULL && (!json_is_array(list) || w->n_metrics > FAL_METRICS_MAX))
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "\"metrics\" is not an array of at most %d numbers",
+				    FAL_METRICS_MAX);
+	for (uint32_t i = 0; i < w->n_metrics; i++) {
+		const json_t *v = json_array_get(list, i);
+		if (json_is_number(v) && fabs(json_number_value(v)) <= FAL_METRIC_MOST)
+			w->metrics.sum[i] = json_number_value(v);
+	}
+	return FAL_OK;
+}
+
+static int
 get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 {
 	static const struct {
@@ -226,7 +247,7 @@ get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
 	err = get_number(o, "right", few, true, &right, diag);
 	w->right = (uint32_t)right;
-	return err;
+	return err < 0 ? err : get_metrics(json_object_get(o, "metrics"), w, diag);
 }
 
 int

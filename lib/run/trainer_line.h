@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/metrics.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,7 @@ struct fal_grad_job {
 	const char *const *buffer;
 	uint32_t buffers;
 	bool decay; /* weights decay without a gradient */
+	struct fal_metric_names metrics;
 	struct fal_grad_area params, grads, samples;
 };
 void fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j);
@@ -83,7 +85,11 @@ struct fal_grad_message {
 	uint64_t id;    /* of DONE, FAIL and CANCELLED */
 	double loss;    /* of DONE: the sum; NAN: null or missing */
 	uint32_t right; /* of DONE */
-	char why[256];  /* of FAIL and REFUSE; plain */
+	/* Of DONE: the number of its metrics, and their sums; NAN: null, missing or out
+	 * of bounds. */
+	uint32_t n_metrics;
+	struct fal_metrics metrics;
+	char why[256]; /* of FAIL and REFUSE; plain */
 };
 
 /* Parses a line without its newline (hostile, `n` ≤ FAL_GRAD_LINE_MAX) and ignores

@@ -13,6 +13,7 @@ void
 fal_ledger_free(struct fal_ledger *l)
 {
 	free(l->task);
+	free(l->metrics);
 	free(l->contrib);
 	free(l->claim);
 	free(l->newest);
@@ -32,6 +33,7 @@ fal_ledger_open(struct fal_ledger *l, const struct fal_grid *g, uint64_t clock,
 			.fills = FAL_NONE,
 			.samples = fal_grid_range_samples(g, clock, first + i, 1),
 		};
+	l->has_metrics = false;
 	l->first = first;
 	l->tasks = tasks;
 	l->claimed = l->skipped = 0;
@@ -243,6 +245,28 @@ fal_ledger_loss_known(const struct fal_ledger *l)
 		if (!fal_loss_is_known(l->task[i].loss, l->task[i].samples))
 			return false;
 	return true;
+}
+
+void
+fal_ledger_set_metrics(struct fal_ledger *l, uint32_t task, const struct fal_metrics *m)
+{
+	const uint32_t i = task - l->first;
+	FAL_XGROW(l->metrics, l->metrics_cap, l->tasks);
+	if (!l->has_metrics)
+		memset(l->metrics, 0, l->tasks * sizeof(*l->metrics));
+	l->has_metrics = true;
+	l->metrics[i] = *m;
+	l->metrics[i].samples = l->task[i].samples;
+}
+
+struct fal_metrics
+fal_ledger_metrics(const struct fal_ledger *l)
+{
+	struct fal_metrics sum = { 0 };
+	for (uint32_t i = 0; i < l->tasks && l->has_metrics; i++)
+		if (!l->task[i].skipped)
+			fal_metrics_add(&sum, &l->metrics[i]);
+	return sum;
 }
 
 /* ---- grants --------------------------------------------------------------- */

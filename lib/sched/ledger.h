@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/cid.h"
+#include "base/metrics.h"
 #include "sched/grid.h"
 
 #include <stdbool.h>
@@ -110,6 +111,10 @@ struct fal_ledger {
 	uint32_t asked, equal, unlike;
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
+	/* of the claims, by task - first, if has_metrics */
+	struct fal_metrics *metrics;
+	size_t metrics_cap;
+	bool has_metrics;
 	struct fal_contrib *contrib;
 	uint32_t contribs;
 	size_t contrib_cap;
@@ -198,6 +203,14 @@ int64_t fal_ledger_loss(const struct fal_ledger *l);
 
 /* Are all these losses known (base/loss.h)? */
 bool fal_ledger_loss_known(const struct fal_ledger *l);
+
+/* Sets the metrics of a claimed task; samples are set by the ledger. */
+void fal_ledger_set_metrics(struct fal_ledger *l, uint32_t task,
+			    const struct fal_metrics *m);
+
+/* Σ of the metrics of the tasks that are not skipped, in the order of tasks: so the sum
+ * does not depend on the order of claims. */
+struct fal_metrics fal_ledger_metrics(const struct fal_ledger *l);
 
 /* ---- grants ---- */
 

@@ -350,13 +350,14 @@ struct fal_claim_report {
 	uint32_t worker;
 	uint64_t round;
 	uint32_t task;
-	uint32_t seq;                 /* the worker's contribution */
-	struct fal_contrib_id fills;  /* the contribution that `seq` fills */
-	double task_s;                /* seconds of computation */
-	int64_t loss;                 /* fixed point */
-	bool nonfinite;               /* the gradient was not finite: no result */
-	uint8_t hash[FAL_CLAIM_HASH]; /* of the result; the ledger keeps the hash */
-	uint64_t version;             /* the version that the task was computed on */
+	uint32_t seq;                      /* the worker's contribution */
+	struct fal_contrib_id fills;       /* the contribution that `seq` fills */
+	double task_s;                     /* seconds of computation */
+	int64_t loss;                      /* fixed point */
+	const struct fal_metrics *metrics; /* borrowed; NULL: the job has none */
+	bool nonfinite;                    /* the gradient was not finite: no result */
+	uint8_t hash[FAL_CLAIM_HASH];      /* of the result; the ledger keeps the hash */
+	uint64_t version;                  /* the version that the task was computed on */
 	bool verify; /* if the claim wins, another key is to compute the task once more */
 };
 /* Claims a task; or, with the `seq` of a grant that was claimed ahead, reports the

@@ -670,6 +670,8 @@ claim_add_result(struct fal_sched *s, double now, struct fal_round *r,
 	struct fal_claim *claim = fal_ledger_claimed(&r->ledger, c->task);
 	memcpy(claim->hash, c->hash, sizeof(c->hash));
 	claim->version = c->version;
+	if (c->metrics != NULL)
+		fal_ledger_set_metrics(&r->ledger, c->task, c->metrics);
 	if (c->verify)
 		fal_verify_request(s, r, w, c, now);
 	fal_round_notify_owner(s, r);

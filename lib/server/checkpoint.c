@@ -135,6 +135,7 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	p->sum_loss = epoch.loss;
 	p->samples = epoch.samples;
 	p->epoch_skipped = epoch.skipped;
+	p->figures.metrics.begun = epoch.metrics;
 }
 
 void
@@ -227,7 +228,8 @@ coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 		return FAL_EFORMAT;
 	restore_members(c, p);
 	if (p->samples > 0)
-		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples);
+		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples,
+				      &p->figures.metrics.begun);
 	coord_health_add_skipped(c, p->clock - 1, p->epoch_skipped);
 	/* An evaluation that was under way starts again. */
 	if (p->pin.is_under_way)

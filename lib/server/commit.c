@@ -244,7 +244,9 @@ sum_update(const struct fal_coord *c, struct coord_pending_line *line)
 	uint64_t loss = 0;
 	bool is_unknown = false;
 	line->samples = 0;
+	line->metrics = (struct fal_metrics){ 0 };
 	for (uint32_t i = line->first; i < line->first + line->rounds; i++) {
+		fal_metrics_add(&line->metrics, &c->rounds.collected[i].metrics);
 		loss += c->rounds.collected[i].loss;
 		is_unknown |= c->rounds.collected[i].loss_is_unknown;
 		line->samples += c->rounds.collected[i].samples;
@@ -282,14 +284,16 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 		if (fal_sched_round(c->sched, m->round, &r)) {
 			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
 			m->loss_is_unknown = !fal_ledger_loss_known(r.ledger);
+			m->metrics = fal_ledger_metrics(r.ledger);
 		}
 		if (!m->is_own)
 			coord_health_add_loss(c, m->clock,
 					      loss_or_nan(m->loss, m->loss_is_unknown),
-					      m->samples);
+					      m->samples, &m->metrics);
 	}
 	sum_update(c, line);
 	c->figures.loss = line->loss;
+	c->figures.metrics.clock = line->metrics;
 	c->versions.published = version;
 	fal_sched_note_published(c->sched, now, version);
 	for (uint32_t i = line->first; i < end; i++) {
@@ -479,6 +483,7 @@ static void
 trace_update(struct fal_coord *c, double now, const struct coord_pending_line *line)
 {
 	const struct fal_act *a = &line->act;
+	struct fal_ev_metric metric[FAL_METRICS_MAX];
 	uint64_t *rounds = fal_xcalloc(line->rounds, sizeof(*rounds));
 	struct fal_ev_update e = {
 		.version = line->version,
@@ -492,6 +497,7 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		.norm = line->norm,
 		.epoch = a->clock / fal_grid_epoch_clocks(&c->conf.grid) + 1,
 		.unstepped = line->unstepped,
+		.metrics = { metric, coord_list_metrics(c, &line->metrics, metric) },
 	};
 	const struct fal_line_update facts = {
 		.push = line->branch,
@@ -874,6 +880,7 @@ collect_round(struct fal_coord *c, const struct fal_act *a,
 		.loss = (uint64_t)fal_ledger_loss(r->ledger),
 		.samples = r->samples,
 		.loss_is_unknown = !fal_ledger_loss_known(r->ledger),
+		.metrics = fal_ledger_metrics(r->ledger),
 		.clock = r->clock,
 		.is_own = r->owner != 0 || r->group != 0
 	};
@@ -881,7 +888,7 @@ collect_round(struct fal_coord *c, const struct fal_act *a,
 		coord_health_add_loss(c, r->clock,
 				      loss_or_nan(collected.loss,
 						  collected.loss_is_unknown),
-				      r->samples);
+				      r->samples, &collected.metrics);
 	rounds->has_gradients |= a->fate == FAL_FATE_MERGE;
 	FAL_XGROW(rounds->collected, rounds->collected_cap,
 		  (size_t)rounds->n_collected + 1);
@@ -1036,8 +1043,10 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 							  a->clock_part };
 		o.divisor = samples;
 	}
-	if (!a->ahead)
+	if (!a->ahead) {
 		c->figures.loss = line.loss;
+		c->figures.metrics.clock = line.metrics;
+	}
 	if (c->conf.test_samples > 0 && line.clocks_over >= e->pin.next_clock &&
 	    e->next_version <= v->published)
 		e->next_version = line.version;

@@ -114,6 +114,11 @@ struct fal_coord_figures {
 	uint64_t judged;
 	uint64_t epoch;    /* epochs of which all clocks are over */
 	double epoch_loss; /* mean loss of the tasks of the last epoch, or NAN */
+	/* Of the last clock, the last evaluation, the last epoch, and the epoch under
+	 * way. */
+	struct fal_coord_metrics {
+		struct fal_metrics clock, test, epoch, begun;
+	} metrics;
 	struct fal_coord_tasks tasks;
 };
 
@@ -174,7 +179,8 @@ struct fal_coord_counted_claim {
 	uint64_t round, task_ns;
 	uint32_t task;
 	int64_t loss;
-	const uint8_t *hash; /* FAL_TASK_HASH bytes, borrowed for the call */
+	const uint8_t *hash;     /* FAL_TASK_HASH bytes, borrowed for the call */
+	struct fal_tail metrics; /* as in CLAIM, borrowed as well */
 	/* No claim counts, because no worker here has a finite result; `hash` is NULL. */
 	bool nonfinite;
 };
@@ -310,6 +316,7 @@ struct fal_coord_conf {
 	 */
 	uint64_t patience;
 	struct fal_coord_best best; /* so far; {0}: none */
+	struct fal_metric_names metrics;
 	/* Mean loss of a model that guesses: much larger losses mean that the job has
 	 * diverged.  0: no loss is too large. */
 	double guess;
@@ -586,8 +593,9 @@ struct fal_coord_status {
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 /* Returns the mean loss of the tasks of an epoch that is over, from 1; the last 8 epochs
- * since this start are known.  NAN: not known. */
-double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch);
+ * since this start are known.  NAN: not known.  Sets *metrics to the epoch's metrics. */
+double fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch,
+			    struct fal_metrics *metrics);
 
 /* The results of fal_bound_sizes, by the probes of the workers that are ready. */
 struct fal_coord_task_sizes {

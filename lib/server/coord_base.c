@@ -84,6 +84,16 @@ coord_trace_event(struct fal_coord *c, double now, enum fal_event ev, const void
 	coord_write_line(c);
 }
 
+uint32_t
+coord_list_metrics(const struct fal_coord *c, const struct fal_metrics *m,
+		   struct fal_ev_metric out[static FAL_METRICS_MAX])
+{
+	const struct fal_metric_names *names = &c->conf.metrics;
+	for (uint32_t i = 0; i < names->n; i++)
+		out[i] = (struct fal_ev_metric){ names->v[i], m->sum[i] };
+	return names->n;
+}
+
 /* ---- messages and commands -------------------------------------------------------- */
 
 void

@@ -203,6 +203,7 @@ struct coord_collected {
 	uint32_t branch;
 	uint64_t loss, samples; /* sums over the round's tasks; `loss` modulo 2^64 */
 	bool loss_is_unknown;   /* the loss of some task is not known */
+	struct fal_metrics metrics;
 	uint64_t clock;
 	/* all tasks of the round belong to one worker or one group, and its loss was
 	 * counted when it ended */
@@ -227,6 +228,7 @@ struct coord_pending_line {
 	uint32_t first, rounds; /* the update's rounds, in rounds.collected */
 	uint64_t samples;
 	double loss; /* mean */
+	struct fal_metrics metrics;
 	float lr;
 	struct fal_branch_push *branch; /* branches that are merged */
 	uint32_t n_branches;
@@ -282,6 +284,7 @@ struct coord_evaluation {
 		struct coord_test_result {
 			uint32_t worker, key, right;
 			int64_t loss;
+			struct fal_metrics metrics;
 			uint8_t fingerprint[FAL_FINGERPRINT];
 		} result[TEST_RESULTS_MAX]; /* the first one counts */
 		uint32_t results;
@@ -298,13 +301,15 @@ struct coord_health {
 	uint64_t clocks_over; /* clocks that are over by the newest update */
 	/* mean losses of the last epochs, by epoch modulo HEALTH_LOSSES */
 	double loss[HEALTH_LOSSES];
+	struct fal_metrics metrics[HEALTH_LOSSES]; /* likewise */
 	uint64_t first; /* the first epoch whose loss is in `loss` */
 	/* Epochs that have begun and are not over, ascending: only epochs of clocks that
 	 * are open in the scheduler. */
 	struct coord_health_epoch {
 		uint64_t epoch; /* from 1 */
-		/* sum over the tasks that are in the model, or will be */
+		/* sums over the tasks that are in the model, or will be */
 		double loss;
+		struct fal_metrics metrics;
 		/* `samples`: samples of these tasks; `skipped`: number of skipped
 		 * tasks */
 		uint64_t samples, skipped;
@@ -542,6 +547,12 @@ void coord_write_line(struct fal_coord *c);
 /* Writes the event, a struct fal_ev_*, to the trace. */
 void coord_trace_event(struct fal_coord *c, double now, enum fal_event ev,
 		       const void *event);
+/* Lists the metrics for the trace in `out`; returns their number. */
+uint32_t coord_list_metrics(const struct fal_coord *c, const struct fal_metrics *m,
+			    struct fal_ev_metric out[static FAL_METRICS_MAX]);
+/* Reads the metrics of a CLAIM or EVALUATED of so many samples. */
+int coord_read_metrics(const struct fal_coord *c, const struct fal_tail *from,
+		       double samples, struct fal_metrics *out, struct fal_diag *diag);
 /* Sends a message to a session.  Session 0 stands for a session that is over: nothing is
  * sent. */
 void coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
@@ -655,9 +666,9 @@ void coord_check_patience(struct fal_coord *c);
  * over with the version. */
 void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Adds tasks of the clock that are in the model or will be: `loss` is the sum of the
- * losses of their `samples` samples. */
+ * losses of their `samples` samples, `metrics` are the sums of their metrics. */
 void coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss,
-			   uint64_t samples);
+			   uint64_t samples, const struct fal_metrics *metrics);
 /* Adds the number of skipped tasks of the clock. */
 void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t tasks);
 /* Adds a claim that counts, of a worker of key `key`: `loss` is the sum of the losses of

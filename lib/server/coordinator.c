@@ -6,6 +6,7 @@
 #include "base/build.h"
 #include "base/loss.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "crypto/secret.h"
 
 #include <inttypes.h>
@@ -336,6 +337,7 @@ count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_ms
 							 .task_ns = m->claim.task_ns,
 							 .task = m->claim.task,
 							 .loss = m->claim.loss,
+							 .metrics = m->claim.metrics,
 							 .hash = m->claim.hash };
 	struct fal_round_info r;
 	if (c->sessions.trainer.why[0] != '\0') {
@@ -352,6 +354,23 @@ count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_ms
 	}
 }
 
+int
+coord_read_metrics(const struct fal_coord *c, const struct fal_tail *from, double samples,
+		   struct fal_metrics *out, struct fal_diag *diag)
+{
+	const uint32_t n = c->conf.metrics.n;
+	if (from->n != n * sizeof(*out->sum))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%zu bytes of metrics, but the job has %u metric%s",
+				    from->n, n, fal_text_plural(n));
+	*out = fal_metrics_of(samples, from->p, from->n);
+	for (uint32_t i = 0; i < n; i++)
+		if (fabs(out->sum[i]) > FAL_METRIC_MOST)
+			return fal_diag_set(diag, FAL_EINVAL, "a metric of %g",
+					    out->sum[i]);
+	return FAL_OK;
+}
+
 static int
 on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -366,8 +385,12 @@ on_claim(struct fal_coord *c, double now, struct coord_peer *p, const struct fal
 				       .loss = m->claim.loss,
 				       .version = m->claim.version,
 				       .nonfinite = m->claim.nonfinite != 0 };
+	struct fal_metrics metrics;
 	if (c->conf.task_hashes)
 		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
+	if (coord_read_metrics(c, &m->claim.metrics, 0, &metrics, diag) < 0)
+		return FAL_EINVAL;
+	in.metrics = c->conf.metrics.n > 0 ? &metrics : NULL;
 	if (!fal_loss_fits(in.loss, c->conf.grid.task))
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %.6g",
 				    fal_loss_decode(in.loss));

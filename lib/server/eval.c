@@ -195,6 +195,8 @@ finish_evaluation(struct fal_coord *c, double now)
 	uint64_t right = 0;
 	int64_t loss = 0;
 	bool is_known = true;
+	struct fal_metrics metrics = { 0 };
+	struct fal_ev_metric metric[FAL_METRICS_MAX];
 	struct fal_ev_eval_key *key = fal_xcalloc(c->sessions.keys, sizeof(*key));
 	uint32_t keys = 0;
 	for (uint32_t task = 0; task < e->tasks; task++) {
@@ -202,6 +204,7 @@ finish_evaluation(struct fal_coord *c, double now)
 		const struct coord_test_task *t = &e->task[task];
 		right += t->result[0].right;
 		loss += t->result[0].loss;
+		fal_metrics_add(&metrics, &t->result[0].metrics);
 		is_known &=
 			fal_loss_is_known(t->result[0].loss, test_task_samples(c, task));
 		struct fal_ev_eval_key *k = &key[t->result[0].key - 1];
@@ -222,6 +225,7 @@ finish_evaluation(struct fal_coord *c, double now)
 	c->figures.judged = e->pin.clocks;
 	c->figures.accuracy = (double)right / n;
 	c->figures.accuracy_loss = is_known ? fal_loss_decode(loss) / n : (double)NAN;
+	c->figures.metrics.test = metrics;
 	const struct fal_ev_eval line = {
 		.version = e->pin.version,
 		.epoch = e->pin.clocks / fal_grid_epoch_clocks(&c->conf.grid),
@@ -230,6 +234,7 @@ finish_evaluation(struct fal_coord *c, double now)
 		.loss = c->figures.accuracy_loss,
 		.accuracy = c->figures.accuracy,
 		.keys = { key, keys },
+		.metrics = { metric, coord_list_metrics(c, &metrics, metric) },
 	};
 	coord_trace_event(c, now, FAL_EV_EVAL, &line);
 	free(key);
@@ -241,7 +246,7 @@ finish_evaluation(struct fal_coord *c, double now)
 
 static void
 add_result(struct fal_coord *c, double now, const struct coord_peer *p,
-	   const struct fal_msg *m)
+	   const struct fal_msg *m, const struct fal_metrics *metrics)
 {
 	struct coord_test_task *t = &c->evaluation.task[m->evaluated.task];
 	assert(t->results < TEST_RESULTS_MAX);
@@ -249,7 +254,8 @@ add_result(struct fal_coord *c, double now, const struct coord_peer *p,
 	*r = (struct coord_test_result){ .worker = p->worker,
 					 .key = p->key,
 					 .right = m->evaluated.right,
-					 .loss = m->evaluated.loss };
+					 .loss = m->evaluated.loss,
+					 .metrics = *metrics };
 	memcpy(r->fingerprint, p->fingerprint, FAL_FINGERPRINT);
 	if (t->results > 1)
 		compare_results(c, now, m->evaluated.task);
@@ -287,6 +293,9 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 		return fal_diag_set(diag, FAL_EINVAL, "a loss of %.6g for %u sample%s",
 				    fal_loss_decode(m->evaluated.loss), samples,
 				    fal_text_plural(samples));
+	struct fal_metrics metrics;
+	if (coord_read_metrics(c, &m->evaluated.metrics, samples, &metrics, diag) < 0)
+		return FAL_EINVAL;
 	int counts = fal_sched_claim_eval(c->sched, now, p->worker, m->evaluated.task,
 					  samples, (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)
@@ -296,7 +305,7 @@ coord_on_evaluated(struct fal_coord *c, double now, struct coord_peer *p,
 	if (counts == 1 && c->is_external) {
 		COORD_CALL(c, evaluated, m);
 	} else if (counts == 1) {
-		add_result(c, now, p, m);
+		add_result(c, now, p, m, &metrics);
 	}
 	if (fal_sched_is_eval_done(c->sched) && !c->is_external)
 		finish_evaluation(c, now);
@@ -353,13 +362,15 @@ find_epoch(struct fal_coord *c, uint64_t clock)
 }
 
 void
-coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
+coord_health_add_loss(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples,
+		      const struct fal_metrics *metrics)
 {
 	struct coord_health_epoch *e = find_epoch(c, clock);
 	if (e == NULL)
 		return;
 	e->loss += loss;
 	e->samples += samples;
+	fal_metrics_add(&e->metrics, metrics);
 }
 
 void
@@ -445,7 +456,9 @@ close_epoch(struct fal_coord *c)
 	c->figures.epoch++;
 	if (e.samples > 0)
 		c->figures.epoch_loss = e.loss / (double)e.samples;
+	c->figures.metrics.epoch = e.metrics;
 	h->loss[c->figures.epoch % HEALTH_LOSSES] = c->figures.epoch_loss;
+	h->metrics[c->figures.epoch % HEALTH_LOSSES] = e.metrics;
 	if (is_skipped)
 		c->failure = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median_key_loss(c, &e) > DIVERGED_FACTOR * h->start)
@@ -495,16 +508,19 @@ coord_health_restore(struct fal_coord *c, double start)
 	c->health.start = start;
 	c->health.first = c->figures.epoch;
 	c->health.loss[c->figures.epoch % HEALTH_LOSSES] = c->figures.epoch_loss;
+	c->health.metrics[c->figures.epoch % HEALTH_LOSSES] = c->figures.metrics.epoch;
 }
 
 double
-fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch)
+fal_coord_epoch_loss(const struct fal_coord *c, uint64_t epoch, struct fal_metrics *out)
 {
+	const struct coord_health *h = &c->health;
 	coord_enter(c);
 	const uint64_t last = c->figures.epoch;
-	const bool is_known = epoch > 0 && epoch >= c->health.first && epoch <= last &&
+	const bool is_known = epoch > 0 && epoch >= h->first && epoch <= last &&
 			      last - epoch < HEALTH_LOSSES;
-	return is_known ? c->health.loss[epoch % HEALTH_LOSSES] : NAN;
+	*out = is_known ? h->metrics[epoch % HEALTH_LOSSES] : (struct fal_metrics){ 0 };
+	return is_known ? h->loss[epoch % HEALTH_LOSSES] : NAN;
 }
 
 void

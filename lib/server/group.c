@@ -177,6 +177,8 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_counted_claim *is)
 	t->is_claimed = true;
 	t->ran = (struct fal_task_result){ .nonfinite = is->nonfinite,
 					   .loss = is->loss,
+					   .metrics = fal_metrics_of(0, is->metrics.p,
+								     is->metrics.n),
 					   .task_ns = is->task_ns };
 	if (!is->nonfinite)
 		memcpy(t->ran.hash, is->hash, sizeof(t->ran.hash));
@@ -201,10 +203,14 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 		    t->run.task != m->evaluated.task)
 			continue;
 		t->is_done = true;
-		t->ran = (struct fal_task_result){ .loss = m->evaluated.loss,
-						   .right = m->evaluated.right,
-						   .samples = m->evaluated.samples,
-						   .task_ns = m->evaluated.task_ns };
+		t->ran = (struct fal_task_result){
+			.loss = m->evaluated.loss,
+			.right = m->evaluated.right,
+			.samples = m->evaluated.samples,
+			.metrics = fal_metrics_of(0, m->evaluated.metrics.p,
+						  m->evaluated.metrics.n),
+			.task_ns = m->evaluated.task_ns
+		};
 	}
 }
 

@@ -930,6 +930,8 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	    e->version % a->job.hashes == 0)
 		fal_audit_add_finding(a, "version %ju: it has no hash", e->version);
 	a->facts.loss = e->loss;
+	fal_trace_read_metrics(l, e->metrics.v, e->metrics.n, (double)e->samples,
+			       &a->facts.metric_names, &a->facts.metrics);
 	/* A later version counts as the newest one, so that one gap makes one finding. */
 	a->version = e->version > u.version ? e->version : u.version;
 }
@@ -1030,6 +1032,8 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	all->version = e->version;
 	all->accuracy = e->accuracy;
 	all->loss = e->loss;
+	fal_trace_read_metrics(l, e->metrics.v, e->metrics.n, (double)e->total,
+			       &a->facts.metric_names, &all->metrics);
 	judge_eval_keys(a, l);
 }
 

@@ -26,8 +26,9 @@ struct fal_audit_sums {
  * unanswered: tasks that another key should have repeated, but no key answered. */
 struct fal_evals {
 	uint64_t tasks, repeated, unanswered;
-	uint64_t lines, version; /* number of evaluations; version of the last one */
-	double accuracy, loss;   /* of the last one */
+	uint64_t lines, version;    /* number of evaluations; version of the last one */
+	double accuracy, loss;      /* of the last one */
+	struct fal_metrics metrics; /* likewise */
 	struct fal_evaluation {
 		uint64_t version;
 		double accuracy;
@@ -98,7 +99,9 @@ struct fal_audit_facts {
 	char failed[512];                   /* the reason; "": the job did not fail */
 	bool resumed;                       /* the job went on from a snapshot */
 	double loss;                        /* of the last version; NAN: not known */
-	double trained; /* seconds, by the last line; NAN: not known */
+	struct fal_metric_names metric_names;
+	struct fal_metrics metrics; /* of the last version */
+	double trained;             /* seconds, by the last line; NAN: not known */
 	const struct fal_evals *evals;
 	const struct fal_audit_sums *sums;
 };

@@ -658,6 +658,23 @@ fal_trace_check_max(struct fal_trace_line *l, const char *name, uint64_t n, uint
 	return l->err;
 }
 
+void
+fal_trace_read_metrics(struct fal_trace_line *l, const struct fal_ev_metric *v, size_t n,
+		       double samples, struct fal_metric_names *names,
+		       struct fal_metrics *out)
+{
+	*out = (struct fal_metrics){ .samples = samples };
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const bool is_new = fal_metric_find(names, v[i].name) == names->n;
+		const char *fault = is_new ? fal_metric_add_name(names, v[i].name) : NULL;
+		if (fault != NULL)
+			fal_trace_fail(l, FAL_EINVAL, "metrics: '%s' %s",
+				       FAL_QUOTE(v[i].name), fault);
+		else
+			out->sum[fal_metric_find(names, v[i].name)] = v[i].sum;
+	}
+}
+
 /* ---- job --------------------------------------------------------------------------- */
 
 int

@@ -102,6 +102,11 @@ int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 /* Checks that member `name`, the number n, is at most `max`: FAL_ELIMIT. */
+/* Reads the metrics of a line into `out`, in the order of `names`; adds new names. */
+void fal_trace_read_metrics(struct fal_trace_line *l, const struct fal_ev_metric *v,
+			    size_t n, double samples, struct fal_metric_names *names,
+			    struct fal_metrics *out);
+
 int fal_trace_check_max(struct fal_trace_line *l, const char *name, uint64_t n,
 			uint64_t max);
 

@@ -273,6 +273,11 @@ struct fal_json_text {
 	M(WORD64, seed, MAY, 0)                               \
 	M(WORD64, added, MAY, 0)
 
+/* A metric of the job: Σ over samples; null: not known. */
+#define FAL_LINE_metric(M)     \
+	M(TEXT, name, MUST, 0) \
+	M(LOSS, sum, MUST, 0)
+
 #define FAL_LINE_update(M)                             \
 	M(WHOLE, version, MUST, FAL_TRACE_NUM_MAX)     \
 	M(WHOLE, clock, MUST, FAL_TRACE_NUM_MAX)       \
@@ -285,6 +290,7 @@ struct fal_json_text {
 	M(REAL, divisor, MAY, 0)                       \
 	M(WHOLE, samples, MUST, FAL_TRACE_SAMPLES_MAX) \
 	M(LOSS, loss, MUST, 0)                         \
+	M(LIST, metrics, MAY, metric)                  \
 	M(REAL, lr, MUST, 0)                           \
 	M(REAL, norm, MAY, 0)                          \
 	M(WHOLE, unstepped, MAY, FAL_TRACE_BLOCKS_MAX) \
@@ -307,6 +313,7 @@ struct fal_json_text {
 	M(WHOLE, total, MUST, FAL_TRACE_NUM_MAX)   \
 	M(LOSS, loss, MUST, 0)                     \
 	M(REAL, accuracy, MUST, 0)                 \
+	M(LIST, metrics, MAY, metric)              \
 	M(LIST, keys, MAY, eval_key)
 
 #define FAL_LINE_suspect(M)    \
@@ -376,7 +383,8 @@ struct fal_json_text {
 
 /* Objects inside lines, before the lines that have them. */
 #define FAL_TRACE_OBJECTS(E) \
-	E(STALE, stale) E(CONTRIB, contrib) E(KEY, eval_key) E(WORD, word)
+	E(STALE, stale)      \
+	E(CONTRIB, contrib) E(KEY, eval_key) E(WORD, word) E(METRIC, metric)
 
 /* E(constant, event) */
 #define FAL_TRACE_EVENTS(E)     \

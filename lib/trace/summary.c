@@ -288,7 +288,13 @@ summary_take_update(struct fal_summary *s, struct fal_trace_line *l)
 	e->end = l->t;
 	s->is_partial = s->is_partial || (s->ticks == 0 && line->version != 1);
 	s->version = line->version;
-	s->loss = line->samples > 0 ? line->loss : s->loss;
+	if (line->samples > 0) {
+		s->loss = line->loss;
+		fal_trace_read_metrics(l, line->metrics.v, line->metrics.n,
+				       (double)line->samples, &s->metric_names,
+				       &s->metrics);
+		fal_metrics_add(&e->training, &s->metrics);
+	}
 	s->next_clock = line->clock + 1 > s->next_clock ? line->clock + 1 : s->next_clock;
 	summary_tick(s, l->t, line->clock, line->samples);
 }
@@ -301,12 +307,15 @@ summary_take_eval(struct fal_summary *s, struct fal_trace_line *l)
 	s->eval.epoch = e->epoch;
 	s->eval.accuracy = e->accuracy;
 	s->eval.loss = e->loss;
+	fal_trace_read_metrics(l, e->metrics.v, e->metrics.n, (double)e->total,
+			       &s->metric_names, &s->eval.metrics);
 	for (size_t i = s->n_epoch; i-- > 0;) {
 		if (s->epoch[i].epoch != e->epoch)
 			continue;
 		s->epoch[i].evaluated = true;
 		s->epoch[i].accuracy = e->accuracy;
 		s->epoch[i].test_loss = e->loss;
+		s->epoch[i].test = s->eval.metrics;
 		break;
 	}
 }

@@ -198,6 +198,7 @@ struct fal_summary_epoch {
 	double begin, end;
 	bool evaluated;
 	double accuracy, test_loss; /* if evaluated; a test loss of NAN: not known */
+	struct fal_metrics training, test; /* likewise */
 };
 
 /* The job's rates are means over the last so many updates. */
@@ -224,10 +225,13 @@ struct fal_summary {
 	uint64_t samples, dropped, duplicates, moved, cloned, skipped;
 	struct fal_stale stale; /* of the samples of rounds that were applied */
 	double loss;            /* of the last update with samples */
+	struct fal_metric_names metric_names;
+	struct fal_metrics metrics; /* of the same update */
 	struct {
 		bool exists;
 		uint64_t epoch;
 		double accuracy, loss; /* NAN: not known */
+		struct fal_metrics metrics;
 	} eval;                        /* the last one */
 	struct fal_summary_resumed {   /* restarts of the coordinator */
 		uint64_t incarnation;  /* number of restarts; 0: never */

@@ -216,6 +216,7 @@ struct fal_msg {
 			uint8_t nonfinite;
 			uint8_t last; /* 1: this claim closes the contribution */
 			uint8_t hash[FAL_TASK_HASH]; /* worker/agent.h */
+			struct fal_tail metrics;     /* F64 each, by job.metrics */
 		} claim;
 		struct {
 			struct fal_msg_ticket ticket;
@@ -245,6 +246,7 @@ struct fal_msg {
 			uint32_t task, right, samples;
 			int64_t loss;
 			uint64_t task_ns;
+			struct fal_tail metrics; /* as in CLAIM */
 		} evaluated;
 		struct { /* the result of a task of kind CHECK */
 			uint64_t round;

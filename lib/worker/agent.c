@@ -299,6 +299,13 @@ agent_dispatch(struct fal_agent *a)
 				return;
 }
 
+static struct fal_tail
+metrics_tail(const struct fal_agent *a, const struct fal_task_result *ran)
+{
+	return (struct fal_tail){ (const uint8_t *)ran->metrics.sum,
+				  a->conf.metrics * sizeof(*ran->metrics.sum) };
+}
+
 static void
 send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	       const struct fal_task_result *ran)
@@ -310,6 +317,7 @@ send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	m.evaluated.samples = ran->samples;
 	m.evaluated.loss = ran->loss;
 	m.evaluated.task_ns = ran->task_ns;
+	m.evaluated.metrics = metrics_tail(a, ran);
 	agent_send(a, &m, false);
 }
 
@@ -344,6 +352,7 @@ lane_claim(struct fal_agent *a, const struct lane *was, const struct fal_task_re
 	m.claim.task_ns = ran->task_ns;
 	m.claim.loss = ran->loss;
 	m.claim.nonfinite = ran->nonfinite;
+	m.claim.metrics = metrics_tail(a, ran);
 	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
 	if (ran->nonfinite) {
 		memory_return_sum(a, was->sum);

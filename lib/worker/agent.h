@@ -18,6 +18,7 @@
 #define FAL_WORKER_AGENT_H
 
 #include "base/cid.h"
+#include "base/metrics.h"
 #include "crypto/hash.h"
 #include "math/optim.h"
 #include "sched/grid.h"
@@ -55,7 +56,8 @@ struct fal_task_result {
 	float most, room;
 	int64_t loss; /* Σ over the samples, in the units of base/loss.h */
 	uint32_t right, samples;
-	uint64_t task_ns;   /* compute time, */
+	struct fal_metrics metrics; /* of a job with conf.metrics */
+	uint64_t task_ns;           /* compute time, */
 	uint64_t waited_ns; /* … and besides, time in which the task waited for blocks */
 	uint8_t hash[FAL_TASK_HASH]; /* of a finite gradient: fal_task_hash_block */
 	struct fal_sum *sum;         /* only with conf.outer: the agent takes it; NULL: no
@@ -128,6 +130,7 @@ struct fal_agent_conf {
 	struct fal_grid grid;   /* for local steps only */
 	unsigned push_bits;     /* of a gradient's quantised values; 0: all */
 	uint64_t seed;          /* of the job */
+	uint32_t metrics;       /* number of the job's metrics */
 	struct fal_optim optim; /* of local steps; the parameter ranges stay borrowed */
 	uint32_t push_blocks;   /* most blocks of a PUSH; 0: as many as fit */
 	struct fal_agent_limits most; /* the limits for memory; {0}: none */

@@ -1145,3 +1145,114 @@ assert word["of"] == {"later": [7]}, word
 	has "$output" "falcon-work: trainer 0: é"
 	has "$output" "falcon-work: trainer 0: x"
 }
+
+# figures: what the trace says of the metrics, but for clocks that were done twice.
+figures() {
+	jq -c 'select(.ev == "update" or .ev == "eval") | [.ev, .version, .metrics]' \
+		"$state/trace.jsonl" | sort -u
+}
+
+# of_epoch FILTER: of the last epoch's line of falcon-stat --history --json.
+of_epoch() {
+	falcon-stat --json --history "$state" | jq -c -s ".[-1] | $1"
+}
+
+@test "a trainer's own metrics: the same sums from one worker, from three, and after a restart" {
+	cat >own.py <<-'END'
+		import math, random, time
+		import falcon_train
+
+		def gradient(task):
+		    for grad in (task.grads or {}).values():
+		        grad = grad.reshape(-1) if hasattr(grad, "reshape") else grad
+		        for i in range(len(grad)):
+		            grad[i] = task.count * 1e-3
+		    places = [int(i) for i in task.indices]
+		    time.sleep(random.random() * 0.01)
+		    task.metric("picked", sum(places[1:]))
+		    task.metric("picked", places[0])
+		    if task.train:
+		        task.metric("trained", task.count)
+		    hole = math.inf if 17 in places else 1
+		    return 0.5 * task.count, 1, {"third": sum(i / 3 for i in places), "hole": hole}
+
+		falcon_train.serve(gradient)
+	END
+	job=(--set "job.metrics=picked third trained hole" --set job.epochs=3 --set state.clocks=1
+		"${job[-1]}")
+	serve
+	trains one "/usr/bin/python3 own.py"
+	judge own
+	falcon-stat --audit "$state"
+	figures >want
+	same "epoch" "$(of_epoch .metrics.picked)" \
+		'{"training":127.5,"training_sum":32640,"test":127.5,"test_sum":32640}'
+	same "epoch" "$(of_epoch .metrics.hole)" \
+		'{"training":null,"training_sum":null,"test":null,"test_sum":null}'
+	same "result" "$(member metrics.trained | jq -c .)" \
+		'{"training":1,"training_sum":64,"test":null,"test_sum":null}'
+	same "result" "$(member metrics.third.test)" 42.5
+	has "$(<ps.err)" ", picked 127.5 (sum 32640), test 127.5 (sum 32640), third 42.5 (sum 10880), test 42.5 (sum 10880), trained 1 (sum 256), test -, hole -, test -"
+	run -0 falcon-stat "$state"
+	has "$output" "trained: training 1 (sum 64), test -"
+	run -0 falcon-stat --history "$state"
+	has "$output" "picked"
+	has "$output" "test_picked"
+	run -0 falcon-stat --openmetrics "$state"
+	has "$output" 'falcon_metric{run="tiny",metric="third",of="test_sum"} 10880'
+	# A wrong figure in the result, and one too many.
+	for wrong in .metrics.picked.test=1 'del(.metrics)' .metrics.more.test=1; do
+		cp -r "$state" forged
+		jq -c "$wrong" "$state/result.json" >forged/result.json
+		run -1 falcon-stat --audit forged
+		has "$output" "result.json: metrics are not what the trace says"
+		rm -r forged
+	done
+
+	again
+	serve --min-workers 3
+	for name in a b c; do
+		trains "$name" "/usr/bin/python3 own.py"
+	done
+	at_clock 4
+	kill -KILL "$pid"
+	judge own
+	same "three workers" "$(figures)" "$(<want)"
+
+	again
+	at_unix
+	trains one "/usr/bin/python3 own.py"
+	at_clock $((RANDOM % 9 + 2))
+	killed
+	at_unix
+	judge own
+	same "restarted" "$(figures)" "$(<want)"
+	same "restarted" "$(of_epoch .metrics.picked.training_sum)" 32640
+	falcon-stat --audit "$state"
+}
+
+@test "metrics that the job does not name, and numbers of another job: said, by --try as well" {
+	cat >few.py <<-'END'
+		import sys
+		import falcon_train
+
+		def gradient(task):
+		    if sys.argv[1] == "more":
+		        task.metrics["more"] = 1
+		        return 1, 0
+		    return 1, 0, {sys.argv[1]: 1}
+
+		falcon_train.serve(gradient)
+	END
+	run -1 falcon-work --try "${job[-1]}" --exec "exec /usr/bin/python3 few.py tokens"
+	has "$output" "'tokens' is not among job.metrics of the job"
+	run -1 falcon-work --try "${job[-1]}" --exec "exec /usr/bin/python3 few.py more"
+	has "$output" "it has 1 metric, but the job 0"
+	local line
+	for line in "9 names: x x2 x3 x4 x5 x6 x7 x8 x9: 'x9' is one too many: a job has at most 8 metrics" \
+		"twice: a a: 'a' stands there twice" \
+		"a name: Top5: 'Top5' is not a name of at most 32 characters of a-z, 0-9 and _"; do
+		run -2 falcon-ps --check --set "job.metrics=$(cut -d: -f2 <<<"$line" | cut -c2-)" "${job[-1]}"
+		has "$output" "$(cut -d: -f3- <<<"$line" | cut -c2-)"
+	done
+}

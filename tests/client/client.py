@@ -368,6 +368,8 @@ class Job:
         ini.read_string(texts[0].decode())
         self.hash = hashlib.blake2b(texts[0], digest_size=32).digest()
         self.seed = ini.getint("job", "seed")
+        metrics = ini.get("job", "metrics", fallback="").split()
+        self.metrics = struct.pack("<%dd" % len(metrics), *[math.nan] * len(metrics))
         self.batch = ini.getint("batch", "size")
         self.task = ini.getint("batch", "task", fallback=min(max(self.batch // 64, 8), self.batch))
         self.whole = ini.get("data", "shuffle", fallback="window") == "full"
@@ -727,7 +729,8 @@ class Worker:
         self.add(contribution, sums)
         self.tasks += 1
         self.say(CLAIM, "QIIIIQQqBB16s", g["round"], g["task"], g["seq"], *g["fills"],
-                 g["version"], 1000000, loss, 0, 0, task_hash(part["e"], sums))
+                 g["version"], 1000000, loss, 0, 0, task_hash(part["e"], sums),
+                 rest=self.job.metrics)
         self.push_ahead(g["round"], g["seq"])
 
     def push_ahead(self, round_, seq):
@@ -753,7 +756,7 @@ class Worker:
         self.tasks += 1
         self.pending.append((g["round"], g["task"], seq, self.open, sums))
         self.say(CLAIM, "QIIIIQQqBB16s", g["round"], g["task"], seq, *g["fills"], g["version"],
-                 1000000, loss, 0, last, task_hash(part["e"], sums))
+                 1000000, loss, 0, last, task_hash(part["e"], sums), rest=self.job.metrics)
         if last:
             self.close()
 
@@ -783,7 +786,7 @@ class Worker:
         samples = range(task * self.job.task, min((task + 1) * self.job.task, n))
         _, loss, right = self.gradient(samples, self.kept[1], 1)
         self.say(EVALUATED, "QIIIqQ", self.kept[0], task, right, len(samples),
-                 self.said(loss, len(samples)), 1000000)
+                 self.said(loss, len(samples)), 1000000, rest=self.job.metrics)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,9 @@ on_close(void *arg, uint32_t peer, const char *why)
 	(void)why;
 }
 
+static struct fal_metric_names metric_names;
+static double hole;             /* in the metrics of a task */
+static struct fal_metrics sums; /* of an epoch */
 static bool preclaims;
 static uint32_t shards = 1; /* of the job; with several, each push has one block */
 
@@ -100,6 +103,7 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 				       .params = N,
 				       .shards = shards,
 				       .guess = guess,
+				       .metrics = metric_names,
 				       .preclaims = preclaims,
 				       .min_workers = 2 };
 	conf.schedule.lr = 0.1;
@@ -147,7 +151,10 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_contrib_id fills)
 	const struct standin_task t = { in_round, sent[peer].version[in_round], task,
 					fills, FAL_KIND_GRAD };
 	struct fal_msg m = standin_claim(&t, seq, false);
+	const double metric[] = { task, task / 3.0 + hole };
 	uint32_t before = verdicts;
+	m.claim.metrics = (struct fal_tail){ (const uint8_t *)metric,
+					     metric_names.n * sizeof(*metric) };
 	m.claim.loss = (int64_t)ldexp(loss_of[peer], FAL_LOSS_BITS);
 	check(tell(peer, &m), 0, "CLAIM");
 	check(verdicts - before, 1, "claims won");
@@ -1027,8 +1034,56 @@ test_loss_unknown(void **state)
 	epochs = 1;
 	assert_true(fal_coord_status(coord).figures.loss == 0);
 	assert_true(fal_coord_status(coord).figures.epoch_loss == 0);
-	assert_true(isnan(fal_coord_epoch_loss(coord, 1)));
-	assert_true(fal_coord_epoch_loss(coord, 2) == 0);
+	assert_true(isnan(fal_coord_epoch_loss(coord, 1, &sums)));
+	assert_true(fal_coord_epoch_loss(coord, 2, &sums) == 0);
+}
+
+static void
+refuses_metrics(const double *metric, size_t bytes, const char *why)
+{
+	const struct standin_task t = { 0, 0, 0, none, FAL_KIND_GRAD };
+	struct fal_msg m = standin_claim(&t, 1, false);
+	m.claim.metrics = (struct fal_tail){ (const uint8_t *)metric, bytes };
+	check(tell(1, &m), FAL_EINVAL, why);
+}
+
+/* Metrics are added in the order of tasks; one that is not known makes the sum unknown.
+ * Another number of metrics, and numbers beyond the bound, are refused. */
+static void
+test_metrics(void **state)
+{
+	const double bad[] = { 1, (double)INFINITY, -2e30, 1 };
+	(void)state;
+	metric_names = (struct fal_metric_names){ 2, { "a", "b" } };
+	epochs = 2;
+	check(begin_job(0, 4, 0), 0, "begin");
+	refuses_metrics(NULL, 0, "none");
+	refuses_metrics(bad, 8, "too few");
+	refuses_metrics(bad, 15, "half a number");
+	refuses_metrics(bad, 24, "too many");
+	refuses_metrics(bad, 16, "infinite");
+	refuses_metrics(bad + 2, 16, "too large");
+	train_round(0);
+	hole = (double)NAN;
+	train_round(1);
+	hole = 0;
+	const struct fal_metrics clock = fal_coord_status(coord).figures.metrics.clock;
+	assert_true(clock.samples == 4 * TASK && clock.sum[0] == 0 + 1 + 2 + 3);
+	assert_true(isnan(clock.sum[1]));
+	fal_coord_epoch_loss(coord, 1, &sums);
+	assert_true(sums.samples == 8 * TASK && sums.sum[0] == 12 && isnan(sums.sum[1]));
+	train_round(2);
+	train_round(3);
+	fal_coord_epoch_loss(coord, 2, &sums);
+	const double thirds = 1 / 3.0 + 2 / 3.0 + 3 / 3.0;
+	assert_true(sums.sum[1] == 2 * thirds);
+	fal_put_u8(&trace, '\0');
+	assert_non_null(strstr((char *)trace.p, "\"metrics\":[{\"name\":\"a\",\"sum\":6},"
+						"{\"name\":\"b\",\"sum\":null}]"));
+	assert_non_null(strstr((char *)trace.p, "{\"name\":\"b\",\"sum\":2}"));
+	trace.n--;
+	metric_names.n = 0;
+	epochs = 1;
 }
 
 /* No loss of an epoch is known, but a loss was known before: the losses are too large. */
@@ -1064,10 +1119,10 @@ test_diverged_under_slack(void **state)
 	loss_of[1] = loss_of[2] = 5 * TASK;
 	train_round(1);
 	const struct fal_coord_status s = fal_coord_status(coord);
-	assert_true(fal_coord_epoch_loss(coord, 1) == 1);
-	assert_true(fal_coord_epoch_loss(coord, 2) == 5);
-	assert_true(isnan(fal_coord_epoch_loss(coord, 0)));
-	assert_true(isnan(fal_coord_epoch_loss(coord, 3)));
+	assert_true(fal_coord_epoch_loss(coord, 1, &sums) == 1);
+	assert_true(fal_coord_epoch_loss(coord, 2, &sums) == 5);
+	assert_true(isnan(fal_coord_epoch_loss(coord, 0, &sums)));
+	assert_true(isnan(fal_coord_epoch_loss(coord, 3, &sums)));
 	guess = loss_of[1] = loss_of[2] = 0;
 	epochs = 1;
 	check((int64_t)s.figures.epoch, 2, "epochs");
@@ -1086,6 +1141,7 @@ main(void)
 		cmocka_unit_test_teardown(test_diverged, end),
 		ROUND_TEST(stepped_ahead_of_reports),
 		ROUND_TEST(test_loss_unknown),
+		ROUND_TEST(test_metrics),
 		ROUND_TEST(test_diverged_beyond),
 		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),

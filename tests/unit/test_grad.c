@@ -67,12 +67,14 @@ puts_lines(void **state)
 					.test = 10,
 					.buffer = buffer,
 					.buffers = 2,
+					.metrics = { 2, { "a", "b" } },
 					.params = { 200, 128 },
 					.grads = { 200, 128 } };
 	fal_grad_put_job(&b, &j);
 	says(&b,
 	     "{\"op\":\"job\",\"name\":\"n\",\"seed\":\"0000000000000001\",\"task\":8,"
-	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],\"decay\":"
+	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],"
+	     "\"metrics\":[\"a\",\"b\"],\"decay\":"
 	     "false,"
 	     "\"params\":{\"bytes\":200,\"data\":128},"
 	     "\"grads\":{\"bytes\":200,\"data\":128}}\n");
@@ -121,7 +123,16 @@ reads_words(void **state)
 	assert_true(w.op == FAL_GRAD_DONE && w.id == 7 && w.right == 2);
 	assert_true(w.loss == -1.5);
 	assert_int_equal(get("{\"op\":\"done\",\"id\":7,\"loss\":null}", &w), 0);
-	assert_true(isnan(w.loss));
+	assert_true(isnan(w.loss) && w.n_metrics == 0 && isnan(w.metrics.sum[0]));
+	assert_int_equal(get("{\"op\":\"done\",\"id\":7,\"metrics\":[3,-1.5,null,2e30,"
+			     "\"4\",1e30,0,[]]}",
+			     &w),
+			 0);
+	assert_int_equal(w.n_metrics, 8);
+	assert_true(w.metrics.sum[0] == 3 && w.metrics.sum[1] == -1.5);
+	assert_true(w.metrics.sum[5] == 1e30 && w.metrics.sum[6] == 0);
+	assert_true(isnan(w.metrics.sum[2]) && isnan(w.metrics.sum[3]) &&
+		    isnan(w.metrics.sum[4]) && isnan(w.metrics.sum[7]));
 	assert_int_equal(get("{\"op\":\"fail\",\"id\":7,\"why\":\"x\"}", &w), 0);
 	assert_string_equal(w.why, "x");
 	assert_int_equal(get("{\"op\":\"refuse\",\"why\":\"y\"}", &w), 0);
@@ -151,6 +162,11 @@ refuses_words(void **state)
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"loss\":NaN}" },
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"loss\":\"1\"}" },
 		{ FAL_ELIMIT, "{\"op\":\"done\",\"id\":1,\"right\":4294967296}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"metrics\":1}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"metrics\":{}}" },
+		{ FAL_EFORMAT,
+		  "{\"op\":\"done\",\"id\":1,\"metrics\":[1,2,3,4,5,6,7,8,9]}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"metrics\":[1e999]}" },
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1}{\"op\":\"done\",\"id\":1}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\"}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":2}" },

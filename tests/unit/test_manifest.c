@@ -56,6 +56,10 @@ draw(struct fal_snap_manifest *m)
 	p->sum_loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : -3;
 	p->figures.accuracy_loss =
 		fal_rng_below(&rng, 4) == 0 ? (double)NAN : -1; /* not known */
+	if (fal_rng_below(&rng, 2) == 0) { /* a job without metrics has none */
+		p->figures.metrics.test.sum[1] = (double)NAN;
+		p->figures.metrics.begun.samples = fal_rng_unit(&rng);
+	}
 	p->workers = 1 + fal_rng_below(&rng, 9);
 	if (fal_rng_below(&rng, 2) == 0) {
 		p->pin.version = p->pin.clocks = p->version;

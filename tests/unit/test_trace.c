@@ -401,6 +401,9 @@ test_classes(void **state)
 #define UPDATE(t, c, v, samples, loss, epoch)                           \
 	"{\"t\":" t ",\"ev\":\"update\",\"version\":" v ",\"clock\":" c \
 	",\"samples\":" samples ",\"loss\":" loss ",\"lr\":0.1,\"epoch\":" epoch "}\n"
+#define METRICS(list) "null,\"metrics\":[" list "]" /* behind the loss */
+#define M(name, sum) "{\"name\":\"" name "\",\"sum\":" sum "}"
+#define AND(name) "," M(name, "1")
 #define JOIN(t, name, id, print)                                          \
 	"{\"t\":" t ",\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" id \
 	",\"lanes\":[1,2],\"cores\":4,\"fingerprint\":\"" print "\"}\n"
@@ -494,9 +497,14 @@ test_summary(void **state)
 	assert_true(s.epoch[0].evaluated);
 	assert_near(s.epoch[0].accuracy, 0.9);
 	assert_false(s.epoch[1].evaluated);
-	static const char lost[] = UPDATE("4.0", "3", "4", "32", "null", "2");
+	static const char lost[] = UPDATE("4.0", "3", "4", "32",
+					  METRICS(M("a", "5") "," M("b", "null")), "2");
 	assert_int_equal(whole_feed(r, lost, strlen(lost), &diag), 0);
 	assert_true(s.loss != s.loss); /* not finite */
+	assert_int_equal(s.metric_names.n, 2);
+	assert_true(s.metrics.samples == 32 && s.metrics.sum[0] == 5);
+	assert_true(isnan(s.metrics.sum[1]) && isnan(s.epoch[1].training.sum[1]));
+	assert_true(s.epoch[1].training.samples == 96 && s.epoch[1].training.sum[0] == 5);
 	fal_trace_reader_free(r);
 	fal_summary_free(&s);
 }
@@ -727,6 +735,17 @@ test_summary_refuses(void **state)
 		{ UPDATE("3", "4", "5", "64", "2.0", "2"),
 		  "16: update.clock: 4 is above 3" },
 		{ JOIN("3", "d", "7", "f0"), "16: join.id: 7 joined before" },
+		{ UPDATE("3", "3", "4", "32", METRICS(M("A b", "1")), "2"),
+		  "16: update.metrics: 'A b' is not a name of at most 32 characters of "
+		  "a-z, 0-9 and _" },
+		{ UPDATE("3", "3", "4", "32",
+			 METRICS(M("a", "1") AND("b") AND("c") AND("d") AND("e") AND("f")
+					 AND("g") AND("h") AND("i")),
+			 "2"),
+		  "16: update.metrics: 'i' is one too many: a job has at most 8 "
+		  "metrics" },
+		{ UPDATE("3", "3", "4", "32", METRICS(M("a", "\"1\"")), "2"),
+		  "16: update.sum: not a number" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_summary s = { 0 };
