@@ -132,10 +132,10 @@ coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over
 	p->pin = e->pin;
 	p->figures = c->figures;
 	p->start_loss = c->health.start;
+	p->figures.metrics.begun = epoch.metrics;
 	p->sum_loss = epoch.loss;
 	p->samples = epoch.samples;
 	p->epoch_skipped = epoch.skipped;
-	p->figures.metrics.begun = epoch.metrics;
 }
 
 void
