@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "base/text.h"
 
 #include <math.h>
 
@@ -92,6 +93,23 @@ coord_list_metrics(const struct fal_coord *c, const struct fal_metrics *m,
 	for (uint32_t i = 0; i < names->n; i++)
 		out[i] = (struct fal_ev_metric){ names->v[i], m->sum[i] };
 	return names->n;
+}
+
+int
+coord_read_metrics(const struct fal_coord *c, const struct fal_tail *from, double samples,
+		   struct fal_metrics *out, struct fal_diag *diag)
+{
+	const uint32_t n = c->conf.metrics.n;
+	if (from->n != n * sizeof(*out->sum))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%zu bytes of metrics, but the job has %u metric%s",
+				    from->n, n, fal_text_plural(n));
+	*out = fal_metrics_of(samples, from->p, from->n);
+	for (uint32_t i = 0; i < n; i++)
+		if (fabs(out->sum[i]) > FAL_METRIC_MOST)
+			return fal_diag_set(diag, FAL_EINVAL, "a metric of %g",
+					    out->sum[i]);
+	return FAL_OK;
 }
 
 /* ---- messages and commands -------------------------------------------------------- */

@@ -6,7 +6,6 @@
 #include "base/build.h"
 #include "base/loss.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "crypto/secret.h"
 
 #include <inttypes.h>
@@ -352,23 +351,6 @@ count_claim(struct fal_coord *c, const struct coord_peer *p, const struct fal_ms
 				       fal_grid_range_samples(&c->conf.grid, r.clock,
 							      m->claim.task, 1));
 	}
-}
-
-int
-coord_read_metrics(const struct fal_coord *c, const struct fal_tail *from, double samples,
-		   struct fal_metrics *out, struct fal_diag *diag)
-{
-	const uint32_t n = c->conf.metrics.n;
-	if (from->n != n * sizeof(*out->sum))
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%zu bytes of metrics, but the job has %u metric%s",
-				    from->n, n, fal_text_plural(n));
-	*out = fal_metrics_of(samples, from->p, from->n);
-	for (uint32_t i = 0; i < n; i++)
-		if (fabs(out->sum[i]) > FAL_METRIC_MOST)
-			return fal_diag_set(diag, FAL_EINVAL, "a metric of %g",
-					    out->sum[i]);
-	return FAL_OK;
 }
 
 static int
