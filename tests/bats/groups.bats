@@ -126,7 +126,7 @@ shows() {
 	# What would be is asked of the level that decides.
 	for ask in --what-if=bsp --policy; do
 		run -2 falcon-proj "$ask" state.two/trace.jsonl
-		has "$output" "state.two/trace.jsonl: the trace of a group server: "
+		has "$output" "state.two/trace.jsonl: a group server's trace cannot predict other schemes: "
 	done
 	falcon-proj --what-if 'bsp;epsp' "$state/trace.jsonl" >what.out
 	grep -q "^3 workers\|: 3 workers," what.out

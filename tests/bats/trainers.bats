@@ -135,7 +135,7 @@ unlike() {
 	has "$(falcon-stat --audit "$state/trace.jsonl")" ", skipped 8"
 	same "samples" "$(falcon-stat -j "$state/trace.jsonl" | jq .samples)" $((11 * 64))
 	same "clocks without a sample" "$(count '.ev == "ledger" and .skipped == [[0, 8]] and
-		.contrib == []')" 1
+		all(.contrib[]; .fenced)')" 1
 	# It has a version, which is the one before it, though with momentum it would step on.
 	jq -se '[.[] | select(.ev == "update")] | [., .[1:]] | transpose | map(select(.[1] != null)) |
 		[.[] | select(.[1].samples == 0)] | length == 1 and (.[0] | .[1].loss == null and
