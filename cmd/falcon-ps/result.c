@@ -217,7 +217,8 @@ ps_result_write(struct ps_run *r, struct fal_diag *diag)
 int
 ps_result_reserve(struct ps_run *r, struct fal_diag *diag)
 {
-	enum { RESULT = 8192 }; /* bytes, at most */
+	/* bytes, at most */
+	const size_t most = 4096 + r->job.job.metrics.n * (size_t)256;
 	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
 	int err = ps_result_file_reserve(&r->state, "model.safetensors", bytes, &r->model,
 					 diag);
@@ -225,6 +226,6 @@ ps_result_reserve(struct ps_run *r, struct fal_diag *diag)
 		err = ps_result_file_reserve(&r->state, "average.safetensors", bytes,
 					     &r->average, diag);
 	return err < 0 ? err
-		       : ps_result_file_reserve(&r->state, "result.json", RESULT,
+		       : ps_result_file_reserve(&r->state, "result.json", most,
 						&r->result, diag);
 }
