@@ -77,10 +77,11 @@ figures() {
 	for name in epsp:1/4 asp epsp bsp; do
 		has "$(grep "^|.*\b$name\b" README.md)" "$(figures "$name "{0,5,20,50}ms)"
 	done
-	# shellcheck disable=SC2046 # a row of figures
-	has "$(tr '\n' ' ' <README.md)" "$(printf '%s updates with one, then eight, then three workers, and %s kills' \
-		$(figures updates kills | tr -d '|'))" "$(printf ' %s in all) a fault costs %s machine-seconds' \
-		$(figures faults lost | tr -d '|'))"
+	local updates kills faults lost
+	read -r _ updates _ kills _ faults _ lost _ <<<"$(figures updates kills faults lost)"
+	has "$(tr '\n' ' ' <README.md)" \
+		" $updates updates with one, then eight, then three workers, and $kills kills" \
+		" $faults in all) a fault costs $lost machine-seconds"
 }
 
 # check-accuracy trains the job of the demo, and compares accuracy and model.
