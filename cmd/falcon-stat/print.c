@@ -684,14 +684,17 @@ put_metric_gauges(struct fal_buf *out, const char *run, json_t *metrics)
 	if (metrics != NULL)
 		fal_put_fmt(out, "# TYPE falcon_metric gauge\n"
 				 "# HELP falcon_metric metrics of falcon-stat --json.\n");
-	json_object_foreach(metrics, metric, o) json_object_foreach(o, of, v)
+	json_object_foreach(metrics, metric, o)
 	{
-		if (!json_is_number(v))
-			continue;
-		fal_put_fmt(out, "falcon_metric{");
-		put_label(out, "run", run);
-		fal_put_fmt(out, ",metric=\"%s\",of=\"%s\"} %.15g\n", metric, of,
-			    json_number_value(v));
+		json_object_foreach(o, of, v)
+		{
+			if (!json_is_number(v))
+				continue;
+			fal_put_fmt(out, "falcon_metric{");
+			put_label(out, "run", run);
+			fal_put_fmt(out, ",metric=\"%s\",of=\"%s\"} %.15g\n", metric, of,
+				    json_number_value(v));
+		}
 	}
 }
 

@@ -69,8 +69,8 @@ judged() {
 	same "status: $output" "$status" 0
 	judged 0.89 0.98
 	same "status: $output" "$status" 1
-	has "$output" 'fashion: test accuracy 0.89, at least 0.89: reached' \
-		'fashion: 1 of the 2 lines of README that say how it ends'
+	has "$output" 'fashion: test accuracy 0.89, at least 0.89: reached'
+	has "$output" 'fashion: 1 of the 2 lines of README that say how it ends'
 	judged 0.8899 0.98
 	same "status: $output" "$status" 1
 	has "$output" 'fashion: test accuracy 0.8899, at least 0.89: MISSED'

@@ -79,9 +79,10 @@ figures() {
 	done
 	local updates kills faults lost
 	read -r _ updates _ kills _ faults _ lost _ <<<"$(figures updates kills faults lost)"
-	has "$(tr '\n' ' ' <README.md)" \
-		" $updates updates with one, then eight, then three workers, and $kills kills" \
-		" $faults in all) a fault costs $lost machine-seconds"
+	local readme
+	readme=$(tr '\n' ' ' <README.md)
+	has "$readme" " $updates updates with one, then eight, then three workers, and $kills kills"
+	has "$readme" " $faults in all) a fault costs $lost machine-seconds"
 }
 
 # check-accuracy trains the job of the demo, and compares accuracy and model.
