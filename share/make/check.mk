@@ -293,7 +293,7 @@ experiments experiments-tune: all
 	FALCON_BIN="$(abspath $(B))" tests/experiments/run $(if $(filter %-tune,$@),--tune) \
 		$(MODES)/$@
 
-# Trainers in PyTorch: what the pipe costs, 10 minutes, and two hosts against DDP, 2.
+# Trainers in PyTorch: what the pipe costs, 10 minutes, and three hosts against DDP, 2.
 bench-exec: all
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
