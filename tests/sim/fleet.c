@@ -414,9 +414,10 @@ fleet_apart(const struct cluster *c)
 bool
 fleet_stalls(struct cluster *c, struct event *e)
 {
+	if (e->kind != AT_SHARD && e->kind != PUSHED)
+		return false;
 	const struct place *p = &c->p->place[e->lane];
-	const bool own = e->kind == AT_SHARD || e->kind == PUSHED;
-	if (!own || c->now < p->stall_at || c->now >= p->stall_at + p->stall_s)
+	if (c->now < p->stall_at || c->now >= p->stall_at + p->stall_s)
 		return false;
 	e->t = p->stall_at + p->stall_s;
 	c->seen[SEEN_STALL]++;
