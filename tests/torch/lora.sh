@@ -27,7 +27,7 @@ eval "$lora $base save"
 falcon-work --exec "exec $lora $base" --try lora.job >tried
 grep "no: " tried && exit 1
 
-serve ps falcon-ps -jx -K keys/keyring -l 127.0.0.1:0 -s run -w 2 --set data.samples=60000 lora.job \
+serve ps falcon-ps -jx -K keys/keyring -l 127.0.0.1:0 -s run -w 2 --set data.samples=60000 --set job.epochs=3 lora.job \
 	>result.json 2>ps.err
 grep -q "lora: 3272 parameters in 1 block" ps.err
 member one falcon-work -k keys/work.key --exec "exec $lora $base" "$address"
