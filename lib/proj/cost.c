@@ -113,7 +113,8 @@ void
 fal_cost_choose_pacing(struct fal_cost_machine *m, double share)
 {
 	static const double outlasts = 0.7, alike = 0.01;
-	/* Of consecutive runs of `share` tasks; var and cov (of neighbours) are sums. */
+	/* The figures are of consecutive runs of `share` tasks; var and cov (of
+	 * neighbours) are sums. */
 	double n = 0, mean = 0, var = 0, cov = 0, x, before = -1;
 	struct pace_position p = { 0 };
 	for (; (x = paces_advance(m, &p, share)) >= 0; n++)

@@ -634,7 +634,7 @@ fal_report_window(struct fal_report *r)
 /* A class is frequent for a worker if the class holds in this share of the worker's
  * clocks. */
 #define OFTEN 0.10
-/* So many stops of a worker, or near stops, are no chance. */
+/* From this number on, a worker's stops and near stops are no chance. */
 #define STALLS 3
 
 const char *

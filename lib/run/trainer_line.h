@@ -85,8 +85,8 @@ struct fal_grad_message {
 	uint64_t id;    /* of DONE, FAIL and CANCELLED */
 	double loss;    /* of DONE: the sum; NAN: null or missing */
 	uint32_t right; /* of DONE */
-	/* Of DONE: the number of its metrics, and their sums; NAN: null, missing or out
-	 * of bounds. */
+	/* DONE has this number of metrics, and these sums; NAN: null, missing or out of
+	 * bounds. */
 	uint32_t n_metrics;
 	struct fal_metrics metrics;
 	char why[256]; /* of FAIL and REFUSE; plain */

@@ -114,8 +114,8 @@ struct fal_coord_figures {
 	uint64_t judged;
 	uint64_t epoch;    /* epochs of which all clocks are over */
 	double epoch_loss; /* mean loss of the tasks of the last epoch, or NAN */
-	/* Of the last clock, the last evaluation, the last epoch, and the epoch under
-	 * way. */
+	/* The job's metrics in the last clock, the last evaluation, the last epoch, and
+	 * the epoch under way. */
 	struct fal_coord_metrics {
 		struct fal_metrics clock, test, epoch, begun;
 	} metrics;
