@@ -379,6 +379,11 @@ keyring_revoke(const char *path, const struct text *old, const struct options *o
 			      o->fingerprint != NULL ? o->fingerprint : "");
 	else if (fal_cli_rewrite(path, text, n, &diag) < 0)
 		status = fail(FAL_EXIT_NO, "%s", diag.text);
+	else
+		fal_cli_err(PROG,
+			    "%s: '%s' is revoked; a running falcon-ps needs SIGHUP "
+			    "to read the keyring again",
+			    o->keyring, o->name);
 	fal_secret_free(text);
 	fal_keyring_free(kr);
 	return status;

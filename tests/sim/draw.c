@@ -259,6 +259,8 @@ draw_optim(struct toy *t)
 	o->momentum = chance(r, 0.5) ? 0.9f : fal_rng_unit(r);
 	o->beta1 = chance(r, 0.5) ? 0.9 : (double)fal_rng_unit(r);
 	o->beta2 = chance(r, 0.5) ? 0.999 : (double)fal_rng_unit(r);
+	/* Adam's steps have a bound only where beta1² <= beta2. */
+	o->beta2 = fmax(o->beta2, o->beta1 * o->beta1);
 	o->eps = chance(r, 0.5) ? 1e-8f : (float)pow(10, between(r, -20, 0));
 	o->weight_decay = chance(r, 0.5) ? 0 : 0.1f * fal_rng_unit(r);
 	o->decoupled = o->kind == FAL_ADAMW || chance(r, 0.5);
