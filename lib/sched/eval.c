@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The most eval tasks of one grant, so that the worker is soon back for training. */
+/* The most eval tasks of one grant to an idle worker, so that the worker is soon back for
+ * training. */
 static const uint32_t grant_max = 64;
 
 static void

@@ -98,10 +98,10 @@ enum fal_act_kind {
 	FAL_ACT_PUSH,
 	/* apply the collected rounds: this makes `version` (fal_sched_note_published).
 	 * The divisor of the summed gradients is `divisor`, in samples; 0: all samples
-	 * were skipped, and nothing is applied.  `clock_part`: the share of the clock's
-	 * work that these rounds make up, 0 to 1.  Changes of weights are applied as
-	 * they are; or, if `weight` is not 0, by an outer step at rate `weight`, with
-	 * `momentum` */
+	 * were skipped, and nothing is applied.  `clock_part`: the part of the clock that
+	 * is applied by now, these rounds included, 0 to 1.  Changes of weights are
+	 * applied as they are; or, if `weight` is not 0, by an outer step at rate
+	 * `weight`, with `momentum` */
 	FAL_ACT_STEP,
 	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
 	 * the branch's version `version` */
@@ -160,7 +160,9 @@ struct fal_work {
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
-	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, NONFINITE, SKIP, ACCOUNT */
+	/* OPEN, GRANT, REVOKE, END, FENCE, SKIP, NONFINITE, STOP, ACCOUNT, CHECK,
+	 * UNCHECK */
+	uint64_t round;
 	uint32_t first, count;
 	struct fal_contrib_id
 		fills; /* GRANT, FENCE, SKIP: the contribution to fill, or {0, 0} */
@@ -179,16 +181,17 @@ struct fal_act {
 	uint64_t version; /* BRANCH, END, STEP, MODEL, CHECK */
 	uint64_t slot;    /* END */
 	uint64_t below;   /* END: no later round changes a slot below this number */
-	uint64_t clock; /* STEP: the newest clock of the collected rounds; else the clock
-			   of the round */
-	bool own;       /* ACCOUNT, STEP: each round belongs to one worker or one group */
+	/* STEP: the newest clock of the collected rounds.  ACCOUNT, NONFINITE, STOP: the
+	 * clock of the round */
+	uint64_t clock;
+	bool own; /* ACCOUNT, STEP: each round belongs to one worker or one group */
 	/* STEP: the number of clocks that are over with this step.  A clock of an older
 	 * policy is not counted if the clock ends after a clock that was ordered
 	 * ahead */
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END with FAL_FATE_BRANCH: samples */
-	double clock_part;    /* STEP: the update's share of the work of its clock */
+	double clock_part;    /* STEP: the part of its clock that is applied with it */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, CLEARED: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
 	double seconds;       /* SUSPECT, CLEARED, BARRED */
@@ -258,7 +261,8 @@ void fal_sched_free(struct fal_sched *s);
 
 /* Lets rounds of clocks before `clock` begin. */
 void fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock);
-/* While `hold` is true no new round begins. */
+/* While `hold` is true no round begins.  Under ssp:0 and flexrr:0 a clock that has begun
+ * still gets its further rounds. */
 void fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* Is no round open, no step pending and every version published? */
 bool fal_sched_is_quiet(const struct fal_sched *s);
@@ -270,13 +274,12 @@ int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_polic
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* The number of newest versions on which tasks are computed; 1: on the newest only. */
 uint32_t fal_sched_count_versions(const struct fal_sched *s);
-/* Returns the oldest version on which the scheduler may still grant tasks to the
- * worker. */
+/* Returns the oldest version on which the scheduler may still grant new tasks to the
+ * worker.  Tasks that must run again may be on an older version. */
 uint64_t fal_sched_oldest_version(const struct fal_sched *s, uint32_t id);
 /* Sets `out` to the versions of the worker's open rounds, oldest round first, at most
- * `cap` versions; returns their number.  If the end of a round was ordered, the round
- * counts only while some of its tasks must run again.  A round on a branch always
- * counts. */
+ * `cap` versions; returns their number.  A round that has `all_reported` counts only
+ * while some of its tasks must run again.  A round on a branch always counts. */
 uint32_t fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 				 uint32_t cap);
 /* The first clock that is not over: every task of the clocks before has ended. */
@@ -370,7 +373,8 @@ int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_repo
 
 /* Seals contribution `cid`, which then gets no more claims.  Returns 1 if the
  * contribution counts; 0 if the contribution does not count, because it is unknown,
- * fenced or over.  FAL_ESTATE: the contribution was sealed before. */
+ * fenced or over.  FAL_ESTATE: the contribution was sealed before, or its tasks were
+ * claimed as they were granted. */
 int fal_sched_close_contrib(struct fal_sched *s, uint64_t round,
 			    struct fal_contrib_id cid);
 

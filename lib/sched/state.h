@@ -52,8 +52,8 @@ struct fal_team {
 	uint32_t open;
 	struct fal_round *rounds; /* its open rounds, oldest first, by `next` */
 	uint32_t part;            /* its part of the data */
-	uint64_t begun;           /* rounds begun, ever */
-	/* its own clock: number of its rounds that were applied or dropped */
+	uint64_t begun;           /* rounds begun under this rule */
+	/* its own clock: grows with each of its rounds that is applied or dropped */
 	uint64_t clock;
 	uint64_t branch_version; /* newest version of its branch; 0: no branch */
 	/* the version of its last pull; UINT64_MAX: none, or its round was lost */
@@ -360,21 +360,23 @@ struct fal_sched {
 	size_t knowns, known_cap; /* known_cap: a power of 2 */
 	uint32_t unreported;      /* open rounds with FAL_ROUND_UNREPORTED */
 	uint64_t next_round;
-	uint64_t unplanned;      /* free tasks of the open rounds */
-	struct fal_round *needy; /* the oldest round with free tasks; NULL: none */
+	uint64_t unplanned; /* free tasks of the open rounds */
+	/* no older round has free tasks; NULL: no round has free tasks */
+	struct fal_round *needy;
 
 	/* Heaps of workers, by their slots. */
 	union {
 		struct fal_heap of_workers[FAL_HEAPS_OF_WORKERS];
 		struct {
 			/* Active workers that may take or give tasks. */
-			struct fal_heap takers; /* have no unstarted task; keyed by the
-						   finish after one task more */
+			/* would be idle within about a round trip; keyed by the finish
+			 * after one task more */
+			struct fal_heap takers;
 			/* have an unstarted task; latest finish first */
 			struct fal_heap donors;
 			struct fal_heap runners; /* run a task without a newer holder;
 						    latest finish first */
-			struct fal_heap idle;    /* hold no task; fastest first */
+			struct fal_heap idle;    /* no task can run; fastest first */
 			/* have a debt; keyed by the time of its next review */
 			struct fal_heap due;
 			struct fal_heap suspects; /* suspects that have sent a message
@@ -506,7 +508,8 @@ struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* The same, for open rounds only. */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
-/* The oldest open round with tasks to compute, or NULL. */
+/* The oldest open round that may have tasks to compute, or NULL.  A round that was
+ * committed early has none once all its tasks are claimed and reported. */
 const struct fal_round *fal_oldest_unfinished_round(const struct fal_sched *s);
 /* The retry of the task, or NULL. */
 struct fal_retry *fal_retry_find(const struct fal_sched *s, uint64_t clock,
@@ -578,8 +581,8 @@ double fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w
 /* Adds a turn of `w` that took so many seconds. */
 void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		  double seconds);
-/* Recomputes the typical turns if a clock has ended since the last time, or if twice as
- * many workers are measured; false: nothing has changed. */
+/* Recomputes the typical turns if, since the last time, a clock has ended, twice as many
+ * workers are measured, or the least probe has halved; false: nothing has changed. */
 bool fal_typical_update(struct fal_sched *s);
 /* Seconds of a turn of `w` with a full task, as measured here; else a guess. */
 double fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w);
@@ -627,10 +630,12 @@ void fal_node_detach(struct fal_sched *s, struct fal_node *node);
 /* Takes the task from its worker, and tells the worker unless the worker has left.  A
  * running task counts as cut. */
 void fal_node_revoke(struct fal_sched *s, struct fal_node *n, double now);
-/* Moves the task to `to`. */
+/* Takes the task from its worker, and grants the task to `to`, unless another worker
+ * holds the task, too. */
 void fal_node_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 		   double now);
-/* The last unstarted task of the oldest round in the queue of `w`, or NULL. */
+/* The last task of `w` that can move, or NULL.  If `w` holds tasks of the oldest
+ * unfinished round, only these tasks count. */
 struct fal_node *fal_worker_last_unstarted(const struct fal_sched *s,
 					   const struct fal_worker *w);
 /* A running task of `w` that no other worker was granted since, or NULL. */
@@ -638,8 +643,7 @@ struct fal_node *fal_worker_uncloned(const struct fal_worker *w);
 /* Clones a running task of `from` at `to`, if `from` has one that no newer holder has. */
 void fal_worker_clone_task(struct fal_sched *s, struct fal_worker *from,
 			   struct fal_worker *to, double now);
-/* Grants `w` a free task of the round.  is_firm: a task granted for the first time, to a
- * worker whose tasks never move. */
+/* Grants `w` the task.  is_firm: a first grant, after which the task never moves. */
 void fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		    uint32_t task, bool is_firm, double now);
 /* Adds the task to the free tasks of its round. */

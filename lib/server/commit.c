@@ -608,8 +608,8 @@ on_shard_squares(struct fal_coord *c, const struct fal_shard_report *report)
 	coord_command_shards(c, &o);
 }
 
-/* Returns the contribution of the report, and sets *reports to the shards' reports on
- * this contribution; NULL: there is no such contribution. */
+/* Returns the contribution of the report, and sets *out to the shards' reports on this
+ * contribution; NULL: there is no such contribution. */
 static const struct fal_contrib *
 find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 		  struct fal_contrib_id id, struct coord_contribution_acks **out)

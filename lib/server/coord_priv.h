@@ -436,7 +436,7 @@ struct fal_coord {
 	uint64_t clocks; /* number of clocks of the whole job */
 	/* min_workers workers were ready at some time, so training may begin */
 	bool has_begun;
-	bool is_external; /* conf.above was there */
+	bool is_external; /* conf.above was not NULL */
 	bool is_finished;
 	const char *failure; /* why the job stopped, or NULL */
 	/* memory of `failure`, if a shard reported the failure */
@@ -682,7 +682,7 @@ void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_
 /* Returns the counts of the epoch under way; all 0 if no task of the epoch was
  * counted. */
 struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
-/* Continues with the epochs of c->status; `start` is the mean loss at first. */
+/* Continues with the epochs of c->figures; `start` is the mean loss at first. */
 void coord_health_restore(struct fal_coord *c, double start);
 void coord_health_free(struct fal_coord *c);
 /* Draws whether a worker of another key is to compute a claim of this round once

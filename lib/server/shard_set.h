@@ -55,13 +55,13 @@ int fal_shard_set_give(struct fal_shard_set *r, uint32_t i,
 		       struct fal_shard_set_piece *out);
 
 /* As fal_shard_order and fal_shard_push, for all shards: `out` gets the reports of all
- * local shards.  `shard_set` is a struct
- * fal_shard_set *; the void * lets these functions be callbacks of a coordinator.
+ * local shards.  `shard_set` is a struct fal_shard_set *; the void * lets these functions
+ * be callbacks of a coordinator.
  *
  * A push goes to all local shards, also after an error; the first error is returned.  A
  * push by an older map is ignored, because its round is over.  A push by the next map
  * goes to the next shards, because a worker may hear of the COMMIT before this process
- * does.  FAL_ESTATE: neither map has that epoch. */
+ * does.  FAL_ESTATE: neither map has that epoch, or the next shard still lacks blocks. */
 int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o,
 			struct fal_shard_result *out);
 int fal_shard_set_push(void *shard_set, const struct fal_ticket *t,

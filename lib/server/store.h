@@ -80,14 +80,15 @@ struct fal_store_round {
 void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
 
 /* Adds one block record of contribution `id`, a sum over `tasks` tasks, to an open round.
- * The contribution takes the place of `fills` ({0,0}: of none). The record numbers its
+ * The contribution takes the place of `fills` ({0,0}: of none).  The record numbers its
  * block as in the whole model; all other calls here count blocks from 0.
  *
  * Returns 1: added.  0: dropped, because `fills` has brought this block.  FAL_EEXIST: the
  * contribution brought this block before.  FAL_EFENCED: the contribution is fenced.
- * FAL_EINVAL: a wrong exponent; another number of tasks than in earlier records of `id`;
- * more tasks than the round has; or a `needed` (wire/bfp.h) that these values cannot
- * have.  FAL_ELIMIT: the values are too large for that many tasks. */
+ * FAL_ESTATE: the round is not open, or `fills` is not fenced.  FAL_EINVAL: a wrong
+ * exponent; another number of tasks than in earlier records of `id`; more tasks than the
+ * round has; or a `needed` (wire/bfp.h) that these values cannot have.  FAL_ELIMIT: the
+ * values are too large for that many tasks. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_contrib_id id, fills;
