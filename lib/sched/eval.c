@@ -130,7 +130,8 @@ fal_sched_repeat_eval(struct fal_sched *s, double now, uint32_t task)
 	fal_eval_grant_idle(s, now);
 }
 
-/* Grants `w` up to n eval tasks, the last free ones first.  False: none is allowed. */
+/* Grants `w` up to n eval tasks, the last free ones first.  False: `w` may have none of
+ * the free tasks. */
 static bool
 eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {

@@ -186,7 +186,7 @@ round_close(struct fal_sched *s, struct fal_round *r, double now)
 	}
 }
 
-/* Forgets the ended round that *link leads to. */
+/* Forgets the ended round that *link points to. */
 static void
 round_forget(struct fal_sched *s, struct fal_round **link)
 {
@@ -381,8 +381,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
-		/* A worker with work and without a claim: its pull has taken at least so
-		 * long. */
+		/* The worker has work and no claim yet, so its pull has taken at least
+		 * pull_s. */
 		if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
 		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
@@ -395,8 +395,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		}
 		w->version = s->version;
 	}
-	/* Late work counts in the account of the next clock; in the last clock there is
-	 * no next one. */
+	/* Late work counts in the account of the next clock; the last clock has no next
+	 * clock. */
 	if (r->commit == FAL_COMMIT_NONE || r->info.clock + 1 < s->pool.clocks)
 		fal_workers_account(s, r);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
@@ -719,8 +719,8 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 	return s->manned[last] > 0 ? t->part : last;
 }
 
-/* The fewest first tasks of the run that together have `samples` samples; at least
- * one. */
+/* The number of first tasks of the run that together have at least `samples` samples; at
+ * least one. */
 static uint32_t
 tasks_covering(const struct fal_sched *s, const struct fal_task_range *run,
 	       double samples)
@@ -755,8 +755,8 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		const double n = all * t->members / s->active;
 		const uint32_t one =
 			fal_grid_range_samples(&s->grid, run.clock, run.first, 1);
-		/* Leaves no scrap at the clock's end, of less than half of one worker's
-		 * part. */
+		/* Leaves no rest at the clock's end that is less than half of one
+		 * worker's part. */
 		const bool is_scrap = left - n < 0.5 * all / s->active;
 		return is_scrap ? run.count : tasks_covering(s, &run, n - 0.5 * one);
 	}
@@ -766,8 +766,8 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		return s->scheme->round_tasks(s, t);
 	uint32_t n =
 		s->scheme->clock_rounds != NULL ? s->scheme->clock_rounds(s) : s->active;
-	/* Cuts the rest of the clock into even pieces, so that no small one is left at
-	 * its end. */
+	/* Cuts the rest of the clock into even pieces, so that no small piece is left at
+	 * the end. */
 	return tasks_covering(s, &run, left / fmax(round(left * n / all), 1));
 }
 

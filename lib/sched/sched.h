@@ -59,7 +59,7 @@ struct fal_sched_conf {
 	 * round.  Only for rules with shared rounds. */
 	bool is_external;
 	/* The state of an earlier scheduler with shared rounds, which this scheduler
-	 * continues.  With `version`, `clock` clocks are over.  The policy holds since
+	 * continues.  At `version`, `clock` clocks are over.  The policy holds since
 	 * version `first`.  The next round gets the number `round`.  All 0: the job
 	 * begins. */
 	struct fal_sched_from {
@@ -72,16 +72,17 @@ enum fal_fate {
 	FAL_FATE_MERGE,    /* its gradients are collected for the next step */
 	FAL_FATE_ADD,      /* weight · its change of weights is collected */
 	FAL_FATE_BRANCH,   /* its gradients step its group's branch, to `version` */
-	FAL_FATE_REWEIGHT, /* its change of weights goes into slot `slot` (dynsgd.c) */
+	FAL_FATE_REWEIGHT, /* its change of weights is averaged with those of slot `slot`
+			      (dynsgd.c) */
 	FAL_FATE_DROP,     /* its tasks count as done, but its sum is thrown away */
 	FAL_FATE_RETRY,    /* its tasks may be granted to any worker again */
-	/* its sum goes to the coordinator above, which has brought the task */
+	/* its sum goes to the other scheduler, which has brought the task */
 	FAL_FATE_FORWARD
 };
 
 enum fal_act_kind {
-	FAL_ACT_BRANCH, /* the branch of `version` copies the newest version, under this
-			   number */
+	FAL_ACT_BRANCH, /* copy the newest version to a branch, as the branch's version
+			   `version` */
 	FAL_ACT_OPEN,   /* round `round` begins; fal_sched_round describes the round */
 	/* worker: run tasks first … first+count-1, for a contribution that fills
 	 * `fills`. If `cid` is set, the tasks count as claimed, for contribution `cid`;
@@ -103,8 +104,8 @@ enum fal_act_kind {
 	 * applied as they are; or, if `weight` is not 0, by an outer step at rate
 	 * `weight`, with `momentum` */
 	FAL_ACT_STEP,
-	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
-	 * the branch's version `version` */
+	/* worker (0: all workers): send version `version` of the branch; 0: send the
+	 * newest version */
 	FAL_ACT_MODEL,
 	/* worker: request a report of how the worker spent its time; `round`, `work` */
 	FAL_ACT_ACCOUNT,
@@ -286,9 +287,9 @@ uint32_t fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_
 uint64_t fal_sched_first_open_clock(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_first_open_clock. */
 uint64_t fal_sched_next_clock(const struct fal_sched *s);
-/* Fills `*out` with the conf.from of a scheduler that is to continue from `version`, at
- * which `clock` clocks are over.  Returns false if rounds are not shared or no scheduler
- * can continue from that version. */
+/* Fills `*out` with the conf.from of a scheduler that is to continue from `version`; at
+ * that version `clock` clocks are over.  Returns false if rounds are not shared or no
+ * scheduler can continue from that version. */
 bool fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
 			    struct fal_sched_from *out);
 /* Is all work done, and are all updates applied? */
@@ -487,7 +488,7 @@ void fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round);
 /* Sets `*round` to the oldest round that is not over.  Returns false if no round is
  * open. */
 bool fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round);
-/* Sets the newest version. */
+/* Sets the newest version, and has the version sent to all workers. */
 void fal_sched_set_version(struct fal_sched *s, double now, uint64_t version);
 /* Prepares `tasks` test tasks for fal_sched_start_eval_task, without starting an
  * evaluation. */

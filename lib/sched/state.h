@@ -86,9 +86,10 @@ struct fal_worker {
 	uint32_t numerics;
 	bool has_left;
 	bool is_excluded; /* by policy */
-	/* retry.c: this worker has had no finite result of a task, and other workers must
-	 * retry the task.  is_barred: the worker begins no round.  is_waiting: the worker
-	 * is barred and has no open round, so other workers do not wait for this one. */
+	/* This worker had no finite result of a task, and other workers must retry the
+	 * task (retry.c).  Until then: is_barred: the worker begins no round; is_waiting:
+	 * the worker is barred and has no open round, so other workers do not wait for
+	 * this worker. */
 	bool is_barred, is_waiting;
 	/* is counted among the active workers of the job and of its team */
 	bool is_counted;
@@ -147,8 +148,9 @@ struct fal_worker {
 	uint32_t plan[FAL_SPANS]; /* by span: the number of tasks about to be granted */
 	struct fal_load planned;  /* the planned tasks that begin together */
 	uint32_t idle_clocks;     /* clocks in a row without a share */
-	/* How often plan_try_idle has given the worker a task, since its last result from
-	 * an ordinary share.  is_tried: the last tasks came by such a try. */
+	/* How often plan_try_idle has tried the worker since its last result from an
+	 * ordinary share, up to a limit.  is_tried: its last tasks came from such a try.
+	 */
 	uint32_t tries;
 	bool is_tried;
 
@@ -178,7 +180,7 @@ struct fal_worker {
 	double excused_to;  /* no debt is due before this time */
 	double spared_at;   /* when it was last late while no other worker waited */
 	struct {
-		/* when the ping under way was sent; negative: no ping is */
+		/* when the ping under way was sent; negative: no ping is under way */
 		double asked_at;
 		uint64_t steps; /* the progress of the lanes, by the last answer */
 		double answered_at;
@@ -351,7 +353,7 @@ struct fal_sched {
 	uint32_t skipped;
 	size_t skip_cap;
 
-	struct fal_round *oldest, *newest; /* open ones */
+	struct fal_round *oldest, *newest; /* open rounds */
 	uint32_t rounds;                   /* open */
 	struct fal_round *ended;           /* ended rounds that are not forgotten */
 	struct fal_round *spare;           /* memory for later rounds */
@@ -559,7 +561,7 @@ double fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- deadlines.c ---- */
 
-/* The debt of a worker that is due first. */
+/* Of a worker's debts, the debt that is due first. */
 struct fal_debt {
 	double first;     /* owed since; INFINITY: no debt */
 	double since;     /* the last sign of the owed work */
@@ -620,7 +622,7 @@ void fal_worker_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t la
 void fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now);
 /* Recomputes only the place of `w` in the heap `due`. */
 void fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w);
-/* Tells the scheme that something of the round changed, if the round has one worker. */
+/* Tells the scheme that the round has changed, if the round has one worker. */
 void fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r);
 /* The node of the task in the queue of `w`, or NULL. */
 struct fal_node *fal_node_find(const struct fal_sched *s, const struct fal_round *r,
@@ -666,7 +668,7 @@ void fal_task_revoke(struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- verify.c ---- */
 
-/* Asks a worker of another key to compute a claim of `of` once more, if there is one that
+/* Asks a worker of another key to compute a claim of `of` once more, if such a worker
  * can. */
 void fal_verify_request(struct fal_sched *s, struct fal_round *r,
 			const struct fal_worker *of, const struct fal_claim_report *c,
@@ -688,14 +690,15 @@ void fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double no
 void fal_round_free(struct fal_round *r);
 /* Empties the pending update. */
 void fal_pending_clear(struct fal_sched *s);
-/* Applies the pending update, as a part of a step of `divisor` samples. */
+/* Orders the step that applies the pending update; the sum of gradients is divided by
+ * `divisor` samples. */
 void fal_pending_order_step(struct fal_sched *s, double divisor);
 /* Is no round open, and no update pending? */
 bool fal_sched_is_drained(const struct fal_sched *s);
 /* Asks `w` to account for its time until now, which is the end of round `r`. */
 void fal_worker_account(struct fal_sched *s, struct fal_worker *w,
 			const struct fal_round *r);
-/* The same of all workers. */
+/* The same for all workers. */
 void fal_workers_account(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness, in clocks and in updates since the round's version.
  * clocks_ahead: how far its team is ahead of the slowest team. */
