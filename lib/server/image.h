@@ -18,7 +18,7 @@
 
 enum {
 	FAL_IMAGE_NAME = 24,
-	FAL_IMAGE_OTHERS = 1024, /* branches, and slots, at most */
+	FAL_IMAGE_OTHERS = 1024, /* the most branches, and the most slots */
 	/* The most versions that a store keeps, whatever an order says: as many as the
 	 * largest slack needs, and versions under way. */
 	FAL_KEPT_MAX = 72
@@ -95,10 +95,10 @@ struct fal_contribution_blocks {
 
 /* The most that a store holds at a time, to compute its bytes from. */
 struct fal_store_limits {
-	uint32_t versions; /* kept versions, the newest included, */
-	/* further versions, kept until every shard has the next version: a copy of the
-	 * newest version during an early step, and a version for which other shards still
-	 * lack tasks */
+	uint32_t versions; /* kept versions, the newest included */
+	/* versions that are kept besides, until every shard has the next version: a copy
+	 * of the newest version during an early step, and a version for which another
+	 * shard still lacks tasks */
 	uint32_t beyond;
 	uint32_t rounds; /* sums of rounds, open or collected */
 	uint32_t lines;

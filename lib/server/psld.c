@@ -23,12 +23,12 @@ enum {
 static const double change_factor = 2;
 static const double move_part_max = 0.2; /* part of the blocks that may move at a time */
 static const double gain_min = 0.02;     /* the least gain, as a part of a clock */
-/* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
+/* Three standard errors of a median, in spreads; one is 1.25 · 1.48 · MAD / √n. */
 static const double noise_factor = 6;
 /* Stand for infinite seconds, and for 0 seconds. */
 static const double seconds_max = 1e9, seconds_min = 1e-12;
-static const double rounding_slack =
-	1e-9; /* relative error of a product after division by one factor */
+/* relative error of a product after division by one factor */
+static const double rounding_slack = 1e-9;
 
 /* The last measurements, newest last. */
 struct series {
@@ -42,9 +42,9 @@ struct fal_psld {
 		struct series each; /* seconds of one block */
 		double spread;      /* of `each` before the last change; 0: unknown */
 		double waited;      /* in the last clock */
-		/* Three states, each until this clock: the effect of new blocks can show;
-		 * the shard is full, with room for `full_count` blocks; the shard is
-		 * known although it has no blocks. */
+		/* Until these clocks: the effect of new blocks can show; the shard is
+		 * full, with room for `full_count` blocks; the shard counts as known,
+		 * although it has no blocks. */
 		uint64_t shows_until, full_until, known_until;
 		uint32_t full_count;
 	} shard[FAL_PSLD_SHARDS];

@@ -321,7 +321,8 @@ store_recycle_sum(struct fal_store *s, struct fal_sum *sum)
 }
 
 void
-round_open(struct fal_store *s, const struct fal_store_round *conf, const int8_t *exps)
+store_add_round(struct fal_store *s, const struct fal_store_round *conf,
+		const int8_t *exps)
 {
 	const size_t at = round_index(s, conf->round);
 	struct round *r;

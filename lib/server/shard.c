@@ -396,7 +396,8 @@ can_end_round(const struct fal_shard *s, const struct shard_round *open,
 }
 
 static void
-report_unstepped(struct fal_shard_report *report, const struct fal_unstepped *unstepped)
+report_set_unstepped(struct fal_shard_report *report,
+		     const struct fal_unstepped *unstepped)
 {
 	report->beyond = unstepped->out_of_range;
 	if (unstepped->out_of_range > 0) {
@@ -411,8 +412,8 @@ report_unstepped(struct fal_shard_report *report, const struct fal_unstepped *un
 
 /* Uses the sum of the round as o->end says; fills in `ended`. */
 static int
-collect_round(struct fal_shard *s, const struct fal_shard_order *o,
-	      struct fal_shard_report *ended)
+shard_collect_round(struct fal_shard *s, const struct fal_shard_order *o,
+		    struct fal_shard_report *ended)
 {
 	const struct fal_store_step_branch step = { .version = o->version,
 						    .lr = o->lr,
@@ -445,7 +446,7 @@ collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 		ended->odd = "gradients are beyond the range of sums";
 	else if (err < 0)
 		return err;
-	report_unstepped(ended, &unstepped);
+	report_set_unstepped(ended, &unstepped);
 	return FAL_OK;
 }
 
@@ -461,7 +462,7 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 			fal_store_list_contributions(s->store, o->round, &ended.broughts);
 		ended.added = fal_store_checksum(s->store, o->round);
 	}
-	int err = collect_round(s, o, &ended);
+	int err = shard_collect_round(s, o, &ended);
 	fal_store_drop(s->store, o->round); /* no effect if the round is gone by now */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
 	if (err == FAL_OK)
@@ -507,7 +508,7 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o,
 							   .squares = o->squares,
 							   .pusher = o->slot,
 							   .part = o->part });
-	report_unstepped(&stepped, &unstepped);
+	report_set_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		mark_version(s, o->below);

@@ -51,7 +51,8 @@ enum fal_end {
 	FAL_END_ADD,   /* collect weight · the change of weights */
 	/* step the branch of `version`; the branch then has this version */
 	FAL_END_BRANCH,
-	FAL_END_REVISE, /* collect the change of weights, as one of slot `slot` */
+	FAL_END_REVISE, /* collect the change of weights, averaged with those of slot
+			   `slot` */
 	FAL_END_DROP,   /* discard the round */
 	FAL_END_FORWARD /* add the sum to `into`: only for shards of this process */
 };
@@ -143,10 +144,11 @@ enum fal_report_kind {
 	/* The squares of the mean gradient of each of the `blocks` blocks from `first`
 	 * on. A clipped order, which makes `version`, waits for SCALE. */
 	FAL_REPORT_SQUARES,
-	/* The round has ended, as number `rank` of its slot.  With checksums: `brought`
-	 * has the checksum of each contribution, and `added` is the checksum of the
-	 * whole sum.  `beyond` blocks did not step, or are left out of the change of
-	 * weights; the largest value was about 2^most, of `id`. */
+	/* The round has ended.  Its change of weights is the `rank`-th of its slot (0: no
+	 * slot).  With checksums: `brought` has the checksum of each contribution, and
+	 * `added` is the checksum of the whole sum.  `beyond` blocks did not step, or are
+	 * left out of the change of weights; the largest value was about 2^most, of `id`.
+	 */
 	FAL_REPORT_ENDED,
 	/* `version` is made.  `beyond` blocks did not step; contribution `id` had the
 	 * largest value, about 2^most.  If STEP had `hash`, the report has the `leaves`

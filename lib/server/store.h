@@ -202,12 +202,12 @@ struct fal_store_step_branch {
 };
 struct fal_unstepped fal_store_step_branch(struct fal_store *s, uint64_t round,
 					   const struct fal_store_step_branch *step);
-void fal_store_collect_branch(struct fal_store *s, uint32_t line, double weight);
+void fal_store_collect_branch(struct fal_store *s, uint32_t branch, double weight);
 /* Turns the collected changes of weights into the step of an outer optimiser with
  * Nesterov's momentum.  The momentum starts at 0 and lives in slot 0 until slots are
  * forgotten, so no revision may use slot 0 meanwhile. */
 void fal_store_outer_step(struct fal_store *s, double rate, double momentum);
-bool fal_store_has_branch(const struct fal_store *s, uint32_t line);
+bool fal_store_has_branch(const struct fal_store *s, uint32_t branch);
 /* Ends all branches. */
 void fal_store_forget_branches(struct fal_store *s);
 
