@@ -902,7 +902,7 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 		[FAL_FATE_MERGE] = FAL_END_MERGE,
 		[FAL_FATE_ADD] = FAL_END_ADD,
 		[FAL_FATE_BRANCH] = FAL_END_BRANCH,
-		[FAL_FATE_REWEIGHT] = FAL_END_REVISE,
+		[FAL_FATE_REWEIGHT] = FAL_END_REWEIGHT,
 		[FAL_FATE_DROP] = FAL_END_DROP,
 		[FAL_FATE_RETRY] = FAL_END_DROP,
 		[FAL_FATE_FORWARD] = FAL_END_FORWARD,
@@ -960,7 +960,7 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->branch,
+					   .branch = a->branch,
 					   .weight = a->weight };
 	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
 	rounds->branch[rounds->n_branches++] =

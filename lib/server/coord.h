@@ -528,7 +528,7 @@ int fal_coord_add_external_round(struct fal_coord *c, double now,
  */
 int fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t round);
 /* As fal_sched_set_version: installs a version of the coordinator above; the caller adds
- * the parameters to the command (FAL_ORDER_PUT).  Versions may be missing between two
+ * the parameters to the command (FAL_ORDER_INSTALL).  Versions may be missing between two
  * calls.  Versions below `oldest` are no longer needed.  FAL_EINVAL, and the job
  * continues: the version is older than the newest, or than its `oldest`. */
 int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,

@@ -330,7 +330,7 @@ coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 	e->pin.version = version;
 	e->pin.clocks = clocks_over;
 	e->pin.is_evaluated = false;
-	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_PIN,
 							   .version = version });
 }
 

@@ -217,7 +217,7 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 int
 fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 {
-	if (o->kind == FAL_ORDER_PUT) {
+	if (o->kind == FAL_ORDER_INSTALL) {
 		o->params = g->announced->params;
 		o->exps = g->announced->exps;
 	}

@@ -30,7 +30,7 @@ struct fal_image_head {
 	uint64_t steps;        /* steps that the optimiser's state has had */
 	uint32_t olds;         /* number of kept versions before this version */
 	uint32_t lines, slots; /* numbers of branches and of slots; 0 in a snapshot */
-	bool holds;            /* there is a held version, `held` */
+	bool holds;            /* there is a pinned version, `held` */
 	uint64_t held;
 };
 
@@ -75,14 +75,14 @@ bool fal_image_head_equal(const struct fal_image_head *a, const struct fal_image
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 		    const struct fal_image *part, const struct fal_image_run *of);
 
-/* Returns true if the held version is one of the kept versions. */
+/* Returns true if the pinned version is one of the kept versions. */
 static inline bool
 fal_image_keeps(const struct fal_image_head *is)
 {
 	return is->holds && is->held >= is->version - is->olds;
 }
-/* Marks `version` as held, in an image that was made before.  Returns false if the image
- * does not have that version. */
+/* Marks `version` as pinned, in an image that was made before.  Returns false if the
+ * image does not have that version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
 
 /* A contribution to a round: the number of blocks that the contribution has brought, and,

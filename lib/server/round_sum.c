@@ -403,7 +403,7 @@ round_find_complete(const struct fal_store *s, uint64_t number, enum fal_kind ki
 }
 
 int
-fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into)
+fal_store_forward(struct fal_store *s, uint64_t round, struct fal_sum *into)
 {
 	const struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
 	int64_t sum[FAL_BLOCK], v[FAL_BLOCK];

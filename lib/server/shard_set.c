@@ -158,7 +158,7 @@ int
 fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_piece *out)
 {
 	struct place *p = &r->at[i];
-	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_SNAPSHOT };
 	struct fal_shard *shard = p->now.shard;
 	*out = (struct fal_shard_set_piece){ .epoch = p->map.epoch,
 					     .first = p->now.run.first,

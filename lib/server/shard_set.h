@@ -112,7 +112,7 @@ void fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *fi
 			 uint32_t *blocks);
 
 /* The part of a version that shard `i` has, borrowed until the next order or push.
- * Returns false if the version is neither kept nor held, or the shard is remote. */
+ * Returns false if the version is neither kept nor pinned, or the shard is remote. */
 struct fal_shard_part {
 	uint32_t shard, first, count; /* its number; its blocks */
 	size_t values;
@@ -126,11 +126,11 @@ bool fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t vers
 bool fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out, struct fal_shard_making *is);
 /* Returns all parameters of a version, borrowed until the next order, push or call of
- * this function.  NULL: the version is neither kept nor held; or, with remote shards, the
- * version is not the gathered one. */
+ * this function.  NULL: the version is neither kept nor pinned; or, with remote shards,
+ * the version is not the gathered one. */
 const float *fal_shard_set_params(struct fal_shard_set *r, uint64_t version);
 /* Starts to gather a version: copies the local parts.  Returns false if the version is
- * neither kept nor held, or memory is short. */
+ * neither kept nor pinned, or memory is short. */
 bool fal_shard_set_gather(struct fal_shard_set *r, uint64_t version);
 /* Adds the part of remote shard `i`: the arrays `params` and, if the job asks for one,
  * `average`. FAL_EFORMAT: the arrays do not fit. */
@@ -143,8 +143,8 @@ bool fal_shard_set_has_gathered(const struct fal_shard_set *r, uint64_t version)
 /* Returns the average (optim.ema), borrowed likewise, of the version that
  * fal_shard_set_params has returned; NULL: the job asks for no average. */
 const float *fal_shard_set_average(struct fal_shard_set *r);
-/* Return the most bytes of the shards, a held version included; and the most bytes of the
- * image of a marked version. */
+/* Return the most bytes of the shards, a pinned version included; and the most bytes of
+ * the image of a marked version. */
 uint64_t fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 			     const struct fal_store_limits *most);
 uint64_t fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,

@@ -439,8 +439,8 @@ slot_find_or_add(struct fal_store *s, uint64_t slot)
 }
 
 uint32_t
-fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
-		 struct fal_unstepped *out)
+fal_store_reweight(struct fal_store *s, uint64_t round, uint64_t slot,
+		   struct fal_unstepped *out)
 {
 	const struct round *r = round_find_complete(s, round, FAL_KIND_DELTA);
 	struct slot *u = slot_find_or_add(s, slot);
@@ -952,8 +952,8 @@ fal_store_outer_step(struct fal_store *s, double rate, double momentum)
  */
 
 int
-fal_store_put(struct fal_store *s, uint64_t version, const float *params,
-	      const int8_t *exps)
+fal_store_install(struct fal_store *s, uint64_t version, const float *params,
+		  const int8_t *exps)
 {
 	assert(!s->early->is_active);
 	if (version < s->version)

@@ -150,34 +150,35 @@ struct fal_unstepped {
  *
  * add: collects weight · (the round's change of weights) for the next update.
  *
- * revise: collects the change as DynSGD by version does (schemes.md, dynsgd). The change
- * is one of several of slot `slot`. A slot contributes the mean of its changes.  Let U
- * be the mean before the d-th change u; then the contribution grows by (u - U)/d.
+ * reweight: collects the change as DynSGD by version does (schemes.md, dynsgd).  The
+ * change is one of several of slot `slot`.  A slot contributes the mean of its changes.
+ * Let U be the mean before the d-th change u; then the contribution grows by (u - U)/d.
  * Returns d.
  *
- * add and revise leave a block unchanged if its change is too large, and count that block
- * in *out.
+ * add and reweight leave a block unchanged if its change is too large, and count that
+ * block in *out.
  *
  * drop: throws the round away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
 void fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 			 struct fal_unstepped *out);
-uint32_t fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
-			  struct fal_unstepped *out);
+uint32_t fal_store_reweight(struct fal_store *s, uint64_t round, uint64_t slot,
+			    struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
 /* Parameters that another process makes.
  *
- * fal_store_give adds the sum of the complete round of gradients to `into`, a sum over
+ * fal_store_forward adds the sum of the complete round of gradients to `into`, a sum over
  * the whole model, and forgets the round.  FAL_ELIMIT: the result leaves the range of
  * sums.
  *
- * fal_store_put makes `version` the newest version, with these parameters and exponents
- * (copied).  The store keeps as many of these versions as of versions that it makes
- * itself; version numbers may be missing.  FAL_EINVAL: the store has a newer version. */
-int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
-int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
-		  const int8_t *exps);
+ * fal_store_install makes `version` the newest version, with these parameters and
+ * exponents (copied).  The store keeps as many of these versions as of versions that it
+ * makes itself; version numbers may be missing.  FAL_EINVAL: the store has a newer
+ * version. */
+int fal_store_forward(struct fal_store *s, uint64_t round, struct fal_sum *into);
+int fal_store_install(struct fal_store *s, uint64_t version, const float *params,
+		      const int8_t *exps);
 
 /* Branches: models that step by themselves between their pushes.  Each branch has an
  * optimiser state and exponents of its own, and takes 2 + (optimiser slots) times n
@@ -205,7 +206,7 @@ struct fal_unstepped fal_store_step_branch(struct fal_store *s, uint64_t round,
 void fal_store_collect_branch(struct fal_store *s, uint32_t branch, double weight);
 /* Turns the collected changes of weights into the step of an outer optimiser with
  * Nesterov's momentum.  The momentum starts at 0 and lives in slot 0 until slots are
- * forgotten, so no revision may use slot 0 meanwhile. */
+ * forgotten, so no round may use slot 0 meanwhile. */
 void fal_store_outer_step(struct fal_store *s, double rate, double momentum);
 bool fal_store_has_branch(const struct fal_store *s, uint32_t branch);
 /* Ends all branches. */
