@@ -106,7 +106,7 @@ struct fal_ledger {
 	uint32_t claimed, skipped;
 	uint32_t claimed_samples, skipped_samples;
 	uint32_t due; /* claimed ahead and not reported yet */
-	/* The caller's: claims that another key was asked to compute once more; the equal
+	/* The caller's: claims that another key was to compute once more; the equal
 	 * answers; the unlike answers. */
 	uint32_t asked, equal, unlike;
 	struct fal_ltask *task; /* by task - first */

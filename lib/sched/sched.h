@@ -84,9 +84,9 @@ enum fal_act_kind {
 	FAL_ACT_BRANCH, /* copy the newest version to a branch, as the branch's version
 			   `version` */
 	FAL_ACT_OPEN,   /* round `round` begins; fal_sched_round describes the round */
-	/* worker: run tasks first … first+count-1, for a contribution that fills
-	 * `fills`. If `cid` is set, the tasks count as claimed, for contribution `cid`;
-	 * `more`: the next grant has more tasks of `cid` */
+	/* worker: run tasks first … first+count-1, for a contribution that fills `fills`.
+	 * If `cid` is set, the tasks count as claimed, for contribution `cid`; `more`:
+	 * the next grant has more tasks of `cid` */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`.  With `ahead`

@@ -506,7 +506,7 @@ fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 
 /* The worker with this id; NULL: unknown, or it has left.  O(log W). */
 struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
-/* The round of this number, if open, or ended and not forgotten; NULL: unknown. O(1). */
+/* The round of this number, if open, or ended and not forgotten; NULL: unknown.  O(1). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* The same, for open rounds only. */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);

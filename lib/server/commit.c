@@ -518,8 +518,8 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		c->placement.lines.clocks_over = a->clock + 1;
 }
 
-/* Returns true if all shards have reported and, after an early order, the round is
- * over. Until then claims may arrive that belong in the line of the round. */
+/* Returns true if all shards have reported and, after an early order, the round is over.
+ * Until then claims may arrive that belong in the line of the round. */
 static bool
 line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {

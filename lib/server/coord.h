@@ -2,8 +2,8 @@
  * messages, commands for the shards and trace lines go out.
  *
  * The coordinator connects lib/sched (which worker does what), the shards (sums and
- * parameters) and lib/wire (messages). No I/O, no clock: falcon-ps drives the coordinator
- * with sockets, the simulator with a fake network.
+ * parameters) and lib/wire (messages).  No I/O, no clock: falcon-ps drives the
+ * coordinator with sockets, the simulator with a fake network.
  *
  * `now` is the time in seconds, of any origin, and never goes back.  A function that
  * returns int returns 0 or a negative enum fal_err; unless its contract says otherwise,
@@ -486,7 +486,7 @@ uint64_t fal_coord_next_clock(const struct fal_coord *c);
 int fal_coord_pause(struct fal_coord *c, double now, bool hold, const char *by);
 
 /* Tells the ready workers of this name to finish or hand back their tasks, and then to
- * leave. FAL_ENOENT with `diag`: there is none. */
+ * leave.  FAL_ENOENT with `diag`: there is none. */
 int fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
 			   struct fal_diag *diag);
 
@@ -512,7 +512,7 @@ const struct fal_map *fal_coord_pending_map(const struct fal_coord *c);
 
 /* With conf.psld, proposes a move; the caller asks after each event (server/psld.h).
  * `may` is the set of shards that may get blocks, as bits; other shards keep what they
- * have. NULL: nothing should move.  Else *to and the result are the arguments `to` and
+ * have.  NULL: nothing should move.  Else *to and the result are the arguments `to` and
  * `by` for fal_coord_move_blocks.  A proposal that the caller does not carry out has no
  * effect. */
 #define FAL_PSLD_BY "psld"

@@ -4,9 +4,9 @@
  * When all test tasks are counted, the coordinator draws a part of them, which other keys
  * run once more: nobody can know beforehand which tasks are drawn.  If two results
  * differ, a third key decides; if there is no third key, the key that comes first in the
- * keyring decides. All results of the refuted key that nobody has confirmed are then run
- * again by others. Honest workers with equal fingerprints get equal results; other honest
- * workers get nearly equal results.
+ * keyring decides.  All results of the refuted key that nobody has confirmed are then run
+ * again by others.  Honest workers with equal fingerprints get equal results; other
+ * honest workers get nearly equal results.
  */
 #include "server/coord_priv.h"
 

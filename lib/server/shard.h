@@ -5,7 +5,7 @@
  * it; the shard keeps no reports.  The shard knows rounds by their numbers, and never
  * sees the ledger or the scheduler.  No I/O, no clock.
  *
- * The shard is the only user of its store (store.h). Calls that can fail return 0 or a
+ * The shard is the only user of its store (store.h).  Calls that can fail return 0 or a
  * negative enum fal_err. */
 #ifndef FAL_SERVER_SHARD_H
 #define FAL_SERVER_SHARD_H
@@ -74,11 +74,11 @@ enum fal_order_kind {
 	FAL_ORDER_BRANCH,
 	/* Collect weight · (the change of branch `branch` since BRANCH). */
 	FAL_ORDER_COLLECT,
-	/* Make the next version from the collected changes, at rate `lr`. Gradients are a
-	 * sum over `divisor` samples (0: gradients make no step), and the part `part` of
-	 * a clock; `slot`, if not 0, is the pusher of the gradients.  With `weight`, an
-	 * outer optimiser steps changes of weights at that rate, with `momentum`. Keep
-	 * the newest `versions` versions, this one included.  Answer: STEPPED. */
+	/* Make the next version from the collected changes, at rate `lr`.  Gradients are
+	 * a sum over `divisor` samples (0: gradients make no step), and the part `part`
+	 * of a clock; `slot`, if not 0, is the pusher of the gradients.  With `weight`,
+	 * an outer optimiser steps changes of weights at that rate, with `momentum`.
+	 * Keep the newest `versions` versions, this one included.  Answer: STEPPED. */
 	FAL_ORDER_STEP,
 	FAL_ORDER_RETAIN, /* keep the newest `versions` versions from now on */
 	/* keep version `version`, which the shard still has, until the next PIN */
@@ -138,11 +138,11 @@ enum fal_report_kind {
 	 * ahead. */
 	FAL_REPORT_COMPLETE,
 	FAL_REPORT_FENCED, /* No further block of `id` counts. */
-	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
+	/* A push of `id` was refused: `err`, `odd`.  Only the process of a remote shard
 	 * reports this; a shard of this process returns the error instead. */
 	FAL_REPORT_REFUSED,
 	/* The squares of the mean gradient of each of the `blocks` blocks from `first`
-	 * on. A clipped order, which makes `version`, waits for SCALE. */
+	 * on.  A clipped order, which makes `version`, waits for SCALE. */
 	FAL_REPORT_SQUARES,
 	/* The round has ended.  Its change of weights is the `rank`-th of its slot (0: no
 	 * slot).  With checksums: `brought` has the checksum of each contribution, and

@@ -57,7 +57,7 @@ is_local(const struct fal_shard_set *r, uint32_t i)
 	return i - r->first < r->here;
 }
 
-/* Makes shard `i` of a run of blocks, with its part of `init`. Returns false when out of
+/* Makes shard `i` of a run of blocks, with its part of `init`.  Returns false when out of
  * memory. */
 static bool
 create_shard(const struct fal_shard_set *r, uint32_t i, struct holding *h,

@@ -74,8 +74,8 @@ int fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
 int fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i,
 			   const struct fal_ticket *t, const struct fal_tail *records,
 			   struct fal_shard_result *out, struct fal_diag *diag);
-/* Reads the ticket of a PUSH from `session`. FAL_EAUTH: the coordinator did not issue the
- * ticket. */
+/* Reads the ticket of a PUSH from `session`.  FAL_EAUTH: the coordinator did not issue
+ * the ticket. */
 int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 			 const struct fal_msg *m, struct fal_ticket *out,
 			 struct fal_diag *diag);
@@ -133,7 +133,7 @@ const float *fal_shard_set_params(struct fal_shard_set *r, uint64_t version);
  * neither kept nor pinned, or memory is short. */
 bool fal_shard_set_gather(struct fal_shard_set *r, uint64_t version);
 /* Adds the part of remote shard `i`: the arrays `params` and, if the job asks for one,
- * `average`. FAL_EFORMAT: the arrays do not fit. */
+ * `average`.  FAL_EFORMAT: the arrays do not fit. */
 int fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
 			      const struct fal_image *has);
 /* is_gathering returns true if some part is still missing; has_gathered, if all of

@@ -3,7 +3,7 @@
  * A round is a set of tasks that joins an update as a whole (falcon(7)): all tasks of a
  * clock, or the tasks granted to one worker or group.  The store keeps one bit for each
  * pair of contribution and block, so a block counts once whatever arrives.  A round is
- * complete when every block has counted all tasks of the round (design.md, I2). Complete
+ * complete when every block has counted all tasks of the round (design.md, I2).  Complete
  * rounds are collected for the next update, and a step applies the update.  No I/O, no
  * clock. */
 #ifndef FAL_SERVER_STORE_H
@@ -103,7 +103,7 @@ int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_contrib_id i
 		    struct fal_contrib_id fills);
 
 /* Counts `tasks` tasks of an open round as empty, except in blocks that contribution
- * `fills` ({0,0}: none) has brought. FAL_EINVAL, without an effect: the round has fewer
+ * `fills` ({0,0}: none) has brought.  FAL_EINVAL, without an effect: the round has fewer
  * tasks left. */
 int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
 		   struct fal_contrib_id fills);
@@ -215,17 +215,17 @@ void fal_store_forget_branches(struct fal_store *s);
 /* Frees the slots from `first` up to, but without, `end`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
 
-/* Makes the next version, and its exponents, from the collected changes.  Gradients are
- * a sum over `divisor` samples (0: gradients make no step). The optimiser applies them
- * at rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
+/* Makes the next version, and its exponents, from the collected changes.  Gradients are a
+ * sum over `divisor` samples (0: gradients make no step).  The optimiser applies them at
+ * rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
  * whole model.  Changes of weights are added.  A block stays as it is, and counts in the
- * result, if its mean gradient is out of range or if its parameters or state would not
- * be finite.  fal_store_step_branch treats such blocks in the same way, so parameters
- * are always finite.
+ * result, if its mean gradient is out of range or if its parameters or state would not be
+ * finite.  fal_store_step_branch treats such blocks in the same way, so parameters are
+ * always finite.
  *
  * `part` is the share of a clock that the gradients make up.  If the optimiser has a
- * momentum for each pusher, the slot number `pusher` (0: none) holds that momentum.
- * When the first such slot is made, the momentum of steps without a pusher becomes 0. */
+ * momentum for each pusher, the slot number `pusher` (0: none) holds that momentum.  When
+ * the first such slot is made, the momentum of steps without a pusher becomes 0. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;
