@@ -583,8 +583,9 @@ double fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w
 /* Adds a turn of `w` that took so many seconds. */
 void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		  double seconds);
-/* Recomputes the typical turns if, since the last time, a clock has ended, twice as many
- * workers are measured, or the least probe has halved; false: nothing has changed. */
+/* Recomputes the typical turns if some worker has no measured task and, since the last
+ * time, a clock has ended, twice as many workers are measured, or the least probe has
+ * halved.  False: nothing has changed. */
 bool fal_typical_update(struct fal_sched *s);
 /* Seconds of a turn of `w` with a full task, as measured here; else a guess. */
 double fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w);

@@ -172,10 +172,10 @@ repeated_bit(const struct coord_peer *p, uint64_t version)
 	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
-/* Announces a forgotten version once more, because the worker is granted tasks of a
- * round on this version.  A worker may help several rounds in turn.  A version with a
- * bit is announced only once: the worker keeps the version as long as the worker has
- * an open round on the version. */
+/* Announces a forgotten version once more, because the worker is granted tasks of a round
+ * on this version.  A worker may help several rounds in turn.  A version with its bit in
+ * announced.repeated is not announced again: the worker keeps the version as long as the
+ * worker has an open round on the version. */
 static void
 repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {

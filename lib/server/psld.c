@@ -153,9 +153,9 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 
 /* `to` is the wanted number of blocks of each shard.  Changes `to` so that not too many
  * blocks move at once.  Each shard has one run of blocks, and the runs are in the order
- * of the shards.  So a change of one run also shifts the runs after it.  Therefore the
- * ends of all runs move by the same part of the way to their places in `to`: the whole
- * way, unless too many blocks would move. */
+ * of the shards.  So a change of one run also shifts the runs after it.  Therefore all
+ * ends of runs move the same part of the way to their places in `to`: the whole way, or
+ * less if too many blocks would move. */
 static void
 limit_step(const struct fal_psld *p, uint32_t *to)
 {
