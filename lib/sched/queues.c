@@ -467,8 +467,8 @@ fal_task_release(struct fal_sched *s, struct fal_round *r, uint32_t task)
 	FAL_XGROW(r->free_task, r->free_cap, (size_t)r->free_n + 1);
 	r->free_task[r->free_n++] = task;
 	s->unplanned++;
-	if (s->needy == NULL || r->id < s->needy->id)
-		s->needy = r;
+	if (s->first_unplanned == NULL || r->id < s->first_unplanned->id)
+		s->first_unplanned = r;
 }
 
 void

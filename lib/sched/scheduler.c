@@ -59,17 +59,17 @@ begin_rounds(struct fal_sched *s, double now)
 static void
 plan_rounds(struct fal_sched *s, double now)
 {
-	struct fal_round *r = s->needy, *next;
+	struct fal_round *r = s->first_unplanned, *next;
 	for (; r != NULL && s->unplanned > 0; r = next) {
 		next = r->newer;
 		fal_round_plan(s, r, now);
-		if (s->eager.n > 0) { /* a round was abandoned */
+		if (s->teams_awake.n > 0) { /* a round was abandoned */
 			begin_rounds(s, now);
-			next = s->needy; /* start again at the oldest round */
+			next = s->first_unplanned; /* start again at the oldest round */
 		}
 	}
 	if (s->unplanned == 0)
-		s->needy = NULL;
+		s->first_unplanned = NULL;
 }
 
 /* Completes the rounds that waited only for reports, and have these now. */
@@ -115,7 +115,7 @@ sched_settle(struct fal_sched *s, double now)
 		plan_rounds(s, now);
 		if (s->rounds > 0 && s->scheme->rebalance != NULL)
 			s->scheme->rebalance(s, now);
-	} while (s->eager.n > 0); /* a round was abandoned */
+	} while (s->teams_awake.n > 0); /* a round was abandoned */
 	fal_rounds_commit_early(s, now); /* new grants may be claims at once */
 	fal_eval_grant_idle(s, now);
 }
@@ -388,7 +388,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full_samples(&s->grid);
 	s->typical.fixed = (double)NAN;
-	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
+	s->part_teams = fal_xcalloc(s->grid.parts, sizeof(*s->part_teams));
 	fal_task_pool_init(&s->pool, &s->grid);
 	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
@@ -406,7 +406,7 @@ fal_sched_free(struct fal_sched *s)
 		return;
 	fal_teams_free(s);
 	free(s->team);
-	free(s->manned);
+	free(s->part_teams);
 	fal_sched_forget(s);
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		while (w->head != NULL)
@@ -427,7 +427,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_task_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
 	fal_heap_free(&s->teams_by_clock);
-	fal_heap_free(&s->eager);
+	fal_heap_free(&s->teams_awake);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_free(&s->of_workers[i]);
 	free(s->typical.scratch);

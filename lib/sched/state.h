@@ -333,10 +333,11 @@ struct fal_sched {
 	uint32_t teams;
 	size_t team_cap;
 	struct fal_heap teams_by_clock; /* teams with active workers; least clock first */
-	struct fal_heap eager;          /* teams that may be able to begin a round */
+	struct fal_heap teams_awake;    /* teams that may be able to begin a round */
 	uint64_t slowest; /* least clock in `teams_by_clock`; while `teams_by_clock` is
 			     empty, the last known one */
-	uint32_t *manned; /* by part of the data: number of teams with active workers */
+	/* by part of the data: number of teams with active workers */
+	uint32_t *part_teams;
 
 	/* Tasks to be retried, and for each the worker that had no finite result. */
 	struct fal_retry {
@@ -364,7 +365,7 @@ struct fal_sched {
 	uint64_t next_round;
 	uint64_t unplanned; /* free tasks of the open rounds */
 	/* no older round has free tasks; NULL: no round has free tasks */
-	struct fal_round *needy;
+	struct fal_round *first_unplanned;
 
 	/* Heaps of workers, by their slots. */
 	union {

@@ -150,8 +150,9 @@ uint64_t fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 uint64_t fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
 				   const struct fal_store_limits *most);
 
-/* Hands over the images of a marked version: `out`, by shard number, gets those of local
- * shards.  Hands over all images or none: returns false if a local shard has no image. */
+/* Hands over the images of a marked version: `out`, empty images by shard number, gets
+ * those of local shards.  Hands over all images or none: returns false if a local shard
+ * has no image. */
 bool fal_shard_set_take_marked(struct fal_shard_set *r, uint64_t version,
 			       struct fal_image *out);
 /* Takes a shard's image that is of no more use, as memory for the next one. */
