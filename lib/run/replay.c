@@ -173,7 +173,7 @@ fal_replay_exponents(const struct fal_replay *a)
 static int
 make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
-	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK,
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_SNAPSHOT,
 					      .version = version };
 	int err = fal_shard_set_order(r, &mark, NULL);
 	if (err < 0)

@@ -1,6 +1,7 @@
 /* consgd: constant learning rate for updates (Jiang, Cui, Zhang, Yu, SIGMOD 2017;
  * schemes.md, consgd).  As ssp, but workers push the change of weights of their local
- * steps.  The server adds λ times the change; λ is 1/M unless the rule sets λ. */
+ * steps.  The server adds λ times the change; λ is 1/M, for M workers, unless the rule
+ * sets λ. */
 #include "sched/scheme.h"
 
 static void

@@ -1,7 +1,8 @@
 /* Deadlines: the debts of a worker, and until when each may stay open.
  *
  * The coordinator measures all times by its own clock: from the grant to the claim, and
- * from the last claim to the last block.  What a worker says of itself does not count.
+ * from the last claim to the last block.  A worker's reports of its own times do not
+ * count.
  *
  * A worker that is nearly late is pinged, and pinged again when its debt is due.  The
  * answer arrives after all earlier messages of the worker, and has the progress of its
@@ -19,8 +20,8 @@
 #include <math.h>
 
 static const double floor_s = 0.2;  /* the least deadline (design.md, D7) */
-static const double floor_rtts = 4; /* and so many round trips, … */
-static const double rtt_max = 1;    /* … each of at most so many seconds */
+static const double floor_rtts = 4; /* the least deadline in round trips, … */
+static const double rtt_max = 1;    /* … each counted as at most so many seconds */
 /* A worker is pinged after this part of its deadline.  If the deadline is unknown, the
  * ping goes out at once, so that all later steps of the lanes count as progress. */
 static const double ping_part = 0.85;

@@ -3,9 +3,9 @@
  * local steps.
  *
  * staleness=version: the d-th change that arrives for a clock has weight 1/d, and the
- * weights of earlier changes of that clock fall from 1/(d-1) to 1/d.  When all M changes
- * have come, their effect is their mean.  staleness=updates: a change that comes τ
- * updates after its pull has weight 1/(τ+1).
+ * weights of earlier changes of that clock fall from 1/(d-1) to 1/d.  When the changes of
+ * all M workers have come, their effect is their mean.  staleness=updates: a change that
+ * comes τ updates after its pull has weight 1/(τ+1).
  */
 #include "sched/scheme.h"
 

@@ -17,7 +17,8 @@
 
 #include <math.h>
 
-/* The projected finish; of equal ones, the worker with less work is first. */
+/* The projected finish.  Of workers with equal finishes, the worker with less work is
+ * first. */
 static double
 epsp_cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load held,
 	  struct fal_load more, double now)
@@ -53,11 +54,11 @@ latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, do
 	return slot;
 }
 
-/* Gives one task of the worker with the latest finish to the worker that would finish the
- * task first: moves an unstarted task; or, with `clones` and if no task can move, clones
- * a running task at an idle worker.  The other worker must finish sooner than the holder,
- * by a round trip and by a part of the task, because projections are uncertain.  False:
- * no task is given. */
+/* Gives one task of the worker with the latest finish, the holder, to the worker that
+ * would finish the task first.  Moves an unstarted task; or, with `clones`, if no task
+ * can move, clones a running task at an idle worker.  The other worker must finish sooner
+ * than the holder, by a round trip and by a part of the task, because projections are
+ * uncertain.  False: no task is given. */
 static bool
 task_give(struct fal_sched *s, bool clones, double now, uint32_t *fresh)
 {
@@ -162,7 +163,8 @@ epsp_begin_round(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	}
 }
 
-/* Applies updates in the order of rounds, in whatever order rounds are complete. */
+/* Applies updates in the order of rounds, even if the rounds are complete in another
+ * order. */
 static void
 epsp_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {

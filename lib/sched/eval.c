@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The most eval tasks of one grant, so that the worker is soon back for training. */
+/* The most eval tasks of one grant to an idle worker, so that the worker is soon back for
+ * training. */
 static const uint32_t grant_max = 64;
 
 static void
@@ -129,7 +130,8 @@ fal_sched_repeat_eval(struct fal_sched *s, double now, uint32_t task)
 	fal_eval_grant_idle(s, now);
 }
 
-/* Grants `w` up to n eval tasks, the last free ones first.  False: none is allowed. */
+/* Grants `w` up to n eval tasks, the last free ones first.  False: `w` may have none of
+ * the free tasks. */
 static bool
 eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {

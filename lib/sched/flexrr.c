@@ -30,8 +30,9 @@ struct flexrr_team {
 
 static const double behind_at = 0.20;                     /* of a round */
 static const double first_loan = 0.025, next_loan = 0.05; /* of a round */
-static const double steal_until = 0.9; /* steal=half: part of a round that is done */
-static const double rounding = 1e-6;   /* samples */
+/* steal=half: once this part of a round is done, none of its tasks is stolen */
+static const double steal_until = 0.9;
+static const double rounding = 1e-6; /* samples */
 
 /* The number of rounds done, plus the done part of the team's first open round. */
 static double
@@ -145,9 +146,10 @@ help_slowest(struct fal_sched *s, struct fal_worker *w, double now)
 	own->samples = fmod(lend_tasks(s, helpee, w, r, n, now), one);
 }
 
-/* `w` is done.  Of the `helpers` workers before it in the ring, `w` chooses the worker
- * with the most samples left in a round (its own or a stolen one) that comes before the
- * next round of `w`; and takes half of these samples. */
+/* `w` is done, and takes half of the samples that another worker has left in a round: the
+ * most samples that any of the `helpers` workers before `w` in the ring has left.  The
+ * round, the other worker's own or a stolen one, comes before the next round of `w`.
+ */
 static void
 steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 {

@@ -60,7 +60,7 @@ struct group {
 	double weight;     /* |g|/M at the first round on its branch */
 	uint32_t among;    /* M at that time */
 	bool has_pushed;   /* quorum: has pushed, and waits for the next version */
-	uint64_t samples;  /* samples of its own that the next version has */
+	uint64_t samples;  /* the group's samples that the next version contains */
 	double least_rate; /* scratch of places_diversity */
 	const char *site;  /* scratch of places_diversity */
 };
@@ -145,14 +145,14 @@ struct diversity {
 	uint32_t sites;
 };
 
-/* The present group of the worker, or its new one. */
+/* The worker's new group (`is_new`), or its present group. */
 static struct group *
 place_group(const struct fal_sched *s, const struct place *p, bool is_new)
 {
 	return (is_new ? p->team : s->worker[p->slot].team)->state;
 }
 
-/* The diversity of the present groups, or of the new ones. */
+/* The diversity of the new groups (`is_new`), or of the present groups. */
 static struct diversity
 places_diversity(const struct fal_sched *s, const struct place *p, uint32_t n,
 		 bool is_new)
@@ -386,9 +386,9 @@ quorum_publish(struct fal_sched *s, const struct pushes *p)
 	if (rule->delta) {
 		act.weight = rule->outer_rate;
 		/* If only some groups push at a time, their updates reach the other
-		 * groups late, which acts like momentum.  So the momentum is lowered:
-		 * both effects together span as many pushes as the momentum alone does
-		 * when all groups push. */
+		 * groups late, and late updates act like momentum.  So the momentum is
+		 * lowered, until both effects together last as many pushes as the
+		 * momentum alone does when all groups push. */
 		const double spans = (double)(p->came + p->missing) / p->came;
 		act.momentum = fmax(1 - (1 - rule->momentum) * spans, 0);
 	} else {
@@ -507,7 +507,7 @@ groups_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_team *t = r->team;
 	struct group *g = t->state;
 	uint32_t samples = fal_round_counted_samples(s, r);
-	/* The weight is |g|/M if the clock's tasks can be split so. */
+	/* The weight is |g|/M, if a whole number of tasks makes up this part. */
 	double weight = (double)fal_round_samples(s, r) /
 			fal_grid_samples(&s->grid, r->info.clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,

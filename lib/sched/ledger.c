@@ -288,21 +288,21 @@ fal_grant_history_free(struct fal_grant_history *h)
 }
 
 bool
-fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing, uint32_t worker)
+fal_grant_history_has(const struct fal_grant_history *h, uint32_t item, uint32_t worker)
 {
-	uint32_t at = h->newest[thing];
+	uint32_t at = h->newest[item];
 	while (at != 0 && h->v[at - 1].worker != worker)
 		at = h->v[at - 1].older;
 	return at != 0;
 }
 
 void
-fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker)
+fal_grant_history_add(struct fal_grant_history *h, uint32_t item, uint32_t worker)
 {
-	if (fal_grant_history_has(h, thing, worker))
+	if (fal_grant_history_has(h, item, worker))
 		return;
 	FAL_XGROW(h->v, h->cap, (size_t)h->n + 1);
 	h->v[h->n] =
-		(struct fal_grant_entry){ .worker = worker, .older = h->newest[thing] };
-	h->newest[thing] = ++h->n;
+		(struct fal_grant_entry){ .worker = worker, .older = h->newest[item] };
+	h->newest[item] = ++h->n;
 }

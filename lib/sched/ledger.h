@@ -25,7 +25,7 @@
 #define FAL_NONE UINT32_MAX /* no task, no contribution, no worker slot */
 
 enum fal_contrib_state {
-	FAL_CONTRIB_OPEN,   /* claims come in, blocks may come in */
+	FAL_CONTRIB_OPEN,   /* takes claims and blocks */
 	FAL_CONTRIB_FENCED, /* accepts nothing more; its tasks are unclaimed again */
 	FAL_CONTRIB_DONE    /* all its blocks are counted */
 };
@@ -72,7 +72,7 @@ struct fal_ltask {
 	bool skipped;
 };
 
-/* What happened to a range of tasks, for the trace. */
+/* Events of a range of tasks, for the trace. */
 enum fal_entry_kind {
 	FAL_ENTRY_GRANT,   /* a: worker id */
 	FAL_ENTRY_MOVE,    /* a: from, b: to */
@@ -106,7 +106,7 @@ struct fal_ledger {
 	uint32_t claimed, skipped;
 	uint32_t claimed_samples, skipped_samples;
 	uint32_t due; /* claimed ahead and not reported yet */
-	/* The caller's: claims that another key was asked to compute once more; the equal
+	/* The caller's: claims that another key was to compute once more; the equal
 	 * answers; the unlike answers. */
 	uint32_t asked, equal, unlike;
 	struct fal_ltask *task; /* by task - first */
@@ -214,11 +214,12 @@ struct fal_metrics fal_ledger_metrics(const struct fal_ledger *l);
 
 /* ---- grants ---- */
 
-/* For each of n things, the workers that were ever granted the thing.  A worker may claim
- * only tasks that the worker was granted; a claim of a task that was taken away meanwhile
- * is honest, too, so the history forgets no grant.  {0} is empty and valid. */
+/* For each of n items, which are tasks of a round or test tasks: the workers that were
+ * ever granted the item.  A worker may claim only tasks that the worker was granted; a
+ * claim of a task that was taken away meanwhile is honest, too, so the history forgets no
+ * grant.  {0} is empty and valid. */
 struct fal_grant_history {
-	uint32_t *newest; /* by thing: index of its newest entry, plus 1; 0: none */
+	uint32_t *newest; /* by item: index of its newest entry, plus 1; 0: none */
 	size_t newest_cap;
 	struct fal_grant_entry {
 		uint32_t worker, older;
@@ -227,14 +228,14 @@ struct fal_grant_history {
 	size_t cap;
 };
 
-/* Empties the history, for n things. */
+/* Empties the history, for n items. */
 void fal_grant_history_open(struct fal_grant_history *h, uint32_t n);
 void fal_grant_history_free(struct fal_grant_history *h);
 
-/* Adds a grant; a second grant of the same thing to the same worker changes nothing. */
-void fal_grant_history_add(struct fal_grant_history *h, uint32_t thing, uint32_t worker);
+/* Adds a grant; a second grant of an item to the same worker changes nothing. */
+void fal_grant_history_add(struct fal_grant_history *h, uint32_t item, uint32_t worker);
 
-bool fal_grant_history_has(const struct fal_grant_history *h, uint32_t thing,
+bool fal_grant_history_has(const struct fal_grant_history *h, uint32_t item,
 			   uint32_t worker);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of clocks between two tries of a worker without shares doubles so many
+/* The number of clocks between two tries of a worker without shares doubles this many
  * times. */
 static const uint32_t tries_max = 4;
 
@@ -29,9 +29,9 @@ plan_grant(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint3
 	/* Does `w` keep its tasks, although the scheme moves tasks?  Such tasks can be
 	 * claimed ahead.  A claim costs the clock a round trip; a claim ahead costs the
 	 * clock the help of other workers.  So tasks do move if a round trip is short
-	 * beside a clock.  The task by which a worker without shares is tried moves in
-	 * any case.  A lone worker has no help: only a worker that joins would wait,
-	 * for the next clock. */
+	 * beside a clock.  The task that tries a worker without shares can always move.
+	 * A lone worker has no help: only a worker that joins would wait, for the next
+	 * clock. */
 	const bool is_alone =
 		s->active == 1 && s->clock_s > 0 && s->clock_s < short_clock;
 	const bool is_helped = w->help.clocks < 2 || w->help.mean_s >= w->rtt ||
@@ -181,7 +181,7 @@ plan_try_idle(struct fal_sched *s, const struct fal_round *r, struct fal_worker 
 /* ---- plans ---------------------------------------------------------------- */
 
 /* Plans two spans that begin together: `large`, and the next span, which has small tasks.
- * Sets *last to the worker of the last task.  False: no worker is there. */
+ * Sets *last to the worker of the last task.  False: the round has no worker. */
 static bool
 plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spans *spans,
 	   uint32_t large, struct fal_worker **last, double now)
@@ -189,7 +189,7 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 	const uint32_t small = large + 1, *at = spans->at;
 	const uint32_t larges = at[small] - at[large];
 	const uint32_t smalls = at[small + 1] - at[small];
-	struct fal_worker *one = fal_probation_unserved(s);
+	struct fal_worker *unserved = fal_probation_unserved(s);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->planned = (struct fal_load){ 0 };
@@ -215,9 +215,9 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 			most = w;
 	if (most != NULL && most->plan[span] > 1)
 		plan_try_idle(s, r, most, span, now);
-	if (one != NULL && fal_worker_may_compute(s, one, r) && one->planned.tasks == 0 &&
-	    most != NULL) {
-		one->plan[span] = 1;
+	if (unserved != NULL && fal_worker_may_compute(s, unserved, r) &&
+	    unserved->planned.tasks == 0 && most != NULL) {
+		unserved->plan[span] = 1;
 		most->plan[span]--;
 	}
 	return true;
@@ -225,8 +225,8 @@ plan_sizes(struct fal_sched *s, const struct fal_round *r, const struct plan_spa
 
 /* Plans the free tasks for all workers of the round.  Late tasks all begin when their
  * version is there, whatever workers compute before.  So the plan for late tasks ignores
- * the tasks that workers hold; the plan for early tasks counts them.  Sets *last to the
- * worker of the last task.  False: no worker is there. */
+ * the tasks that workers hold; the plan for early tasks counts the tasks that workers
+ * hold.  Sets *last to the worker of the last task.  False: the round has no worker. */
 static bool
 plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans *spans,
 	 struct fal_worker **last, double now)
@@ -319,12 +319,12 @@ fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), compare_tasks);
 	const struct plan_spans spans = plan_cut_spans(s, r);
 	struct plan_spans next = spans;
-	struct fal_worker *one = fal_team_worker(s, r->team);
-	if (one != NULL && fal_worker_may_compute(s, one, r)) {
+	struct fal_worker *owner = fal_team_worker(s, r->team);
+	if (owner != NULL && fal_worker_may_compute(s, owner, r)) {
 		for (uint32_t k = 0; k < FAL_SPANS; k++)
-			one->plan[k] = spans.at[k + 1] - spans.at[k];
-		plan_grant_worker(s, r, one, &next, now);
-	} else if (one == NULL && (is_planned = plan_all(s, r, &spans, &last, now))) {
+			owner->plan[k] = spans.at[k + 1] - spans.at[k];
+		plan_grant_worker(s, r, owner, &next, now);
+	} else if (owner == NULL && (is_planned = plan_all(s, r, &spans, &last, now))) {
 		for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++)
 			if (w != last)
 				plan_grant_worker(s, r, w, &next, now);

@@ -66,8 +66,8 @@ struct fal_rule {
 	bool by_updates; /* dynsgd: staleness=updates instead of version */
 	/* wbsp: overlap=yes: the next local step begins before the push is done */
 	bool overlap;
-	/* wbsp: publish=slowest: publish when the slowest worker has pushed, not all
-	 * workers */
+	/* wbsp: publish=slowest: publish when the slowest worker has pushed, instead of
+	 * all workers */
 	bool slowest;
 	/* B: rennala: so many tasks make an update; 0: as many as a clock has */
 	uint32_t batch;
@@ -131,8 +131,8 @@ struct fal_traits {
 
 	bool law;   /* the model is the same whichever worker computes a task */
 	bool ahead; /* an update may be ordered before its rounds are complete */
-	/* each round, or each quorum of rounds, is an update of its own, beside those of
-	 * others */
+	/* each round, or each quorum of rounds, is an update of its own, between updates
+	 * of other workers */
 	bool alone;
 	/* the next round of a worker begins while the worker pushes the last one */
 	bool overlaps;

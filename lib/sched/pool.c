@@ -190,7 +190,7 @@ fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t 
 	}
 }
 
-/* Joins run `i` of the runs that came back and the next such run, if the two touch. */
+/* Joins run `i` in `back` with the next run, if the two touch. */
 static void
 back_join(struct fal_task_pool *p, size_t i)
 {

@@ -2,8 +2,8 @@
  *
  * A suspect becomes a full member again by work that arrives.  Probation gives a suspect
  * one task, which no other worker may take meanwhile.  At most one worker is on probation
- * at a time.  After a failed probation the next one waits until the time lost is no more
- * than 2 % of all time since.
+ * at a time.  After a failed probation the next one waits, so that failed probations cost
+ * no more than 2 % of the time.
  *
  * The time that other workers have waited for a worker is a debt of the worker's key,
  * because sessions come and go.  A key that owes more than allowed gets no work until the
@@ -25,8 +25,9 @@
  * may succeed. */
 enum { DOUBLINGS_MAX = 4 };
 
-/* Other workers may wait for a key so many seconds, or so many typical tasks or pushes,
- * whichever is more.  For more the key pays, by this part of each second. */
+/* Other workers may wait for a key this many seconds, or this many typical tasks or
+ * pushes, whichever is longer.  The key pays for longer waits: each second without work
+ * pays this part of a second. */
 static const double free_s = 2, free_turns = 16, cost_part = 0.02;
 
 static const char work_came[] = "its work came", no_other[] = "nobody else is left";

@@ -41,7 +41,7 @@ fal_typical_add_fixed(struct fal_sched *s, double fixed)
 }
 
 static double
-worker_fixed(const struct fal_sched *s, const struct fal_worker *w)
+worker_fixed_share(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return isnan(w->fixed) ? s->typical.fixed : w->fixed;
 }
@@ -74,7 +74,8 @@ fal_load_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
 	double full = (double)load.samples / s->full;
-	return load.tasks * fal_bound_task_size(worker_fixed(s, w), full / load.tasks);
+	return load.tasks *
+	       fal_bound_task_size(worker_fixed_share(s, w), full / load.tasks);
 }
 
 double
@@ -158,12 +159,12 @@ fal_worker_measure(struct fal_sched *s, struct fal_worker *w, double task_s,
 	double full = own_task_s(w, w->lanes);
 	bool known = w->pace[w->lanes].nearest == w->lanes;
 	if (full <= 0)
-		full = task_s / fal_bound_task_size(worker_fixed(s, w), part);
+		full = task_s / fal_bound_task_size(worker_fixed_share(s, w), part);
 	if (!known || task_s >= full || full >= task_s / part) {
 		measure_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
 		return;
 	}
-	/* LMS: the larger the task, the less the task tells. */
+	/* Least mean squares: a larger task tells less about the fixed part. */
 	const double fixed = (task_s / full - part) / (1 - part);
 	const double weight = (1 - part) * (1 - part);
 	if (isnan(w->fixed))
@@ -305,7 +306,7 @@ fal_work_add(struct fal_work *work, double task_s, uint32_t samples, double size
 	} else if (n < FAL_WORK_PACES) {
 		work->pace[work->paces++] = ran;
 	} else {
-		uint32_t at = 0; /* and its successor are the nearest neighbours */
+		uint32_t at = 0; /* the paces `at` and `at` + 1 differ least */
 		memcpy(all, work->pace, sizeof(work->pace));
 		all[n] = ran;
 		for (uint32_t i = 1; i < n; i++)

@@ -61,7 +61,7 @@ fal_worker_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
 				.kind = FAL_ACT_LANES, .worker = w->id, .count = lanes });
 }
 
-/* ---- heaps ---------------------------------------------------------------- */
+/* ---- look-ups in queues --------------------------------------------------- */
 
 struct fal_node *
 fal_node_find(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
@@ -79,8 +79,8 @@ node_is_preclaimed(const struct fal_node *n)
 	return fal_ledger_task(&n->round->ledger, n->task)->due;
 }
 
-/* The version that the node's task awaits at `w`; 0: the version is published, or a
- * branch's. */
+/* The version that the node's task awaits at `w`; 0: the task has begun, or its version
+ * is published or a branch's. */
 static uint64_t
 node_awaited_version(const struct fal_sched *s, const struct fal_worker *w,
 		     const struct fal_node *n)
@@ -138,6 +138,8 @@ fal_worker_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 		n = n->prev;
 	return n != NULL && n->began < 0 && !node_is_preclaimed(n) ? n : NULL;
 }
+
+/* ---- heaps ---------------------------------------------------------------- */
 
 static void
 heap_put(struct fal_heap *h, uint32_t slot, bool is_in, double key)
@@ -280,8 +282,8 @@ fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r)
 
 /* ---- grants --------------------------------------------------------------- */
 
-/* Can no other worker get the task while `w` has it?  Such a task never moves and is
- * never cloned.  A task of a probation, or a retry, may be. */
+/* Can no other worker get the task while `w` has the task?  Such a task never moves and
+ * is never cloned.  Tasks of a probation, and retries, are not exclusive. */
 static bool
 task_is_exclusive(const struct fal_sched *s, const struct fal_worker *w,
 		  const struct fal_round *r, uint32_t task, bool is_firm)
@@ -465,8 +467,8 @@ fal_task_release(struct fal_sched *s, struct fal_round *r, uint32_t task)
 	FAL_XGROW(r->free_task, r->free_cap, (size_t)r->free_n + 1);
 	r->free_task[r->free_n++] = task;
 	s->unplanned++;
-	if (s->needy == NULL || r->id < s->needy->id)
-		s->needy = r;
+	if (s->first_unplanned == NULL || r->id < s->first_unplanned->id)
+		s->first_unplanned = r;
 }
 
 void

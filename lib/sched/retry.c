@@ -21,7 +21,7 @@ retry_rank(const struct fal_worker *w, const struct fal_retry *t)
 	return w->id == t->worker ? 0 : w->key == t->key ? 1 : 2;
 }
 
-/* The largest such rank of any worker (with `r`: of any worker of the round). */
+/* The largest retry_rank of any worker (with `r`: of any worker of the round). */
 static int
 retry_best_rank(const struct fal_sched *s, const struct fal_round *r,
 		const struct fal_retry *t)

@@ -105,7 +105,7 @@ round_open(struct fal_sched *s, struct fal_team *t, const struct fal_task_range 
 	known_add(s, r);
 	s->knowns++;
 	s->unplanned += run->count;
-	s->needy = s->needy != NULL ? s->needy : r;
+	s->first_unplanned = s->first_unplanned != NULL ? s->first_unplanned : r;
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_OPEN, .round = r->id });
 }
 
@@ -156,8 +156,8 @@ round_unlink(struct fal_sched *s, struct fal_round *r)
 	*(r->older != NULL ? &r->older->newer : &s->oldest) = r->newer;
 	*(r->newer != NULL ? &r->newer->older : &s->newest) = r->older;
 	s->rounds--;
-	if (s->needy == r)
-		s->needy = r->newer;
+	if (s->first_unplanned == r)
+		s->first_unplanned = r->newer;
 	r->has_ended = true;
 	r->next = s->ended;
 	s->ended = r;
@@ -186,7 +186,7 @@ round_close(struct fal_sched *s, struct fal_round *r, double now)
 	}
 }
 
-/* Forgets the ended round that *link leads to. */
+/* Forgets the ended round that *link points to. */
 static void
 round_forget(struct fal_sched *s, struct fal_round **link)
 {
@@ -381,8 +381,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		if (w->has_left)
 			continue;
-		/* A worker with work and without a claim: its pull has taken at least so
-		 * long. */
+		/* The worker has work and no claim yet, so its pull has taken at least
+		 * pull_s. */
 		if (w->pull_timer.is_running && r->id >= w->pull_timer.round &&
 		    fal_worker_active(w) && w->work.share > 0) {
 			const double pull_s =
@@ -395,8 +395,8 @@ clock_publish(struct fal_sched *s, const struct fal_round *r, double now)
 		}
 		w->version = s->version;
 	}
-	/* Late work counts in the account of the next clock; in the last clock there is
-	 * no next one. */
+	/* Late work counts in the account of the next clock; the last clock has no next
+	 * clock. */
 	if (r->commit == FAL_COMMIT_NONE || r->info.clock + 1 < s->pool.clocks)
 		fal_workers_account(s, r);
 	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_MODEL });
@@ -536,7 +536,7 @@ static void
 team_wake(struct fal_sched *s, const struct fal_team *t)
 {
 	if (t->members > 0 && t->open < open_rounds_max(s))
-		fal_heap_set(&s->eager, t->at, 0);
+		fal_heap_set(&s->teams_awake, t->at, 0);
 }
 
 void
@@ -552,9 +552,9 @@ fal_team_update(struct fal_sched *s, struct fal_team *t, uint32_t members, uint6
 {
 	uint64_t slowest = fal_slowest_clock(s, NULL);
 	if (t->members == 0 && members > 0)
-		s->manned[t->part]++;
+		s->part_teams[t->part]++;
 	if (t->members > 0 && members == 0)
-		s->manned[t->part]--;
+		s->part_teams[t->part]--;
 	t->members = members;
 	t->clock = clock;
 	if (members > 0)
@@ -576,7 +576,7 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	assert(at >= s->teams);
 	FAL_XGROW(s->team, s->team_cap, n);
 	fal_heap_reserve(&s->teams_by_clock, n);
-	fal_heap_reserve(&s->eager, n);
+	fal_heap_reserve(&s->teams_awake, n);
 	struct fal_team *t = fal_xcalloc(1, sizeof(*t) + s->scheme->team_state_bytes);
 	while (s->teams < at)
 		s->team[s->teams++] = NULL;
@@ -601,7 +601,7 @@ fal_team_assign(struct fal_sched *s, struct fal_worker *w)
 				  : fal_team_new(s, 0, s->traits.groups ? 1 : 0);
 		/* The part of the data with the fewest teams; the first of equals. */
 		for (uint32_t p = 1; p < s->grid.parts; p++)
-			if (s->manned[p] < s->manned[t->part])
+			if (s->part_teams[p] < s->part_teams[t->part])
 				t->part = p;
 	}
 	w->team = t;
@@ -613,7 +613,7 @@ fal_teams_compact(struct fal_sched *s)
 {
 	uint32_t kept = 0;
 	fal_heap_clear(&s->teams_by_clock);
-	fal_heap_clear(&s->eager);
+	fal_heap_clear(&s->teams_awake);
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
 		if (t == NULL)
@@ -633,7 +633,7 @@ fal_teams_free(struct fal_sched *s)
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
 	fal_heap_clear(&s->teams_by_clock);
-	fal_heap_clear(&s->eager);
+	fal_heap_clear(&s->teams_awake);
 	fal_heap_clear(&s->scheme_heap[0]);
 	fal_heap_clear(&s->scheme_heap[1]);
 	free(s->scheme_state);
@@ -647,7 +647,7 @@ fal_teams_form(struct fal_sched *s)
 	s->scheme_state = fal_xcalloc(1, s->scheme->state_bytes);
 	if (s->scheme->start != NULL)
 		s->scheme->start(s);
-	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
+	memset(s->part_teams, 0, s->grid.parts * sizeof(*s->part_teams));
 	s->slowest = 0;
 	s->policy_version = s->version;
 	s->policy_clock = fal_task_pool_untouched(&s->pool);
@@ -682,7 +682,7 @@ team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	if (w->has_left) {
 		w->team = NULL;
 		if (s->traits.own) {
-			fal_heap_remove(&s->eager, t->at);
+			fal_heap_remove(&s->teams_awake, t->at);
 			s->team[t->at] = NULL;
 			free(t);
 		}
@@ -716,11 +716,11 @@ team_next_part(const struct fal_sched *s, const struct fal_team *t)
 		return t->part;
 	if (own >= s->clock_limit)
 		return last;
-	return s->manned[last] > 0 ? t->part : last;
+	return s->part_teams[last] > 0 ? t->part : last;
 }
 
-/* The fewest first tasks of the run that together have `samples` samples; at least
- * one. */
+/* The number of first tasks of the run that together have at least `samples` samples; at
+ * least one. */
 static uint32_t
 tasks_covering(const struct fal_sched *s, const struct fal_task_range *run,
 	       double samples)
@@ -755,8 +755,8 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		const double n = all * t->members / s->active;
 		const uint32_t one =
 			fal_grid_range_samples(&s->grid, run.clock, run.first, 1);
-		/* Leaves no scrap at the clock's end, of less than half of one worker's
-		 * part. */
+		/* Leaves no rest at the clock's end that is less than half of one
+		 * worker's part. */
 		const bool is_scrap = left - n < 0.5 * all / s->active;
 		return is_scrap ? run.count : tasks_covering(s, &run, n - 0.5 * one);
 	}
@@ -766,8 +766,8 @@ team_round_tasks(const struct fal_sched *s, const struct fal_team *t, uint32_t p
 		return s->scheme->round_tasks(s, t);
 	uint32_t n =
 		s->scheme->clock_rounds != NULL ? s->scheme->clock_rounds(s) : s->active;
-	/* Cuts the rest of the clock into even pieces, so that no small one is left at
-	 * its end. */
+	/* Cuts the rest of the clock into even pieces, so that no small piece is left at
+	 * the end. */
 	return tasks_covering(s, &run, left / fmax(round(left * n / all), 1));
 }
 
@@ -842,7 +842,7 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 	/* Any team may begin a round on a part of the data that becomes the hindmost and
 	 * has no team. */
 	const uint32_t last = s->pool.hindmost;
-	if (last != hindmost && s->manned[last] == 0)
+	if (last != hindmost && s->part_teams[last] == 0)
 		fal_teams_wake(s);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin_round != NULL)
@@ -905,10 +905,10 @@ void
 fal_teams_begin_rounds(struct fal_sched *s, double now)
 {
 	uint32_t at;
-	while ((at = fal_heap_top(&s->eager)) != FAL_NONE) {
+	while ((at = fal_heap_top(&s->teams_awake)) != FAL_NONE) {
 		struct fal_team *t = s->team[at];
 		const uint64_t begun = t->begun, first = s->next_round;
-		fal_heap_remove(&s->eager, at);
+		fal_heap_remove(&s->teams_awake, at);
 		while (team_may_begin(s, t))
 			team_begin_round(s, t, now);
 		if (t->begun > begun)

@@ -59,7 +59,7 @@ struct fal_sched_conf {
 	 * round.  Only for rules with shared rounds. */
 	bool is_external;
 	/* The state of an earlier scheduler with shared rounds, which this scheduler
-	 * continues.  With `version`, `clock` clocks are over.  The policy holds since
+	 * continues.  At `version`, `clock` clocks are over.  The policy holds since
 	 * version `first`.  The next round gets the number `round`.  All 0: the job
 	 * begins. */
 	struct fal_sched_from {
@@ -72,20 +72,21 @@ enum fal_fate {
 	FAL_FATE_MERGE,    /* its gradients are collected for the next step */
 	FAL_FATE_ADD,      /* weight · its change of weights is collected */
 	FAL_FATE_BRANCH,   /* its gradients step its group's branch, to `version` */
-	FAL_FATE_REWEIGHT, /* its change of weights goes into slot `slot` (dynsgd.c) */
+	FAL_FATE_REWEIGHT, /* its change of weights is averaged with those of slot `slot`
+			      (dynsgd.c) */
 	FAL_FATE_DROP,     /* its tasks count as done, but its sum is thrown away */
 	FAL_FATE_RETRY,    /* its tasks may be granted to any worker again */
-	/* its sum goes to the coordinator above, which has brought the task */
+	/* its sum goes to the other scheduler, which has brought the task */
 	FAL_FATE_FORWARD
 };
 
 enum fal_act_kind {
-	FAL_ACT_BRANCH, /* the branch of `version` copies the newest version, under this
-			   number */
+	FAL_ACT_BRANCH, /* copy the newest version to a branch, as the branch's version
+			   `version` */
 	FAL_ACT_OPEN,   /* round `round` begins; fal_sched_round describes the round */
-	/* worker: run tasks first … first+count-1, for a contribution that fills
-	 * `fills`. If `cid` is set, the tasks count as claimed, for contribution `cid`;
-	 * `more`: the next grant has more tasks of `cid` */
+	/* worker: run tasks first … first+count-1, for a contribution that fills `fills`.
+	 * If `cid` is set, the tasks count as claimed, for contribution `cid`; `more`:
+	 * the next grant has more tasks of `cid` */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`.  With `ahead`
@@ -98,13 +99,13 @@ enum fal_act_kind {
 	FAL_ACT_PUSH,
 	/* apply the collected rounds: this makes `version` (fal_sched_note_published).
 	 * The divisor of the summed gradients is `divisor`, in samples; 0: all samples
-	 * were skipped, and nothing is applied.  `clock_part`: the share of the clock's
-	 * work that these rounds make up, 0 to 1.  Changes of weights are applied as
-	 * they are; or, if `weight` is not 0, by an outer step at rate `weight`, with
-	 * `momentum` */
+	 * were skipped, and nothing is applied.  `clock_part`: the part of the clock that
+	 * is applied by now, these rounds included, 0 to 1.  Changes of weights are
+	 * applied as they are; or, if `weight` is not 0, by an outer step at rate
+	 * `weight`, with `momentum` */
 	FAL_ACT_STEP,
-	/* worker (0: all workers): send the newest version, or, unless `version` is 0,
-	 * the branch's version `version` */
+	/* worker (0: all workers): send version `version` of the branch; 0: send the
+	 * newest version */
 	FAL_ACT_MODEL,
 	/* worker: request a report of how the worker spent its time; `round`, `work` */
 	FAL_ACT_ACCOUNT,
@@ -160,7 +161,9 @@ struct fal_work {
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
-	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, NONFINITE, SKIP, ACCOUNT */
+	/* OPEN, GRANT, REVOKE, END, FENCE, SKIP, NONFINITE, STOP, ACCOUNT, CHECK,
+	 * UNCHECK */
+	uint64_t round;
 	uint32_t first, count;
 	struct fal_contrib_id
 		fills; /* GRANT, FENCE, SKIP: the contribution to fill, or {0, 0} */
@@ -179,16 +182,17 @@ struct fal_act {
 	uint64_t version; /* BRANCH, END, STEP, MODEL, CHECK */
 	uint64_t slot;    /* END */
 	uint64_t below;   /* END: no later round changes a slot below this number */
-	uint64_t clock; /* STEP: the newest clock of the collected rounds; else the clock
-			   of the round */
-	bool own;       /* ACCOUNT, STEP: each round belongs to one worker or one group */
+	/* STEP: the newest clock of the collected rounds.  ACCOUNT, NONFINITE, STOP: the
+	 * clock of the round */
+	uint64_t clock;
+	bool own; /* ACCOUNT, STEP: each round belongs to one worker or one group */
 	/* STEP: the number of clocks that are over with this step.  A clock of an older
 	 * policy is not counted if the clock ends after a clock that was ordered
 	 * ahead */
 	uint64_t over;
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END with FAL_FATE_BRANCH: samples */
-	double clock_part;    /* STEP: the update's share of the work of its clock */
+	double clock_part;    /* STEP: the part of its clock that is applied with it */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, CLEARED: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
 	double seconds;       /* SUSPECT, CLEARED, BARRED */
@@ -258,7 +262,8 @@ void fal_sched_free(struct fal_sched *s);
 
 /* Lets rounds of clocks before `clock` begin. */
 void fal_sched_set_clock_limit(struct fal_sched *s, double now, uint64_t clock);
-/* While `hold` is true no new round begins. */
+/* While `hold` is true no round begins.  Under ssp:0 and flexrr:0 a clock that has begun
+ * still gets its further rounds. */
 void fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* Is no round open, no step pending and every version published? */
 bool fal_sched_is_quiet(const struct fal_sched *s);
@@ -270,22 +275,21 @@ int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_polic
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* The number of newest versions on which tasks are computed; 1: on the newest only. */
 uint32_t fal_sched_count_versions(const struct fal_sched *s);
-/* Returns the oldest version on which the scheduler may still grant tasks to the
- * worker. */
+/* Returns the oldest version on which the scheduler may still grant new tasks to the
+ * worker.  Tasks that must run again may be on an older version. */
 uint64_t fal_sched_oldest_version(const struct fal_sched *s, uint32_t id);
 /* Sets `out` to the versions of the worker's open rounds, oldest round first, at most
- * `cap` versions; returns their number.  If the end of a round was ordered, the round
- * counts only while some of its tasks must run again.  A round on a branch always
- * counts. */
+ * `cap` versions; returns their number.  A round that has `all_reported` counts only
+ * while some of its tasks must run again.  A round on a branch always counts. */
 uint32_t fal_sched_list_versions(const struct fal_sched *s, uint32_t id, uint64_t *out,
 				 uint32_t cap);
 /* The first clock that is not over: every task of the clocks before has ended. */
 uint64_t fal_sched_first_open_clock(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_first_open_clock. */
 uint64_t fal_sched_next_clock(const struct fal_sched *s);
-/* Fills `*out` with the conf.from of a scheduler that is to continue from `version`, at
- * which `clock` clocks are over.  Returns false if rounds are not shared or no scheduler
- * can continue from that version. */
+/* Fills `*out` with the conf.from of a scheduler that is to continue from `version`; at
+ * that version `clock` clocks are over.  Returns false if rounds are not shared or no
+ * scheduler can continue from that version. */
 bool fal_sched_resume_point(const struct fal_sched *s, uint64_t version, uint64_t clock,
 			    struct fal_sched_from *out);
 /* Is all work done, and are all updates applied? */
@@ -370,7 +374,8 @@ int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_repo
 
 /* Seals contribution `cid`, which then gets no more claims.  Returns 1 if the
  * contribution counts; 0 if the contribution does not count, because it is unknown,
- * fenced or over.  FAL_ESTATE: the contribution was sealed before. */
+ * fenced or over.  FAL_ESTATE: the contribution was sealed before, or its tasks were
+ * claimed as they were granted. */
 int fal_sched_close_contrib(struct fal_sched *s, uint64_t round,
 			    struct fal_contrib_id cid);
 
@@ -483,7 +488,7 @@ void fal_sched_cancel_external(struct fal_sched *s, double now, uint64_t round);
 /* Sets `*round` to the oldest round that is not over.  Returns false if no round is
  * open. */
 bool fal_sched_oldest_external(const struct fal_sched *s, uint64_t *round);
-/* Sets the newest version. */
+/* Sets the newest version, and has the version sent to all workers. */
 void fal_sched_set_version(struct fal_sched *s, double now, uint64_t version);
 /* Prepares `tasks` test tasks for fal_sched_start_eval_task, without starting an
  * evaluation. */

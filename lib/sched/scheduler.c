@@ -23,7 +23,7 @@ static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 
 /* ---- steps that follow every event ---------------------------------------- */
 
-/* Applies the pending update if no more rounds can come to it. */
+/* Applies the pending update if no further round can join the update. */
 static void
 pending_flush(struct fal_sched *s, double now)
 {
@@ -59,17 +59,17 @@ begin_rounds(struct fal_sched *s, double now)
 static void
 plan_rounds(struct fal_sched *s, double now)
 {
-	struct fal_round *r = s->needy, *next;
+	struct fal_round *r = s->first_unplanned, *next;
 	for (; r != NULL && s->unplanned > 0; r = next) {
 		next = r->newer;
 		fal_round_plan(s, r, now);
-		if (s->eager.n > 0) { /* one was abandoned */
+		if (s->teams_awake.n > 0) { /* a round was abandoned */
 			begin_rounds(s, now);
-			next = s->needy; /* start again at the oldest such round */
+			next = s->first_unplanned; /* start again at the oldest round */
 		}
 	}
 	if (s->unplanned == 0)
-		s->needy = NULL;
+		s->first_unplanned = NULL;
 }
 
 /* Completes the rounds that waited only for reports, and have these now. */
@@ -115,7 +115,7 @@ sched_settle(struct fal_sched *s, double now)
 		plan_rounds(s, now);
 		if (s->rounds > 0 && s->scheme->rebalance != NULL)
 			s->scheme->rebalance(s, now);
-	} while (s->eager.n > 0); /* a round was abandoned */
+	} while (s->teams_awake.n > 0); /* a round was abandoned */
 	fal_rounds_commit_early(s, now); /* new grants may be claims at once */
 	fal_eval_grant_idle(s, now);
 }
@@ -374,7 +374,7 @@ fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *ou
 	return true;
 }
 
-/* ---- the whole ------------------------------------------------------------ */
+/* ---- the scheduler -------------------------------------------------------- */
 
 struct fal_sched *
 fal_sched_new(const struct fal_sched_conf *conf)
@@ -388,7 +388,7 @@ fal_sched_new(const struct fal_sched_conf *conf)
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full_samples(&s->grid);
 	s->typical.fixed = (double)NAN;
-	s->manned = fal_xcalloc(s->grid.parts, sizeof(*s->manned));
+	s->part_teams = fal_xcalloc(s->grid.parts, sizeof(*s->part_teams));
 	fal_task_pool_init(&s->pool, &s->grid);
 	workers_make_room(s, 0);
 	fal_sched_set_policy(s, 0, conf->policy);
@@ -406,7 +406,7 @@ fal_sched_free(struct fal_sched *s)
 		return;
 	fal_teams_free(s);
 	free(s->team);
-	free(s->manned);
+	free(s->part_teams);
 	fal_sched_forget(s);
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {
 		while (w->head != NULL)
@@ -427,7 +427,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_task_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
 	fal_heap_free(&s->teams_by_clock);
-	fal_heap_free(&s->eager);
+	fal_heap_free(&s->teams_awake);
 	for (size_t i = 0; i < FAL_HEAPS_OF_WORKERS; i++)
 		fal_heap_free(&s->of_workers[i]);
 	free(s->typical.scratch);
@@ -493,10 +493,10 @@ fal_sched_oldest_version(const struct fal_sched *s, uint32_t id)
 	const struct fal_worker *w = fal_worker_find(s, id);
 	if (w == NULL)
 		return s->version;
-	const bool is_on_line = w->team->branch_version != 0 &&
-				w->version != UINT64_MAX &&
-				fal_branch_of(w->version) != 0;
-	uint64_t oldest = is_on_line ? w->team->branch_version : s->version;
+	const bool is_on_branch = w->team->branch_version != 0 &&
+				  w->version != UINT64_MAX &&
+				  fal_branch_of(w->version) != 0;
+	uint64_t oldest = is_on_branch ? w->team->branch_version : s->version;
 	for (const struct fal_round *r = w->team->rounds; r != NULL; r = r->next)
 		if (r->commit != FAL_COMMIT_REPORTED)
 			oldest = r->info.version < oldest ? r->info.version : oldest;
@@ -719,10 +719,10 @@ claim_task(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 	return 1;
 }
 
-/* All blocks of the contribution are counted, and all its tasks are reported. */
+/* Finishes a contribution: all its blocks are counted, and all its tasks are reported. */
 static void
-contrib_done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
-	     struct fal_worker *w)
+contrib_finish(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
+	       struct fal_worker *w)
 {
 	struct fal_contrib *c = &r->ledger.contrib[ci];
 	/* Blocks that are sent while the contribution is still growing are under way
@@ -753,7 +753,7 @@ claim_report(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	fal_task_drop(s, r, c->task, w);
 	claim_add_result(s, now, r, w, c, ci);
 	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].is_counted)
-		contrib_done(s, now, r, ci, w);
+		contrib_finish(s, now, r, ci, w);
 	return 1;
 }
 
@@ -866,7 +866,7 @@ fal_sched_note_blocks(struct fal_sched *s, double now, uint64_t round,
 		c->first_block_at = now;
 	c->is_counted |= complete;
 	if (complete && c->due == 0)
-		contrib_done(s, now, r, ci, w);
+		contrib_finish(s, now, r, ci, w);
 }
 
 void
@@ -984,10 +984,10 @@ fal_sched_next_tick(const struct fal_sched *s)
 /* ---- work of another scheduler -------------------------------------------- */
 
 /* Work of another scheduler (design.md, D50).  A round begins when the other scheduler
- * brings its task, and ends when its sum is forwarded; fal_sched_set_version tells the
- * versions.  Clocks before the oldest brought clock count as over, because no message
- * says more.  As in any job, workers share rounds, and late or dead workers lose their
- * tasks. */
+ * brings its task, and ends when its sum is forwarded; fal_sched_set_version sets the
+ * newest version.  Clocks before the oldest clock of an open round count as over, because
+ * no message tells more.  As in any job, workers share rounds, and late or dead workers
+ * lose their tasks. */
 
 uint64_t
 fal_sched_open_external(struct fal_sched *s, double now,

@@ -52,8 +52,8 @@ struct fal_team {
 	uint32_t open;
 	struct fal_round *rounds; /* its open rounds, oldest first, by `next` */
 	uint32_t part;            /* its part of the data */
-	uint64_t begun;           /* rounds begun, ever */
-	/* its own clock: number of its rounds that were applied or dropped */
+	uint64_t begun;           /* rounds begun under this rule */
+	/* its own clock: grows with each of its rounds that is applied or dropped */
 	uint64_t clock;
 	uint64_t branch_version; /* newest version of its branch; 0: no branch */
 	/* the version of its last pull; UINT64_MAX: none, or its round was lost */
@@ -86,9 +86,10 @@ struct fal_worker {
 	uint32_t numerics;
 	bool has_left;
 	bool is_excluded; /* by policy */
-	/* retry.c: this worker has had no finite result of a task, and other workers must
-	 * retry the task.  is_barred: the worker begins no round.  is_waiting: the worker
-	 * is barred and has no open round, so other workers do not wait for this one. */
+	/* This worker had no finite result of a task, and other workers must retry the
+	 * task (retry.c).  Until then: is_barred: the worker begins no round; is_waiting:
+	 * the worker is barred and has no open round, so other workers do not wait for
+	 * this worker. */
 	bool is_barred, is_waiting;
 	/* is counted among the active workers of the job and of its team */
 	bool is_counted;
@@ -147,8 +148,9 @@ struct fal_worker {
 	uint32_t plan[FAL_SPANS]; /* by span: the number of tasks about to be granted */
 	struct fal_load planned;  /* the planned tasks that begin together */
 	uint32_t idle_clocks;     /* clocks in a row without a share */
-	/* How often plan_try_idle has given the worker a task, since its last result from
-	 * an ordinary share.  is_tried: the last tasks came by such a try. */
+	/* How often plan_try_idle has tried the worker since its last result from an
+	 * ordinary share, up to a limit.  is_tried: its last tasks came from such a try.
+	 */
 	uint32_t tries;
 	bool is_tried;
 
@@ -178,7 +180,7 @@ struct fal_worker {
 	double excused_to;  /* no debt is due before this time */
 	double spared_at;   /* when it was last late while no other worker waited */
 	struct {
-		/* when the ping under way was sent; negative: no ping is */
+		/* when the ping under way was sent; negative: no ping is under way */
 		double asked_at;
 		uint64_t steps; /* the progress of the lanes, by the last answer */
 		double answered_at;
@@ -331,10 +333,11 @@ struct fal_sched {
 	uint32_t teams;
 	size_t team_cap;
 	struct fal_heap teams_by_clock; /* teams with active workers; least clock first */
-	struct fal_heap eager;          /* teams that may be able to begin a round */
+	struct fal_heap teams_awake;    /* teams that may be able to begin a round */
 	uint64_t slowest; /* least clock in `teams_by_clock`; while `teams_by_clock` is
 			     empty, the last known one */
-	uint32_t *manned; /* by part of the data: number of teams with active workers */
+	/* by part of the data: number of teams with active workers */
+	uint32_t *part_teams;
 
 	/* Tasks to be retried, and for each the worker that had no finite result. */
 	struct fal_retry {
@@ -351,7 +354,7 @@ struct fal_sched {
 	uint32_t skipped;
 	size_t skip_cap;
 
-	struct fal_round *oldest, *newest; /* open ones */
+	struct fal_round *oldest, *newest; /* open rounds */
 	uint32_t rounds;                   /* open */
 	struct fal_round *ended;           /* ended rounds that are not forgotten */
 	struct fal_round *spare;           /* memory for later rounds */
@@ -360,21 +363,23 @@ struct fal_sched {
 	size_t knowns, known_cap; /* known_cap: a power of 2 */
 	uint32_t unreported;      /* open rounds with FAL_ROUND_UNREPORTED */
 	uint64_t next_round;
-	uint64_t unplanned;      /* free tasks of the open rounds */
-	struct fal_round *needy; /* the oldest round with free tasks; NULL: none */
+	uint64_t unplanned; /* free tasks of the open rounds */
+	/* no older round has free tasks; NULL: no round has free tasks */
+	struct fal_round *first_unplanned;
 
 	/* Heaps of workers, by their slots. */
 	union {
 		struct fal_heap of_workers[FAL_HEAPS_OF_WORKERS];
 		struct {
 			/* Active workers that may take or give tasks. */
-			struct fal_heap takers; /* have no unstarted task; keyed by the
-						   finish after one task more */
+			/* would be idle within about a round trip; keyed by the finish
+			 * after one task more */
+			struct fal_heap takers;
 			/* have an unstarted task; latest finish first */
 			struct fal_heap donors;
 			struct fal_heap runners; /* run a task without a newer holder;
 						    latest finish first */
-			struct fal_heap idle;    /* hold no task; fastest first */
+			struct fal_heap idle;    /* no task can run; fastest first */
 			/* have a debt; keyed by the time of its next review */
 			struct fal_heap due;
 			struct fal_heap suspects; /* suspects that have sent a message
@@ -502,11 +507,12 @@ fal_worker_may_compute(const struct fal_sched *s, const struct fal_worker *w,
 
 /* The worker with this id; NULL: unknown, or it has left.  O(log W). */
 struct fal_worker *fal_worker_find(const struct fal_sched *s, uint32_t id);
-/* The round of this number, if open, or ended and not forgotten; NULL: unknown. O(1). */
+/* The round of this number, if open, or ended and not forgotten; NULL: unknown.  O(1). */
 struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* The same, for open rounds only. */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
-/* The oldest open round with tasks to compute, or NULL. */
+/* The oldest open round that may have tasks to compute, or NULL.  A round that was
+ * committed early has none once all its tasks are claimed and reported. */
 const struct fal_round *fal_oldest_unfinished_round(const struct fal_sched *s);
 /* The retry of the task, or NULL. */
 struct fal_retry *fal_retry_find(const struct fal_sched *s, uint64_t clock,
@@ -556,7 +562,7 @@ double fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- deadlines.c ---- */
 
-/* The debt of a worker that is due first. */
+/* Of a worker's debts, the debt that is due first. */
 struct fal_debt {
 	double first;     /* owed since; INFINITY: no debt */
 	double since;     /* the last sign of the owed work */
@@ -578,8 +584,9 @@ double fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w
 /* Adds a turn of `w` that took so many seconds. */
 void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		  double seconds);
-/* Recomputes the typical turns if a clock has ended since the last time, or if twice as
- * many workers are measured; false: nothing has changed. */
+/* Recomputes the typical turns if some worker has no measured task and, since the last
+ * time, a clock has ended, twice as many workers are measured, or the least probe has
+ * halved.  False: nothing has changed. */
 bool fal_typical_update(struct fal_sched *s);
 /* Seconds of a turn of `w` with a full task, as measured here; else a guess. */
 double fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w);
@@ -617,7 +624,7 @@ void fal_worker_set_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t la
 void fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now);
 /* Recomputes only the place of `w` in the heap `due`. */
 void fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w);
-/* Tells the scheme that something of the round changed, if the round has one worker. */
+/* Tells the scheme that the round has changed, if the round has one worker. */
 void fal_round_notify_owner(struct fal_sched *s, const struct fal_round *r);
 /* The node of the task in the queue of `w`, or NULL. */
 struct fal_node *fal_node_find(const struct fal_sched *s, const struct fal_round *r,
@@ -627,10 +634,12 @@ void fal_node_detach(struct fal_sched *s, struct fal_node *node);
 /* Takes the task from its worker, and tells the worker unless the worker has left.  A
  * running task counts as cut. */
 void fal_node_revoke(struct fal_sched *s, struct fal_node *n, double now);
-/* Moves the task to `to`. */
+/* Takes the task from its worker, and grants the task to `to`, unless another worker
+ * holds the task, too. */
 void fal_node_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 		   double now);
-/* The last unstarted task of the oldest round in the queue of `w`, or NULL. */
+/* The last task of `w` that can move, or NULL.  If `w` holds tasks of the oldest
+ * unfinished round, only these tasks count. */
 struct fal_node *fal_worker_last_unstarted(const struct fal_sched *s,
 					   const struct fal_worker *w);
 /* A running task of `w` that no other worker was granted since, or NULL. */
@@ -638,8 +647,7 @@ struct fal_node *fal_worker_uncloned(const struct fal_worker *w);
 /* Clones a running task of `from` at `to`, if `from` has one that no newer holder has. */
 void fal_worker_clone_task(struct fal_sched *s, struct fal_worker *from,
 			   struct fal_worker *to, double now);
-/* Grants `w` a free task of the round.  is_firm: a task granted for the first time, to a
- * worker whose tasks never move. */
+/* Grants `w` the task.  is_firm: a first grant, after which the task never moves. */
 void fal_task_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		    uint32_t task, bool is_firm, double now);
 /* Adds the task to the free tasks of its round. */
@@ -662,7 +670,7 @@ void fal_task_revoke(struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- verify.c ---- */
 
-/* Asks a worker of another key to compute a claim of `of` once more, if there is one that
+/* Asks a worker of another key to compute a claim of `of` once more, if such a worker
  * can. */
 void fal_verify_request(struct fal_sched *s, struct fal_round *r,
 			const struct fal_worker *of, const struct fal_claim_report *c,
@@ -684,14 +692,15 @@ void fal_round_end_committed(struct fal_sched *s, struct fal_round *r, double no
 void fal_round_free(struct fal_round *r);
 /* Empties the pending update. */
 void fal_pending_clear(struct fal_sched *s);
-/* Applies the pending update, as a part of a step of `divisor` samples. */
+/* Orders the step that applies the pending update; the sum of gradients is divided by
+ * `divisor` samples. */
 void fal_pending_order_step(struct fal_sched *s, double divisor);
 /* Is no round open, and no update pending? */
 bool fal_sched_is_drained(const struct fal_sched *s);
 /* Asks `w` to account for its time until now, which is the end of round `r`. */
 void fal_worker_account(struct fal_sched *s, struct fal_worker *w,
 			const struct fal_round *r);
-/* The same of all workers. */
+/* The same for all workers. */
 void fal_workers_account(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness, in clocks and in updates since the round's version.
  * clocks_ahead: how far its team is ahead of the slowest team. */

@@ -160,7 +160,7 @@ int
 fal_coord_snapshot_now(struct fal_coord *c, double now)
 {
 	const struct coord_versions *v = &c->versions;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
+	const struct fal_shard_order o = { .kind = FAL_ORDER_SNAPSHOT,
 					   .version = v->newest,
 					   .below = v->oldest };
 	coord_enter(c);

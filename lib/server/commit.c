@@ -172,10 +172,10 @@ repeated_bit(const struct coord_peer *p, uint64_t version)
 	return version < p->announced.oldest && back < 64 ? UINT64_C(1) << back : 0;
 }
 
-/* Announces a forgotten version once more, because the worker is granted tasks of a
- * round on this version.  A worker may help several rounds in turn.  A version with a
- * bit is announced only once: the worker keeps the version as long as the worker has
- * an open round on the version. */
+/* Announces a forgotten version once more, because the worker is granted tasks of a round
+ * on this version.  A worker may help several rounds in turn.  A version with its bit in
+ * announced.repeated is not announced again: the worker keeps the version as long as the
+ * worker has an open round on the version. */
 static void
 repeat_version(struct fal_coord *c, struct coord_peer *p, uint64_t version)
 {
@@ -303,8 +303,8 @@ publish_update(struct fal_coord *c, double now, struct coord_pending_line *line)
 		acks_remove(c, round);
 		fal_sched_note_applied(c->sched, now, round);
 	}
-	/* The clocks of an early order are over now, and so are the clocks that an
-	 * earlier policy has left open. */
+	/* An early order does not count clocks that an earlier policy had left open.  The
+	 * scheduler has counted these clocks by now. */
 	const uint64_t clocks_over = line->act.ahead
 					     ? fal_sched_first_open_clock(c->sched)
 					     : line->clocks_over;
@@ -336,7 +336,7 @@ publish_updates(struct fal_coord *c, double now)
 /* ---- trace lines ------------------------------------------------------------------- */
 
 static void
-pending_add(struct fal_coord *c, const struct coord_pending_line *line)
+pending_append(struct fal_coord *c, const struct coord_pending_line *line)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	FAL_XGROW(rounds->pending, rounds->pending_cap, (size_t)rounds->n_pending + 1);
@@ -518,8 +518,8 @@ trace_update(struct fal_coord *c, double now, const struct coord_pending_line *l
 		c->placement.lines.clocks_over = a->clock + 1;
 }
 
-/* Returns true if all shards have reported and, after an early order, the round is
- * over. Until then claims may arrive that belong in the line of the round. */
+/* Returns true if all shards have reported and, after an early order, the round is over.
+ * Until then claims may arrive that belong in the line of the round. */
 static bool
 line_is_complete(const struct fal_coord *c, const struct coord_pending_line *line)
 {
@@ -608,8 +608,8 @@ on_shard_squares(struct fal_coord *c, const struct fal_shard_report *report)
 	coord_command_shards(c, &o);
 }
 
-/* Returns the contribution of the report, and sets *reports to the shards' reports on
- * this contribution; NULL: there is no such contribution. */
+/* Returns the contribution of the report, and sets *out to the shards' reports on this
+ * contribution; NULL: there is no such contribution. */
 static const struct fal_contrib *
 find_contribution(const struct fal_coord *c, struct coord_round_acks *acks,
 		  struct fal_contrib_id id, struct coord_contribution_acks **out)
@@ -840,7 +840,7 @@ coord_handle_result(struct fal_coord *c, double now, const struct fal_shard_resu
 
 /* Handles c->result, and the results of the commands that follow from a report. */
 static void
-handle_result(struct fal_coord *c, double now)
+handle_pending_reports(struct fal_coord *c, double now)
 {
 	coord_handle_result(c, now, &c->result);
 	fal_shard_result_free(&c->result);
@@ -866,9 +866,9 @@ act_open_round(struct fal_coord *c, const struct fal_act *a)
 	coord_command_shards(c, &o);
 }
 
-/* Collects the round's gradients, or its change of weights, for the next update.  If
- * rounds belong to one worker or group, a clock may be over before the shards have
- * stepped with all its rounds. */
+/* Collects the round's gradients, or its change of weights, for the next update.  The
+ * loss of a round of one worker or group counts at once, because its clock may be over
+ * before the shards have stepped with all rounds of the clock. */
 static void
 collect_round(struct fal_coord *c, const struct fal_act *a,
 	      const struct fal_round_info *r)
@@ -902,7 +902,7 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 		[FAL_FATE_MERGE] = FAL_END_MERGE,
 		[FAL_FATE_ADD] = FAL_END_ADD,
 		[FAL_FATE_BRANCH] = FAL_END_BRANCH,
-		[FAL_FATE_REWEIGHT] = FAL_END_REVISE,
+		[FAL_FATE_REWEIGHT] = FAL_END_REWEIGHT,
 		[FAL_FATE_DROP] = FAL_END_DROP,
 		[FAL_FATE_RETRY] = FAL_END_DROP,
 		[FAL_FATE_FORWARD] = FAL_END_FORWARD,
@@ -926,7 +926,7 @@ act_end_round(struct fal_coord *c, double now, const struct fal_act *a)
 			acks_remove(c, a->round);
 		if (a->fate < FAL_FATE_DROP)
 			collect_round(c, a, &r);
-		pending_add(c, &(struct coord_pending_line){ .act = *a });
+		pending_append(c, &(struct coord_pending_line){ .act = *a });
 		coord_command_shards(c, &o);
 	}
 	/* Rounds of local steps that have waited for this round may be complete now. */
@@ -960,7 +960,7 @@ act_merge_branch(struct fal_coord *c, const struct fal_act *a)
 {
 	struct coord_rounds *rounds = &c->rounds;
 	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
-					   .line = a->branch,
+					   .branch = a->branch,
 					   .weight = a->weight };
 	FAL_XGROW(rounds->branch, rounds->branch_cap, (size_t)rounds->n_branches + 1);
 	rounds->branch[rounds->n_branches++] =
@@ -1058,7 +1058,7 @@ act_step(struct fal_coord *c, const struct fal_act *a)
 	/* Each version that the job may leave has a hash. */
 	o.hash = line.version % c->conf.hashes == 0 || line.has_snapshot ||
 		 line.version == e->next_version || is_last;
-	pending_add(c, &line);
+	pending_append(c, &line);
 	coord_command_shards(c, &o);
 }
 
@@ -1324,10 +1324,10 @@ coord_run_actions(struct fal_coord *c, double now)
 {
 	struct coord_sessions *s = &c->sessions;
 	struct fal_act a;
-	handle_result(c, now);
+	handle_pending_reports(c, now);
 	while (c->err == 0 && fal_sched_next_action(c->sched, &a)) {
 		run_action(c, now, &a);
-		handle_result(c, now);
+		handle_pending_reports(c, now);
 	}
 	if (c->err < 0)
 		return;

@@ -2,8 +2,8 @@
  * messages, commands for the shards and trace lines go out.
  *
  * The coordinator connects lib/sched (which worker does what), the shards (sums and
- * parameters) and lib/wire (messages). No I/O, no clock: falcon-ps drives the coordinator
- * with sockets, the simulator with a fake network.
+ * parameters) and lib/wire (messages).  No I/O, no clock: falcon-ps drives the
+ * coordinator with sockets, the simulator with a fake network.
  *
  * `now` is the time in seconds, of any origin, and never goes back.  A function that
  * returns int returns 0 or a negative enum fal_err; unless its contract says otherwise,
@@ -40,7 +40,7 @@ struct fal_coord_publication {
 	bool keep; /* the worker keeps the version for evaluation */
 	/* The worker may get tasks on `version`, on any version from `from` on, and on
 	 * the `names` versions in `named` (borrowed for the call).  If the worker falls
-	 * behind, the shards need not send it any other version. */
+	 * behind, the shards need not send other versions to the worker. */
 	uint64_t from;
 	const uint64_t *named;
 	uint32_t names;
@@ -97,7 +97,7 @@ struct fal_coord_tasks {
 /* The pinned version: under evaluation, and later the version that a failed job leaves.
  */
 struct fal_coord_pin {
-	/* `clocks`: clocks that were over with `version`; 0: no version is pinned */
+	/* `clocks`: clocks that were over at `version`; 0: no version is pinned */
 	uint64_t version, clocks;
 	bool is_under_way; /* the evaluation of the version is under way */
 	bool is_evaluated;
@@ -110,9 +110,9 @@ struct fal_coord_figures {
 				 known, or of no samples */
 	double accuracy;      /* of the last evaluation; -1: none yet */
 	double accuracy_loss; /* mean loss of the last evaluation; NAN: not known */
-	/* clocks that were over with the version of the last evaluation */
+	/* clocks that were over at the version of the last evaluation */
 	uint64_t judged;
-	uint64_t epoch;    /* epochs of which all clocks are over */
+	uint64_t epoch;    /* epochs whose clocks are all over */
 	double epoch_loss; /* mean loss of the tasks of the last epoch, or NAN */
 	/* The job's metrics in the last clock, the last evaluation, the last epoch, and
 	 * the epoch under way. */
@@ -126,7 +126,7 @@ struct fal_coord_figures {
  * image of that version, a new incarnation continues the job as if nothing had
  * happened. */
 struct fal_coord_checkpoint {
-	uint64_t version, clock; /* so many clocks are over with the version */
+	uint64_t version, clock; /* clock: clocks that were over at the version */
 	/* the shards retain the versions from this version on */
 	uint64_t oldest;
 	uint64_t first; /* the policy holds since this version */
@@ -380,14 +380,13 @@ const char *fal_coord_trainer_failure(const struct fal_coord *c);
 struct fal_coord_session {
 	const char *key;         /* name of the key that opened the session */
 	const char *fingerprint; /* fal_key_fingerprint of the key */
-	/* index in the keyring: of two equal choices the coordinator takes the one of
-	 * the first key */
+	/* index in the keyring; in a draw the first key decides */
 	uint32_t place;
 	double rtt; /* seconds of a round trip, by the handshake; 0: unknown */
 };
 
-/* Opens a session whose key may send a worker's messages.  The caller must do so before
- * passing on the session's first message.  Sessions whose keys have the same name or
+/* Opens a session whose key may send a worker's messages.  The caller must open a session
+ * before passing on its first message.  Sessions whose keys have the same name or
  * fingerprint belong to one key, and count as one witness. */
 void fal_coord_session_open(struct fal_coord *c, uint32_t peer,
 			    const struct fal_coord_session *who);
@@ -415,8 +414,8 @@ void fal_coord_set_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint
 
 /* ---- time and shards -------------------------------------------------------------- */
 
-/* Returns the trace's time of a line that is written now, in seconds: never before the
- * time of the last line, whose event may have begun later and ended sooner. */
+/* Returns the trace's time of a line that is written now, in seconds: the time of `now`,
+ * but never before the time of the last line. */
 double fal_coord_trace_time(struct fal_coord *c, double now);
 
 /* Handles reports, borrowed for the call, of shards that do not answer commands at
@@ -433,8 +432,8 @@ double fal_coord_next_deadline(const struct fal_coord *c);
 
 /* ---- snapshots (checkpoint.c) ----------------------------------------------------- */
 
-/* Requests a snapshot of the next version of which a snapshot is possible, unless a
- * snapshot is under way; ops.marked follows. */
+/* Requests a snapshot, of the next version that can have one, unless a snapshot is under
+ * way; ops.marked follows. */
 void fal_coord_request_snapshot(struct fal_coord *c);
 /* Makes a snapshot of the newest version at once, if possible; ops.marked is then called
  * before this returns. */
@@ -455,9 +454,9 @@ int fal_coord_set_policy(struct fal_coord *c, double now, const struct fal_polic
  * both borrowed until the next call; NULL: none waits. */
 const struct fal_policy *fal_coord_pending_policy(const struct fal_coord *c,
 						  const char **by);
-/* Adjusts both policies while a policy with another rule waits (both copied).  `p` has
- * the rule in force, and holds at once; `next` has the waiting rule, and waits instead of
- * the old one.  FAL_ESTATE: a rule is another one, blocks move, or the job is over. */
+/* While a policy with another rule waits, replaces the policy in force by `p`, at once,
+ * and the waiting policy by `next` (both copied).  Neither rule may change.  FAL_ESTATE:
+ * a rule differs, no policy with another rule waits, blocks move, or the job is over. */
 struct fal_coord_adjustment {
 	const struct fal_policy *p, *next;
 	const char *by;
@@ -487,7 +486,7 @@ uint64_t fal_coord_next_clock(const struct fal_coord *c);
 int fal_coord_pause(struct fal_coord *c, double now, bool hold, const char *by);
 
 /* Tells the ready workers of this name to finish or hand back their tasks, and then to
- * leave. FAL_ENOENT with `diag`: there is none. */
+ * leave.  FAL_ENOENT with `diag`: there is none. */
 int fal_coord_drain_worker(struct fal_coord *c, double now, const char *name,
 			   struct fal_diag *diag);
 
@@ -513,7 +512,7 @@ const struct fal_map *fal_coord_pending_map(const struct fal_coord *c);
 
 /* With conf.psld, proposes a move; the caller asks after each event (server/psld.h).
  * `may` is the set of shards that may get blocks, as bits; other shards keep what they
- * have. NULL: nothing should move.  Else *to and the result are the arguments `to` and
+ * have.  NULL: nothing should move.  Else *to and the result are the arguments `to` and
  * `by` for fal_coord_move_blocks.  A proposal that the caller does not carry out has no
  * effect. */
 #define FAL_PSLD_BY "psld"
@@ -529,7 +528,7 @@ int fal_coord_add_external_round(struct fal_coord *c, double now,
  */
 int fal_coord_cancel_external_round(struct fal_coord *c, double now, uint64_t round);
 /* As fal_sched_set_version: installs a version of the coordinator above; the caller adds
- * the parameters to the command (FAL_ORDER_PUT).  Versions may be missing between two
+ * the parameters to the command (FAL_ORDER_INSTALL).  Versions may be missing between two
  * calls.  Versions below `oldest` are no longer needed.  FAL_EINVAL, and the job
  * continues: the version is older than the newest, or than its `oldest`. */
 int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
@@ -537,7 +536,8 @@ int fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
 /* Pins the version, which the shards must retain, for evaluation.  FAL_EINVAL: the shards
  * do not retain the version. */
 int fal_coord_evaluate_external(struct fal_coord *c, double now, uint64_t version);
-/* Evaluates a test task of that version.  FAL_EINVAL: the version is another one. */
+/* Evaluates a test task of that version.  FAL_EINVAL: another version is pinned, or there
+ * is no such task. */
 int fal_coord_evaluate_task(struct fal_coord *c, double now, uint64_t version,
 			    uint32_t task);
 
@@ -562,7 +562,7 @@ void fal_coord_lose_upstream(struct fal_coord *c, double now, const char *why);
 
 /* A version that the job leaves as its result; the shards still have the version. */
 struct fal_coord_outcome {
-	uint64_t version, clock; /* so many clocks were over with the version */
+	uint64_t version, clock; /* clock: clocks that were over at the version */
 	/* the job failed because the trainers of all workers failed */
 	bool trainers;
 };

@@ -169,7 +169,7 @@ void
 coord_retain_versions(struct fal_coord *c, uint32_t versions)
 {
 	struct coord_versions *v = &c->versions;
-	struct fal_shard_order o = { .kind = FAL_ORDER_KEEP };
+	struct fal_shard_order o = { .kind = FAL_ORDER_RETAIN };
 	v->retained = versions;
 	o.versions = coord_versions_to_retain(c, v->newest);
 	if (v->newest - v->oldest + 1 > versions)

@@ -168,7 +168,7 @@ struct coord_versions {
 	/* the newest version that the shards were told to make */
 	uint64_t newest;
 	uint64_t published;        /* the newest version that all shards have made */
-	uint64_t published_clocks; /* clocks that were over with `published` */
+	uint64_t published_clocks; /* clocks that were over at `published` */
 	uint64_t oldest;           /* the oldest of the `retained` newest versions */
 	/* the number of newest versions on which workers may compute */
 	uint32_t retained;
@@ -234,7 +234,7 @@ struct coord_pending_line {
 	uint32_t n_branches;
 	/* the norm of the mean gradient; 0: gradients are not clipped */
 	double norm;
-	uint64_t clocks_over; /* with the version */
+	uint64_t clocks_over; /* at the version */
 	bool has_gradients;
 	bool has_snapshot;
 	/* For the hash of the version: the leaves of the blocks of shards that have
@@ -262,8 +262,7 @@ struct coord_rounds {
 	struct fal_branch_push *branch;
 	uint32_t n_branches, n_branch_rounds;
 	size_t branch_cap;
-	/* The versions on which tasks of open rounds with several versions were granted.
-	 */
+	/* The versions on which tasks of open mixed rounds were granted. */
 	struct fal_granted_on *granted;
 	size_t n_granted, granted_cap;
 	/* the squares of the mean gradient, by block; used if gradients may be
@@ -336,14 +335,14 @@ struct coord_wait_rows {
 };
 
 struct coord_placement {
-	struct fal_map map; /* that holds */
+	struct fal_map map; /* the map in force */
 	struct coord_move {
 		enum coord_move_state {
 			MOVE_NONE,
 			MOVE_PENDING, /* waits for a boundary */
-			MOVE_RUNNING  /* the shards were told */
+			MOVE_RUNNING  /* the shards have the order */
 		} state;
-		double started_at; /* when the shards were told */
+		double started_at; /* when the shards got the order */
 		/* the shards that have reported to be ready for next_map */
 		uint64_t ready;
 		struct fal_map next_map;
@@ -409,8 +408,7 @@ struct coord_policy_control {
 };
 
 struct coord_snapshot {
-	/* a snapshot is to be taken of the next version of which a snapshot is
-	 * possible */
+	/* the next version that can have a snapshot is to have one */
 	bool is_wanted;
 	bool is_being_made;
 	/* the content of the snapshot that is being made */
@@ -427,7 +425,7 @@ struct coord_external {
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
-	bool is_in_callback;  /* one of ops is running */
+	bool is_in_callback;  /* a callback is running */
 	int err;              /* the first error that ends the job; 0: none */
 	double start;         /* time 0 of the trace */
 	double newest_line_s; /* time of the newest trace line, from start */
@@ -436,7 +434,7 @@ struct fal_coord {
 	uint64_t clocks; /* number of clocks of the whole job */
 	/* min_workers workers were ready at some time, so training may begin */
 	bool has_begun;
-	bool is_external; /* conf.above was there */
+	bool is_external; /* conf.above was not NULL */
 	bool is_finished;
 	const char *failure; /* why the job stopped, or NULL */
 	/* memory of `failure`, if a shard reported the failure */
@@ -585,7 +583,7 @@ int coord_take_waits(struct fal_coord *c, uint32_t worker, const struct fal_msg 
 /* Writes `shard` lines if they are due: called after each `ledger` or `update` line, and
  * at the end of the job (`at_end`). */
 void coord_trace_shards(struct fal_coord *c, double now, bool at_end);
-/* Measures a clock for fal_coord_balance if the newest line has ended one. */
+/* If the newest line has ended a clock, measures that clock for fal_coord_balance. */
 void coord_measure_clock(struct fal_coord *c, double now);
 /* Begins a pending move if nothing is under way (`is_quiet`); drops the move if the job
  * is over. */
@@ -643,8 +641,7 @@ double coord_trainer_deadline(const struct fal_coord *c);
 
 /* ---- eval.c ---- */
 
-/* Pins the version and evaluates it.  `clocks_over` clocks are over with the version.
- */
+/* Pins and evaluates the version, at which `clocks_over` clocks are over. */
 void coord_evaluate_version(struct fal_coord *c, double now, uint64_t version,
 			    uint64_t clocks_over);
 /* Begins the evaluation of the pinned version anew, at the first task. */
@@ -662,8 +659,8 @@ uint64_t coord_evaluation_clocks(const struct fal_coord *c);
  * does not depend on the evaluation's speed (design.md, I17). */
 void coord_check_patience(struct fal_coord *c);
 
-/* Tells the shards to keep the version until the next call; `clocks_over` clocks are
- * over with the version. */
+/* Tells the shards to keep the version until the next call; `clocks_over` clocks are over
+ * at the version. */
 void coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Adds tasks of the clock that are in the model or will be: `loss` is the sum of the
  * losses of their `samples` samples, `metrics` are the sums of their metrics. */
@@ -675,14 +672,14 @@ void coord_health_add_skipped(struct fal_coord *c, uint64_t clock, uint64_t task
  * `samples` samples of the clock, in the form of CLAIM. */
 void coord_health_add_claim(struct fal_coord *c, uint64_t clock, uint32_t key,
 			    int64_t loss, uint32_t samples);
-/* Takes an update, with which `clocks_over` clocks are over; rounds.collected from
- * `first_later` on is for later updates.  Ends the job if the job has diverged. */
+/* Takes an update, after which `clocks_over` clocks are over.  rounds.collected from
+ * `first_later` on belongs to later updates.  Ends the job if the job has diverged. */
 void coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 			 uint32_t first_later);
 /* Returns the counts of the epoch under way; all 0 if no task of the epoch was
  * counted. */
 struct coord_health_epoch coord_health_current_epoch(const struct fal_coord *c);
-/* Continues with the epochs of c->status; `start` is the mean loss at first. */
+/* Continues with the epochs of c->figures; `start` is the mean loss at first. */
 void coord_health_restore(struct fal_coord *c, double start);
 void coord_health_free(struct fal_coord *c);
 /* Draws whether a worker of another key is to compute a claim of this round once
@@ -697,8 +694,8 @@ void coord_verify_compare(struct fal_coord *c, double now, const struct coord_pe
 
 /* Returns true if the next version may have a snapshot. */
 bool coord_can_snapshot(const struct fal_coord *c);
-/* Notes the state of the job at this version, of which the shards keep an image;
- * `clocks_over` clocks are over with the version. */
+/* Notes the state of the job at this version, at which `clocks_over` clocks are over.
+ * The shards keep an image of the version. */
 void coord_snapshot_begin(struct fal_coord *c, uint64_t version, uint64_t clocks_over);
 /* Completes the state when the trace has all lines of the version, and hands the state to
  * ops.marked. */

@@ -744,8 +744,8 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	coord_enter(c);
 	c->failure = why != NULL ? why : c->failure;
 	if (c->is_external && c->failure == NULL) {
-		/* The coordinator above wants no open round any more, and errors of such
-		 * rounds do not matter any more. */
+		/* The coordinator above no longer needs the open rounds, and errors of
+		 * these rounds do not matter. */
 		while (fal_sched_oldest_external(c->sched, &round))
 			fal_sched_cancel_external(c->sched, now, round);
 		coord_run_actions(c, now);

@@ -4,9 +4,9 @@
  * When all test tasks are counted, the coordinator draws a part of them, which other keys
  * run once more: nobody can know beforehand which tasks are drawn.  If two results
  * differ, a third key decides; if there is no third key, the key that comes first in the
- * keyring decides. All results of the refuted key that nobody has confirmed are then run
- * again by others. Honest workers with equal fingerprints get equal results; other honest
- * workers get nearly equal results.
+ * keyring decides.  All results of the refuted key that nobody has confirmed are then run
+ * again by others.  Honest workers with equal fingerprints get equal results; other
+ * honest workers get nearly equal results.
  */
 #include "server/coord_priv.h"
 
@@ -142,14 +142,14 @@ compare_results(struct fal_coord *c, double now, uint32_t task)
 		return;
 	}
 	for (uint32_t i = 0; i < 2; i++) {
-		const struct coord_test_result liar = r[1 - i];
+		const struct coord_test_result refuted = r[1 - i];
 		/* Two results of one key count as one, unless all three are of that key.
 		 */
-		const bool are_two = r[i].key != r[2].key || r[i].key == liar.key;
+		const bool are_two = r[i].key != r[2].key || r[i].key == refuted.key;
 		if (are_two && results_agree(&r[i], &r[2], n)) {
 			prefer_result(t, i);
-			repeat_unconfirmed(c, now, liar.key);
-			fal_sched_charge(c->sched, liar.worker,
+			repeat_unconfirmed(c, now, refuted.key);
+			fal_sched_charge(c->sched, refuted.worker,
 					 "it evaluated otherwise than others");
 			return;
 		}
@@ -176,8 +176,8 @@ coord_check_patience(struct fal_coord *c)
 		c->control.stop_clock = clock;
 }
 
-/* Without a first evaluation each one is better.  At equal accuracy the lower loss wins;
- * an unknown loss is no evidence that the first model is better. */
+/* Any evaluation is better than none.  At equal accuracy the lower loss wins; an unknown
+ * loss is no evidence that the first model is better. */
 bool
 fal_coord_best_is_better(const struct fal_coord_best *is,
 			 const struct fal_coord_best *than)
@@ -330,7 +330,7 @@ coord_pin_version(struct fal_coord *c, uint64_t version, uint64_t clocks_over)
 	e->pin.version = version;
 	e->pin.clocks = clocks_over;
 	e->pin.is_evaluated = false;
-	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_PIN,
 							   .version = version });
 }
 
@@ -412,8 +412,8 @@ coord_health_current_epoch(const struct fal_coord *c)
 /* The median over keys of the mean losses in the epoch so far; of two keys the lower
  * loss.  With a median, a key that lies can neither end a job nor keep the job from
  * ending.  A loss that is not known does not count, because a trainer may report no
- * losses.  But a key may have no known loss at all: then either all its losses are too
- * large, or the key reported none from the start. */
+ * losses.  But if a key has no known loss at all, its unknown losses count: either they
+ * are too large, or the key has reported none from the start. */
 static double
 median_key_loss(struct fal_coord *c, const struct coord_health_epoch *e)
 {

@@ -49,7 +49,7 @@ fal_coord_install_version(struct fal_coord *c, double now, uint64_t version,
 	v->newest = v->published = version;
 	v->oldest = e->installed[0];
 	v->retained = (uint32_t)e->n_installed;
-	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_PUT,
+	coord_command_shards(c, &(struct fal_shard_order){ .kind = FAL_ORDER_INSTALL,
 							   .version = version,
 							   .versions = v->retained });
 	coord_trace_event(c, now, FAL_EV_VERSION, &(struct fal_ev_version){ version });

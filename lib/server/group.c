@@ -19,7 +19,7 @@ struct task {
 	bool is_started; /* the coordinator below has the task */
 	uint64_t round;  /* the round of the task below, unless the task is a test task */
 	bool is_claimed; /* a member's claim has won */
-	bool is_done;    /* the round's sum was given, or the test task is evaluated */
+	bool is_done; /* the round's sum was forwarded, or the test task is evaluated */
 	bool is_unwanted;
 	struct fal_task_result ran;
 };
@@ -120,8 +120,8 @@ find_version_name(const struct fal_group *g, uint64_t above)
 	return NULL;
 }
 
-/* Names a version.  Below, the version keeps its number if that number is higher than all
- * earlier ones. */
+/* Adds a version.  Below, the version keeps its number if the number is higher than all
+ * earlier numbers below. */
 static const struct version_name *
 add_version_name(struct fal_group *g, uint64_t above)
 {
@@ -217,7 +217,7 @@ fal_group_evaluated(struct fal_group *g, const struct fal_msg *m)
 int
 fal_group_order(struct fal_group *g, struct fal_shard_order *o)
 {
-	if (o->kind == FAL_ORDER_PUT) {
+	if (o->kind == FAL_ORDER_INSTALL) {
 		o->params = g->announced->params;
 		o->exps = g->announced->exps;
 	}

@@ -116,7 +116,7 @@ fal_image_hold(struct fal_image *m, uint64_t version)
 		return true;
 	m->is.holds = true;
 	m->is.held = version;
-	/* The arrays of the version that was held before come last. */
+	/* The arrays of the version that was pinned before come last. */
 	while (m->arrays > 0 && strncmp(m->array[m->arrays - 1].name, "held.", 5) == 0) {
 		m->arrays--;
 		if (m->owned)

@@ -18,7 +18,7 @@
 
 enum {
 	FAL_IMAGE_NAME = 24,
-	FAL_IMAGE_OTHERS = 1024, /* branches, and slots, at most */
+	FAL_IMAGE_OTHERS = 1024, /* the most branches, and the most slots */
 	/* The most versions that a store keeps, whatever an order says: as many as the
 	 * largest slack needs, and versions under way. */
 	FAL_KEPT_MAX = 72
@@ -30,7 +30,7 @@ struct fal_image_head {
 	uint64_t steps;        /* steps that the optimiser's state has had */
 	uint32_t olds;         /* number of kept versions before this version */
 	uint32_t lines, slots; /* numbers of branches and of slots; 0 in a snapshot */
-	bool holds;            /* there is a held version, `held` */
+	bool holds;            /* there is a pinned version, `held` */
 	uint64_t held;
 };
 
@@ -75,14 +75,14 @@ bool fal_image_head_equal(const struct fal_image_head *a, const struct fal_image
 int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
 		    const struct fal_image *part, const struct fal_image_run *of);
 
-/* Returns true if the held version is one of the kept versions. */
+/* Returns true if the pinned version is one of the kept versions. */
 static inline bool
 fal_image_keeps(const struct fal_image_head *is)
 {
 	return is->holds && is->held >= is->version - is->olds;
 }
-/* Marks `version` as held, in an image that was made before.  Returns false if the image
- * does not have that version. */
+/* Marks `version` as pinned, in an image that was made before.  Returns false if the
+ * image does not have that version. */
 bool fal_image_hold(struct fal_image *m, uint64_t version);
 
 /* A contribution to a round: the number of blocks that the contribution has brought, and,
@@ -95,10 +95,10 @@ struct fal_contribution_blocks {
 
 /* The most that a store holds at a time, to compute its bytes from. */
 struct fal_store_limits {
-	uint32_t versions; /* kept versions, the newest included, */
-	/* further versions, kept until every shard has the next version: a copy of the
-	 * newest version during an early step, and a version for which other shards still
-	 * lack tasks */
+	uint32_t versions; /* kept versions, the newest included */
+	/* versions that are kept besides, until every shard has the next version: a copy
+	 * of the newest version during an early step, and a version for which another
+	 * shard still lacks tasks */
 	uint32_t beyond;
 	uint32_t rounds; /* sums of rounds, open or collected */
 	uint32_t lines;

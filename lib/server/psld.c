@@ -23,12 +23,12 @@ enum {
 static const double change_factor = 2;
 static const double move_part_max = 0.2; /* part of the blocks that may move at a time */
 static const double gain_min = 0.02;     /* the least gain, as a part of a clock */
-/* Three standard errors of a median, in spreads: 1.25 · 1.48 · MAD / √n is one. */
+/* Three standard errors of a median, in spreads; one is 1.25 · 1.48 · MAD / √n. */
 static const double noise_factor = 6;
 /* Stand for infinite seconds, and for 0 seconds. */
 static const double seconds_max = 1e9, seconds_min = 1e-12;
-static const double rounding_slack =
-	1e-9; /* relative error of a product after division by one factor */
+/* relative error of a product after division by one factor */
+static const double rounding_slack = 1e-9;
 
 /* The last measurements, newest last. */
 struct series {
@@ -42,9 +42,9 @@ struct fal_psld {
 		struct series each; /* seconds of one block */
 		double spread;      /* of `each` before the last change; 0: unknown */
 		double waited;      /* in the last clock */
-		/* Three states, each until this clock: the effect of new blocks can show;
-		 * the shard is full, with room for `full_count` blocks; the shard is
-		 * known although it has no blocks. */
+		/* Until these clocks: the effect of new blocks can show; the shard is
+		 * full, with room for `full_count` blocks; the shard counts as known,
+		 * although it has no blocks. */
 		uint64_t shows_until, full_until, known_until;
 		uint32_t full_count;
 	} shard[FAL_PSLD_SHARDS];
@@ -152,10 +152,10 @@ fal_psld_level(const double *cost, const uint32_t *most, uint32_t n, uint32_t bl
 }
 
 /* `to` is the wanted number of blocks of each shard.  Changes `to` so that not too many
- * blocks move at once. Each shard has one run of blocks, and the runs are in the order
- * of the shards.  So a change of one run also shifts the runs after it. Therefore the
- * ends of all runs move by the same part of the way to their places in `to`: the whole
- * way, unless too many blocks would move. */
+ * blocks move at once.  Each shard has one run of blocks, and the runs are in the order
+ * of the shards.  So a change of one run also shifts the runs after it.  Therefore all
+ * ends of runs move the same part of the way to their places in `to`: the whole way, or
+ * less if too many blocks would move. */
 static void
 limit_step(const struct fal_psld *p, uint32_t *to)
 {

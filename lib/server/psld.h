@@ -67,8 +67,8 @@ uint32_t fal_psld_count(const struct fal_psld *p, uint32_t shard);
 
 /* Divides `blocks` among n shards, into `to`, so that the slowest shard finishes soonest.
  * Shard i needs cost[i] > 0 seconds for each block (INFINITY: the shard gets none), and
- * may have at most most[i] blocks (NULL: all shards may have all). Returns the seconds of
- * the slowest shard; INFINITY: the shards have no room for all blocks. */
+ * may have at most most[i] blocks (NULL: all shards may have all).  Returns the seconds
+ * of the slowest shard; INFINITY: the shards have no room for all blocks. */
 double fal_psld_level(const double *cost, const uint32_t *most, uint32_t n,
 		      uint32_t blocks, uint32_t *to);
 

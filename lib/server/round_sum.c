@@ -321,7 +321,8 @@ store_recycle_sum(struct fal_store *s, struct fal_sum *sum)
 }
 
 void
-round_open(struct fal_store *s, const struct fal_store_round *conf, const int8_t *exps)
+store_add_round(struct fal_store *s, const struct fal_store_round *conf,
+		const int8_t *exps)
 {
 	const size_t at = round_index(s, conf->round);
 	struct round *r;
@@ -402,7 +403,7 @@ round_find_complete(const struct fal_store *s, uint64_t number, enum fal_kind ki
 }
 
 int
-fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into)
+fal_store_forward(struct fal_store *s, uint64_t round, struct fal_sum *into)
 {
 	const struct round *r = round_find_complete(s, round, FAL_KIND_GRAD);
 	int64_t sum[FAL_BLOCK], v[FAL_BLOCK];

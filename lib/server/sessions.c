@@ -755,8 +755,8 @@ void
 coord_remove_peer(struct fal_coord *c, double now, struct coord_peer *p, const char *why)
 {
 	struct coord_sessions *s = &c->sessions;
-	/* The session kept the job from ending until now.  The worker may come back, so
-	 * that the wait begins anew. */
+	/* Until now the session kept failed trainers from ending the job.  The worker may
+	 * come back, so the wait begins again. */
 	if (p->state != PEER_OPENED)
 		s->trainer.failed_at = now;
 	s->has_ended |= p->state == PEER_READY;

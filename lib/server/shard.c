@@ -45,7 +45,7 @@ struct fal_shard {
 		uint64_t version;
 		float *params;
 		int8_t *exps;
-	} held;
+	} pinned;
 	struct fal_image marked; /* an image; or memory for an image; or empty */
 	bool has_marked;         /* an image */
 };
@@ -66,9 +66,9 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 					      .parallel = conf->parallel };
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
-	s->held.params = fal_alloc_pages(store.n, sizeof(float));
-	s->held.exps = fal_xcalloc(conf->count, 1);
-	if (s->store != NULL && s->held.params != NULL)
+	s->pinned.params = fal_alloc_pages(store.n, sizeof(float));
+	s->pinned.exps = fal_xcalloc(conf->count, 1);
+	if (s->store != NULL && s->pinned.params != NULL)
 		return s;
 	fal_shard_free(s);
 	return NULL;
@@ -108,8 +108,8 @@ fal_shard_free(struct fal_shard *s)
 	free(s->open);
 	free(s->fence);
 	free(s->queue);
-	free(s->held.params);
-	free(s->held.exps);
+	free(s->pinned.params);
+	free(s->pinned.exps);
 	fal_image_free(&s->marked);
 	fal_store_free(s->store);
 	fal_secret_wipe(&s->conf.tickets, sizeof(s->conf.tickets));
@@ -132,21 +132,22 @@ add_report(const struct fal_shard *s, const struct fal_shard_report *report,
 	r->v[r->n - 1].shard = s->conf.number;
 }
 
-/* ---- the held version; images -------------------------------------------------------
+/* ---- the pinned version; images -------------------------------------------------------
  */
 
-/* Copies a kept version to the held version.  FAL_ESTATE: the store does not have it. */
+/* Copies a kept version to the pinned version.  FAL_ESTATE: the store does not have it.
+ */
 static int
-hold_version(struct fal_shard *s, uint64_t version)
+pin_version(struct fal_shard *s, uint64_t version)
 {
 	const float *params;
 	const int8_t *exps;
 	if (!fal_store_find_version(s->store, version, &params, &exps))
 		return FAL_ESTATE;
-	s->held.exists = true;
-	s->held.version = version;
-	memcpy(s->held.params, params, fal_store_len(s->store) * sizeof(float));
-	memcpy(s->held.exps, exps, s->conf.count);
+	s->pinned.exists = true;
+	s->pinned.version = version;
+	memcpy(s->pinned.params, params, fal_store_len(s->store) * sizeof(float));
+	memcpy(s->pinned.exps, exps, s->conf.count);
 	return FAL_OK;
 }
 
@@ -155,13 +156,13 @@ static int
 live_image(struct fal_shard *s, uint64_t from, struct fal_image *live)
 {
 	int err = fal_store_image(s->store, from, live);
-	live->is.holds = s->held.exists;
-	live->is.held = s->held.version;
-	if (err < 0 || !s->held.exists || fal_image_keeps(&live->is))
+	live->is.holds = s->pinned.exists;
+	live->is.held = s->pinned.version;
+	if (err < 0 || !s->pinned.exists || fal_image_keeps(&live->is))
 		return err;
-	fal_image_add(live, "held.params", true, s->held.params,
+	fal_image_add(live, "held.params", true, s->pinned.params,
 		      fal_store_len(s->store) * sizeof(float));
-	fal_image_add(live, "held.exponents", false, s->held.exps, s->conf.count);
+	fal_image_add(live, "held.exponents", false, s->pinned.exps, s->conf.count);
 	return FAL_OK;
 }
 
@@ -210,8 +211,8 @@ fal_shard_restore_begin(struct fal_shard *s, const struct fal_image_head *is,
 	if (is->holds && is->held > is->version)
 		return FAL_EINVAL;
 	int err = fal_store_restore_begin(s->store, is);
-	s->held.exists = is->holds;
-	s->held.version = is->held;
+	s->pinned.exists = is->holds;
+	s->pinned.version = is->held;
 	return err < 0 ? err : fal_shard_image(s, live);
 }
 
@@ -219,10 +220,10 @@ void
 fal_shard_restore_end(struct fal_shard *s)
 {
 	fal_store_restore_end(s->store);
-	/* A held version that is also a kept version has no arrays of its own in the
+	/* A pinned version that is also a kept version has no arrays of its own in the
 	 * image. */
-	if (s->held.exists && s->held.version >= fal_store_oldest(s->store))
-		(void)hold_version(s, s->held.version);
+	if (s->pinned.exists && s->pinned.version >= fal_store_oldest(s->store))
+		(void)pin_version(s, s->pinned.version);
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
@@ -361,8 +362,8 @@ keep_versions(struct fal_shard *s, uint32_t versions)
 }
 
 static int
-execute_put(struct fal_shard *s, const struct fal_shard_order *o,
-	    struct fal_shard_result *r)
+execute_install(struct fal_shard *s, const struct fal_shard_order *o,
+		struct fal_shard_result *r)
 {
 	if (o->params == NULL)
 		return FAL_EINVAL;
@@ -370,9 +371,9 @@ execute_put(struct fal_shard *s, const struct fal_shard_order *o,
 		return FAL_ESTATE; /* an early step makes the next version */
 	int err = keep_versions(s, o->versions);
 	if (err == FAL_OK)
-		err = fal_store_put(s->store, o->version,
-				    o->params + (size_t)s->conf.first * FAL_BLOCK,
-				    o->exps + s->conf.first);
+		err = fal_store_install(s->store, o->version,
+					o->params + (size_t)s->conf.first * FAL_BLOCK,
+					o->exps + s->conf.first);
 	return err < 0 ? err : open_waiting_rounds(s, r);
 }
 
@@ -396,7 +397,8 @@ can_end_round(const struct fal_shard *s, const struct shard_round *open,
 }
 
 static void
-report_unstepped(struct fal_shard_report *report, const struct fal_unstepped *unstepped)
+report_set_unstepped(struct fal_shard_report *report,
+		     const struct fal_unstepped *unstepped)
 {
 	report->beyond = unstepped->out_of_range;
 	if (unstepped->out_of_range > 0) {
@@ -411,8 +413,8 @@ report_unstepped(struct fal_shard_report *report, const struct fal_unstepped *un
 
 /* Uses the sum of the round as o->end says; fills in `ended`. */
 static int
-collect_round(struct fal_shard *s, const struct fal_shard_order *o,
-	      struct fal_shard_report *ended)
+shard_collect_round(struct fal_shard *s, const struct fal_shard_order *o,
+		    struct fal_shard_report *ended)
 {
 	const struct fal_store_step_branch step = { .version = o->version,
 						    .lr = o->lr,
@@ -430,12 +432,12 @@ collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 	case FAL_END_BRANCH:
 		unstepped = fal_store_step_branch(s->store, o->round, &step);
 		break;
-	case FAL_END_REVISE:
-		ended->rank = fal_store_revise(s->store, o->round, o->slot, &unstepped);
+	case FAL_END_REWEIGHT:
+		ended->rank = fal_store_reweight(s->store, o->round, o->slot, &unstepped);
 		fal_store_forget_slots(s->store, 0, o->below);
 		break;
 	case FAL_END_FORWARD:
-		err = o->into != NULL ? fal_store_give(s->store, o->round, o->into)
+		err = o->into != NULL ? fal_store_forward(s->store, o->round, o->into)
 				      : FAL_EINVAL;
 		break;
 	case FAL_END_DROP:
@@ -445,7 +447,7 @@ collect_round(struct fal_shard *s, const struct fal_shard_order *o,
 		ended->odd = "gradients are beyond the range of sums";
 	else if (err < 0)
 		return err;
-	report_unstepped(ended, &unstepped);
+	report_set_unstepped(ended, &unstepped);
 	return FAL_OK;
 }
 
@@ -461,7 +463,7 @@ execute_end(struct fal_shard *s, struct shard_round *open,
 			fal_store_list_contributions(s->store, o->round, &ended.broughts);
 		ended.added = fal_store_checksum(s->store, o->round);
 	}
-	int err = collect_round(s, o, &ended);
+	int err = shard_collect_round(s, o, &ended);
 	fal_store_drop(s->store, o->round); /* no effect if the round is gone by now */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
 	if (err == FAL_OK)
@@ -507,7 +509,7 @@ execute_step(struct fal_shard *s, const struct fal_shard_order *o,
 							   .squares = o->squares,
 							   .pusher = o->slot,
 							   .part = o->part });
-	report_unstepped(&stepped, &unstepped);
+	report_set_unstepped(&stepped, &unstepped);
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		mark_version(s, o->below);
@@ -562,18 +564,18 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o,
 		fal_store_set_branch(s->store, o->version);
 		break;
 	case FAL_ORDER_COLLECT:
-		if (!fal_store_has_branch(s->store, o->line))
+		if (!fal_store_has_branch(s->store, o->branch))
 			return FAL_ESTATE;
-		fal_store_collect_branch(s->store, o->line, o->weight);
+		fal_store_collect_branch(s->store, o->branch, o->weight);
 		return FAL_OK;
 	case FAL_ORDER_STEP:
 		err = execute_step(s, o, r);
 		break;
-	case FAL_ORDER_KEEP:
+	case FAL_ORDER_RETAIN:
 		return keep_versions(s, o->versions);
-	case FAL_ORDER_HOLD:
-		return hold_version(s, o->version);
-	case FAL_ORDER_MARK:
+	case FAL_ORDER_PIN:
+		return pin_version(s, o->version);
+	case FAL_ORDER_SNAPSHOT:
 		mark_version(s, o->below);
 		return FAL_OK;
 	default: /* FORGET */
@@ -646,8 +648,8 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
 		s->queue[0].order.squares = o->squares;
 		s->queue[0].order.clipped = false;
 		break;
-	case FAL_ORDER_PUT:
-		err = execute_put(s, o, r);
+	case FAL_ORDER_INSTALL:
+		err = execute_install(s, o, r);
 		break;
 	default:
 		FAL_XGROW(s->queue, s->queue_cap, s->queued + 1);
@@ -750,10 +752,10 @@ fal_shard_find_version(const struct fal_shard *s, uint64_t version, const float 
 {
 	if (fal_store_find_version(s->store, version, params, exps))
 		return true;
-	if (!s->held.exists || version != s->held.version)
+	if (!s->pinned.exists || version != s->pinned.version)
 		return false;
-	*params = s->held.params;
-	*exps = s->held.exps;
+	*params = s->pinned.params;
+	*exps = s->pinned.exps;
 	return true;
 }
 

@@ -5,7 +5,7 @@
  * it; the shard keeps no reports.  The shard knows rounds by their numbers, and never
  * sees the ledger or the scheduler.  No I/O, no clock.
  *
- * The shard is the only user of its store (store.h). Calls that can fail return 0 or a
+ * The shard is the only user of its store (store.h).  Calls that can fail return 0 or a
  * negative enum fal_err. */
 #ifndef FAL_SERVER_SHARD_H
 #define FAL_SERVER_SHARD_H
@@ -51,13 +51,14 @@ enum fal_end {
 	FAL_END_ADD,   /* collect weight · the change of weights */
 	/* step the branch of `version`; the branch then has this version */
 	FAL_END_BRANCH,
-	FAL_END_REVISE, /* collect the change of weights, as one of slot `slot` */
-	FAL_END_DROP,   /* discard the round */
-	FAL_END_FORWARD /* add the sum to `into`: only for shards of this process */
+	FAL_END_REWEIGHT, /* collect the change of weights, averaged with those of slot
+			   `slot` */
+	FAL_END_DROP,     /* discard the round */
+	FAL_END_FORWARD   /* add the sum to `into`: only for shards of this process */
 };
 
 enum fal_order_kind {
-	/* Open `round`, with `facts`. The numbers of opened rounds grow. */
+	/* Open `round`, with `facts`.  The numbers of opened rounds grow. */
 	FAL_ORDER_OPEN,
 	/* Fence contribution `id`, which fills `fills`: its further blocks do not count.
 	 * Answer: FENCED.
@@ -69,22 +70,22 @@ enum fal_order_kind {
 	 * Answer: ENDED. `ahead`: end the round as soon as it is complete.  All later
 	 * orders of the kinds from END to FORGET wait until this round has ended. */
 	FAL_ORDER_END,
-	/* Copy the newest version to the branch of `version`, under that number. */
+	/* Copy the newest version to the branch of `version`, as version `version`. */
 	FAL_ORDER_BRANCH,
-	/* Collect weight · (the change of branch `line` since BRANCH). */
+	/* Collect weight · (the change of branch `branch` since BRANCH). */
 	FAL_ORDER_COLLECT,
-	/* Make the next version from the collected changes, at rate `lr`. Gradients are a
-	 * sum over `divisor` samples (0: gradients make no step), and the part `part` of
-	 * a clock; `slot`, if not 0, is the pusher of the gradients.  With `weight`, an
-	 * outer optimiser steps changes of weights at that rate, with `momentum`. Keep
-	 * the newest `versions` versions, this one included.  Answer: STEPPED. */
+	/* Make the next version from the collected changes, at rate `lr`.  Gradients are
+	 * a sum over `divisor` samples (0: gradients make no step), and the part `part`
+	 * of a clock; `slot`, if not 0, is the pusher of the gradients.  With `weight`,
+	 * an outer optimiser steps changes of weights at that rate, with `momentum`.
+	 * Keep the newest `versions` versions, this one included.  Answer: STEPPED. */
 	FAL_ORDER_STEP,
-	FAL_ORDER_KEEP, /* keep the newest `versions` versions from now on */
-	/* keep version `version`, which the shard still has, until the next HOLD */
-	FAL_ORDER_HOLD,
+	FAL_ORDER_RETAIN, /* keep the newest `versions` versions from now on */
+	/* keep version `version`, which the shard still has, until the next PIN */
+	FAL_ORDER_PIN,
 	/* Make an image of the newest version, `version`, and of the kept versions from
 	 * `below` on. */
-	FAL_ORDER_MARK,
+	FAL_ORDER_SNAPSHOT,
 	FAL_ORDER_FORGET, /* end the slot `slot`; 0: all slots and branches */
 	/* Follows when all shards have reported their SQUARES: `squares` is the sum over
 	 * all shards. */
@@ -100,7 +101,7 @@ enum fal_order_kind {
 	/* Install a version that another coordinator has made: `version` becomes the
 	 * newest version, with `params` and `exps` of the whole model.  `version` is no
 	 * older than the newest.  Keep the newest `versions` versions.  No answer. */
-	FAL_ORDER_PUT
+	FAL_ORDER_INSTALL
 };
 
 struct fal_shard_order {
@@ -116,16 +117,16 @@ struct fal_shard_order {
 	bool ahead; /* END */
 	float lr;
 	struct fal_optim_part part;
-	/* below: of END, the first slot that may still get changes; of MARK, the first
-	 * kept version for the image */
+	/* below: of END, the first slot that may still get changes; of SNAPSHOT and of
+	 * STEP with `mark`, the first kept version for the image */
 	uint64_t slot, below;
-	uint32_t line, versions;
-	bool mark;                 /* STEP: MARK the new version, with `below` */
+	uint32_t branch, versions;
+	bool mark;                 /* STEP: then SNAPSHOT, with `below` */
 	bool hash;                 /* STEP: put leaves into STEPPED */
 	const struct fal_map *map; /* borrowed */
 	/* END with FAL_END_FORWARD: a sum over the whole model; borrowed */
 	struct fal_sum *into;
-	const float *params; /* PUT, like `exps`: borrowed */
+	const float *params; /* INSTALL, like `exps`: borrowed */
 	const int8_t *exps;
 };
 
@@ -137,16 +138,17 @@ enum fal_report_kind {
 	 * ahead. */
 	FAL_REPORT_COMPLETE,
 	FAL_REPORT_FENCED, /* No further block of `id` counts. */
-	/* A push of `id` was refused: `err`, `odd`. Only the process of a remote shard
+	/* A push of `id` was refused: `err`, `odd`.  Only the process of a remote shard
 	 * reports this; a shard of this process returns the error instead. */
 	FAL_REPORT_REFUSED,
 	/* The squares of the mean gradient of each of the `blocks` blocks from `first`
-	 * on. A clipped order, which makes `version`, waits for SCALE. */
+	 * on.  A clipped order, which makes `version`, waits for SCALE. */
 	FAL_REPORT_SQUARES,
-	/* The round has ended, as number `rank` of its slot.  With checksums: `brought`
-	 * has the checksum of each contribution, and `added` is the checksum of the
-	 * whole sum.  `beyond` blocks did not step, or are left out of the change of
-	 * weights; the largest value was about 2^most, of `id`. */
+	/* The round has ended.  Its change of weights is the `rank`-th of its slot (0: no
+	 * slot).  With checksums: `brought` has the checksum of each contribution, and
+	 * `added` is the checksum of the whole sum.  `beyond` blocks did not step, or are
+	 * left out of the change of weights; the largest value was about 2^most, of `id`.
+	 */
 	FAL_REPORT_ENDED,
 	/* `version` is made.  `beyond` blocks did not step; contribution `id` had the
 	 * largest value, about 2^most.  If STEP had `hash`, the report has the `leaves`
@@ -224,7 +226,7 @@ int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 
 /* Returns the newest whole version. */
 uint64_t fal_shard_version(const struct fal_shard *s);
-/* Finds a kept or held version, or the newest version of a branch: the parameters and
+/* Finds a kept or pinned version, or the newest version of a branch: the parameters and
  * exponents of the shard's blocks, borrowed until the next order or push.  Returns false
  * if the shard does not have the version. */
 bool fal_shard_find_version(const struct fal_shard *s, uint64_t version,
@@ -251,8 +253,8 @@ int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* ---- images that outlive a shard ---- */
 
-/* Hands over the image that MARK, or a marked STEP, has made of this version, the held
- * version included.  Returns false if there is none, for lack of memory. */
+/* Hands over the image that SNAPSHOT, or a STEP with `mark`, has made of this version;
+ * the pinned version is included.  Returns false if there is none, for lack of memory. */
 bool fal_shard_take_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
 /* Takes an image that the caller no longer needs; its memory serves for the next
  * image. */

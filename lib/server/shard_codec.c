@@ -94,7 +94,7 @@ fal_shard_codec_order(uint32_t incarnation, const struct fal_shard_order *o,
 					.lr = o->lr,
 					.slot = o->slot,
 					.below = o->below,
-					.line = o->line,
+					.line = o->branch,
 					.versions = o->versions,
 					.flags = (uint8_t)flags } };
 	struct fal_buf map = { 0 };
@@ -143,7 +143,7 @@ fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_m
 		.lr = m->order.lr,
 		.slot = m->order.slot,
 		.below = m->order.below,
-		.line = m->order.line,
+		.branch = m->order.line,
 		.versions = m->order.versions,
 		.mark = (m->order.flags & FAL_WIRE_MARK) != 0,
 		.hash = (m->order.flags & FAL_WIRE_HASH) != 0,

@@ -32,7 +32,7 @@ struct fal_shard_codec {
 int fal_shard_codec_add(struct fal_shard_codec *p, struct fal_msg *m, size_t most);
 void fal_shard_codec_free(struct fal_shard_codec *p);
 
-/* Reads an ORDER for a model of `blocks` blocks, with its map in `map`. FAL_EFORMAT. */
+/* Reads an ORDER for a model of `blocks` blocks, with its map in `map`.  FAL_EFORMAT. */
 int fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks,
 			      struct fal_map *map, struct fal_shard_order *out);
 /* Reads the whole REPORT of a shard with these blocks; `odd` gets the text for out->odd.

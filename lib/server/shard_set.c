@@ -57,7 +57,7 @@ is_local(const struct fal_shard_set *r, uint32_t i)
 	return i - r->first < r->here;
 }
 
-/* Makes shard `i` of a run of blocks, with its part of `init`. Returns false when out of
+/* Makes shard `i` of a run of blocks, with its part of `init`.  Returns false when out of
  * memory. */
 static bool
 create_shard(const struct fal_shard_set *r, uint32_t i, struct holding *h,
@@ -158,7 +158,7 @@ int
 fal_shard_set_give(struct fal_shard_set *r, uint32_t i, struct fal_shard_set_piece *out)
 {
 	struct place *p = &r->at[i];
-	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_SNAPSHOT };
 	struct fal_shard *shard = p->now.shard;
 	*out = (struct fal_shard_set_piece){ .epoch = p->map.epoch,
 					     .first = p->now.run.first,
@@ -261,9 +261,9 @@ fal_shard_set_piece(const struct fal_shard_set *r, uint32_t from, uint32_t to,
 }
 
 /* Can the piece be a part of the next shard?  In a move all shards have the same numbers
- * in their images.  If there is no local shard to compare with, the piece must contain at
- * least the values that its numbers name, so that a shard made from the piece takes
- * memory in proportion to the piece. */
+ * in their images.  If there is no local shard to compare with, the piece must have the
+ * values of all versions, branches and slots that its numbers claim.  So the memory of
+ * the next shard is in proportion to the piece. */
 static bool
 is_credible(const struct fal_shard_set *r, const struct fal_shard_set_piece *piece,
 	    size_t values)

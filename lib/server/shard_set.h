@@ -55,13 +55,13 @@ int fal_shard_set_give(struct fal_shard_set *r, uint32_t i,
 		       struct fal_shard_set_piece *out);
 
 /* As fal_shard_order and fal_shard_push, for all shards: `out` gets the reports of all
- * local shards.  `shard_set` is a struct
- * fal_shard_set *; the void * lets these functions be callbacks of a coordinator.
+ * local shards.  `shard_set` is a struct fal_shard_set *; the void * lets these functions
+ * be callbacks of a coordinator.
  *
  * A push goes to all local shards, also after an error; the first error is returned.  A
  * push by an older map is ignored, because its round is over.  A push by the next map
  * goes to the next shards, because a worker may hear of the COMMIT before this process
- * does.  FAL_ESTATE: neither map has that epoch. */
+ * does.  FAL_ESTATE: neither map has that epoch, or the next shard still lacks blocks. */
 int fal_shard_set_order(void *shard_set, const struct fal_shard_order *o,
 			struct fal_shard_result *out);
 int fal_shard_set_push(void *shard_set, const struct fal_ticket *t,
@@ -74,8 +74,8 @@ int fal_shard_set_order_one(struct fal_shard_set *r, uint32_t i,
 int fal_shard_set_push_one(struct fal_shard_set *r, uint32_t i,
 			   const struct fal_ticket *t, const struct fal_tail *records,
 			   struct fal_shard_result *out, struct fal_diag *diag);
-/* Reads the ticket of a PUSH from `session`. FAL_EAUTH: the coordinator did not issue the
- * ticket. */
+/* Reads the ticket of a PUSH from `session`.  FAL_EAUTH: the coordinator did not issue
+ * the ticket. */
 int fal_shard_set_ticket(const struct fal_shard_set *r, uint32_t session,
 			 const struct fal_msg *m, struct fal_ticket *out,
 			 struct fal_diag *diag);
@@ -112,7 +112,7 @@ void fal_shard_set_range(const struct fal_shard_set *r, uint32_t i, uint32_t *fi
 			 uint32_t *blocks);
 
 /* The part of a version that shard `i` has, borrowed until the next order or push.
- * Returns false if the version is neither kept nor held, or the shard is remote. */
+ * Returns false if the version is neither kept nor pinned, or the shard is remote. */
 struct fal_shard_part {
 	uint32_t shard, first, count; /* its number; its blocks */
 	size_t values;
@@ -126,14 +126,14 @@ bool fal_shard_set_part(const struct fal_shard_set *r, uint32_t i, uint64_t vers
 bool fal_shard_set_making(const struct fal_shard_set *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out, struct fal_shard_making *is);
 /* Returns all parameters of a version, borrowed until the next order, push or call of
- * this function.  NULL: the version is neither kept nor held; or, with remote shards, the
- * version is not the gathered one. */
+ * this function.  NULL: the version is neither kept nor pinned; or, with remote shards,
+ * the version is not the gathered one. */
 const float *fal_shard_set_params(struct fal_shard_set *r, uint64_t version);
 /* Starts to gather a version: copies the local parts.  Returns false if the version is
- * neither kept nor held, or memory is short. */
+ * neither kept nor pinned, or memory is short. */
 bool fal_shard_set_gather(struct fal_shard_set *r, uint64_t version);
 /* Adds the part of remote shard `i`: the arrays `params` and, if the job asks for one,
- * `average`. FAL_EFORMAT: the arrays do not fit. */
+ * `average`.  FAL_EFORMAT: the arrays do not fit. */
 int fal_shard_set_gather_part(struct fal_shard_set *r, uint32_t i,
 			      const struct fal_image *has);
 /* is_gathering returns true if some part is still missing; has_gathered, if all of
@@ -143,15 +143,16 @@ bool fal_shard_set_has_gathered(const struct fal_shard_set *r, uint64_t version)
 /* Returns the average (optim.ema), borrowed likewise, of the version that
  * fal_shard_set_params has returned; NULL: the job asks for no average. */
 const float *fal_shard_set_average(struct fal_shard_set *r);
-/* Return the most bytes of the shards, a held version included; and the most bytes of the
- * image of a marked version. */
+/* Return the most bytes of the shards, a pinned version included; and the most bytes of
+ * the image of a marked version. */
 uint64_t fal_shard_set_bytes(const struct fal_shard_set_conf *conf,
 			     const struct fal_store_limits *most);
 uint64_t fal_shard_set_image_bytes(const struct fal_shard_set_conf *conf,
 				   const struct fal_store_limits *most);
 
-/* Hands over the images of a marked version: `out`, by shard number, gets those of local
- * shards.  Hands over all images or none: returns false if a local shard has no image. */
+/* Hands over the images of a marked version: `out`, empty images by shard number, gets
+ * those of local shards.  Hands over all images or none: returns false if a local shard
+ * has no image. */
 bool fal_shard_set_take_marked(struct fal_shard_set *r, uint64_t version,
 			       struct fal_image *out);
 /* Takes a shard's image that is of no more use, as memory for the next one. */

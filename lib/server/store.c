@@ -82,7 +82,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->average = averages ? fal_calloc_aligned(conf->n, sizeof(float)) : NULL;
-	/* The pages of this memory are touched only in use; falcon-ps counts the pages
+	/* Only an early step touches the pages of this memory, which count as a version
 	 * (image.h, `beyond`). */
 	m->params = fal_alloc_pages(conf->n, sizeof(float));
 	if (s->params == NULL || s->state == NULL || m->params == NULL ||
@@ -330,7 +330,7 @@ fal_store_open(struct fal_store *s, const struct fal_store_round *conf)
 	const bool kept = conf->kind != FAL_KIND_GRAD ||
 			  fal_store_find_version(s, conf->version, NULL, &exps);
 	assert(kept);
-	round_open(s, conf, exps);
+	store_add_round(s, conf, exps);
 }
 
 /* ---- collecting ---------------------------------------------------------------- */
@@ -439,8 +439,8 @@ slot_find_or_add(struct fal_store *s, uint64_t slot)
 }
 
 uint32_t
-fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
-		 struct fal_unstepped *out)
+fal_store_reweight(struct fal_store *s, uint64_t round, uint64_t slot,
+		   struct fal_unstepped *out)
 {
 	const struct round *r = round_find_complete(s, round, FAL_KIND_DELTA);
 	struct slot *u = slot_find_or_add(s, slot);
@@ -853,9 +853,9 @@ fal_store_step_ready(struct fal_store *s)
 /* ---- branches --------------------------------------------------------------------- */
 
 bool
-fal_store_has_branch(const struct fal_store *s, uint32_t line)
+fal_store_has_branch(const struct fal_store *s, uint32_t branch)
 {
-	return branch_find(s, line) != NULL;
+	return branch_find(s, branch) != NULL;
 }
 
 void
@@ -927,9 +927,9 @@ fal_store_step_branch(struct fal_store *s, uint64_t round,
 }
 
 void
-fal_store_collect_branch(struct fal_store *s, uint32_t line, double weight)
+fal_store_collect_branch(struct fal_store *s, uint32_t branch, double weight)
 {
-	const struct branch *l = branch_find(s, line);
+	const struct branch *l = branch_find(s, branch);
 	assert(l != NULL);
 	begin_delta(s);
 	for (size_t i = 0; i < s->conf.n; i++)
@@ -952,8 +952,8 @@ fal_store_outer_step(struct fal_store *s, double rate, double momentum)
  */
 
 int
-fal_store_put(struct fal_store *s, uint64_t version, const float *params,
-	      const int8_t *exps)
+fal_store_install(struct fal_store *s, uint64_t version, const float *params,
+		  const int8_t *exps)
 {
 	assert(!s->early->is_active);
 	if (version < s->version)

@@ -3,7 +3,7 @@
  * A round is a set of tasks that joins an update as a whole (falcon(7)): all tasks of a
  * clock, or the tasks granted to one worker or group.  The store keeps one bit for each
  * pair of contribution and block, so a block counts once whatever arrives.  A round is
- * complete when every block has counted all tasks of the round (design.md, I2). Complete
+ * complete when every block has counted all tasks of the round (design.md, I2).  Complete
  * rounds are collected for the next update, and a step applies the update.  No I/O, no
  * clock. */
 #ifndef FAL_SERVER_STORE_H
@@ -80,14 +80,15 @@ struct fal_store_round {
 void fal_store_open(struct fal_store *s, const struct fal_store_round *r);
 
 /* Adds one block record of contribution `id`, a sum over `tasks` tasks, to an open round.
- * The contribution takes the place of `fills` ({0,0}: of none). The record numbers its
+ * The contribution takes the place of `fills` ({0,0}: of none).  The record numbers its
  * block as in the whole model; all other calls here count blocks from 0.
  *
  * Returns 1: added.  0: dropped, because `fills` has brought this block.  FAL_EEXIST: the
  * contribution brought this block before.  FAL_EFENCED: the contribution is fenced.
- * FAL_EINVAL: a wrong exponent; another number of tasks than in earlier records of `id`;
- * more tasks than the round has; or a `needed` (wire/bfp.h) that these values cannot
- * have.  FAL_ELIMIT: the values are too large for that many tasks. */
+ * FAL_ESTATE: the round is not open, or `fills` is not fenced.  FAL_EINVAL: a wrong
+ * exponent; another number of tasks than in earlier records of `id`; more tasks than the
+ * round has; or a `needed` (wire/bfp.h) that these values cannot have.  FAL_ELIMIT: the
+ * values are too large for that many tasks. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_contrib_id id, fills;
@@ -102,7 +103,7 @@ int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_contrib_id i
 		    struct fal_contrib_id fills);
 
 /* Counts `tasks` tasks of an open round as empty, except in blocks that contribution
- * `fills` ({0,0}: none) has brought. FAL_EINVAL, without an effect: the round has fewer
+ * `fills` ({0,0}: none) has brought.  FAL_EINVAL, without an effect: the round has fewer
  * tasks left. */
 int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
 		   struct fal_contrib_id fills);
@@ -149,34 +150,35 @@ struct fal_unstepped {
  *
  * add: collects weight · (the round's change of weights) for the next update.
  *
- * revise: collects the change as DynSGD by version does (schemes.md, dynsgd). The change
- * is one of several of slot `slot`. A slot contributes the mean of its changes.  Let U
- * be the mean before the d-th change u; then the contribution grows by (u - U)/d.
+ * reweight: collects the change as DynSGD by version does (schemes.md, dynsgd).  The
+ * change is one of several of slot `slot`.  A slot contributes the mean of its changes.
+ * Let U be the mean before the d-th change u; then the contribution grows by (u - U)/d.
  * Returns d.
  *
- * add and revise leave a block unchanged if its change is too large, and count that block
- * in *out.
+ * add and reweight leave a block unchanged if its change is too large, and count that
+ * block in *out.
  *
  * drop: throws the round away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
 void fal_store_add_delta(struct fal_store *s, uint64_t round, double weight,
 			 struct fal_unstepped *out);
-uint32_t fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot,
-			  struct fal_unstepped *out);
+uint32_t fal_store_reweight(struct fal_store *s, uint64_t round, uint64_t slot,
+			    struct fal_unstepped *out);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
 /* Parameters that another process makes.
  *
- * fal_store_give adds the sum of the complete round of gradients to `into`, a sum over
+ * fal_store_forward adds the sum of the complete round of gradients to `into`, a sum over
  * the whole model, and forgets the round.  FAL_ELIMIT: the result leaves the range of
  * sums.
  *
- * fal_store_put makes `version` the newest version, with these parameters and exponents
- * (copied).  The store keeps as many of these versions as of versions that it makes
- * itself; version numbers may be missing.  FAL_EINVAL: the store has a newer version. */
-int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
-int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
-		  const int8_t *exps);
+ * fal_store_install makes `version` the newest version, with these parameters and
+ * exponents (copied).  The store keeps as many of these versions as of versions that it
+ * makes itself; version numbers may be missing.  FAL_EINVAL: the store has a newer
+ * version. */
+int fal_store_forward(struct fal_store *s, uint64_t round, struct fal_sum *into);
+int fal_store_install(struct fal_store *s, uint64_t version, const float *params,
+		      const int8_t *exps);
 
 /* Branches: models that step by themselves between their pushes.  Each branch has an
  * optimiser state and exponents of its own, and takes 2 + (optimiser slots) times n
@@ -201,29 +203,29 @@ struct fal_store_step_branch {
 };
 struct fal_unstepped fal_store_step_branch(struct fal_store *s, uint64_t round,
 					   const struct fal_store_step_branch *step);
-void fal_store_collect_branch(struct fal_store *s, uint32_t line, double weight);
+void fal_store_collect_branch(struct fal_store *s, uint32_t branch, double weight);
 /* Turns the collected changes of weights into the step of an outer optimiser with
  * Nesterov's momentum.  The momentum starts at 0 and lives in slot 0 until slots are
- * forgotten, so no revision may use slot 0 meanwhile. */
+ * forgotten, so no round may use slot 0 meanwhile. */
 void fal_store_outer_step(struct fal_store *s, double rate, double momentum);
-bool fal_store_has_branch(const struct fal_store *s, uint32_t line);
+bool fal_store_has_branch(const struct fal_store *s, uint32_t branch);
 /* Ends all branches. */
 void fal_store_forget_branches(struct fal_store *s);
 
 /* Frees the slots from `first` up to, but without, `end`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t first, uint64_t end);
 
-/* Makes the next version, and its exponents, from the collected changes.  Gradients are
- * a sum over `divisor` samples (0: gradients make no step). The optimiser applies them
- * at rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
+/* Makes the next version, and its exponents, from the collected changes.  Gradients are a
+ * sum over `divisor` samples (0: gradients make no step).  The optimiser applies them at
+ * rate `lr`; with optim.clip the gradients are clipped by `squares`, summed over the
  * whole model.  Changes of weights are added.  A block stays as it is, and counts in the
- * result, if its mean gradient is out of range or if its parameters or state would not
- * be finite.  fal_store_step_branch treats such blocks in the same way, so parameters
- * are always finite.
+ * result, if its mean gradient is out of range or if its parameters or state would not be
+ * finite.  fal_store_step_branch treats such blocks in the same way, so parameters are
+ * always finite.
  *
  * `part` is the share of a clock that the gradients make up.  If the optimiser has a
- * momentum for each pusher, the slot number `pusher` (0: none) holds that momentum.
- * When the first such slot is made, the momentum of steps without a pusher becomes 0. */
+ * momentum for each pusher, the slot number `pusher` (0: none) holds that momentum.  When
+ * the first such slot is made, the momentum of steps without a pusher becomes 0. */
 struct fal_store_update {
 	float lr;
 	double divisor, squares;

@@ -44,18 +44,18 @@ struct old_version {
 };
 
 /* An early step: makes the next version in place, block by block, each block as soon as
- * the block has all its tasks.  fal_store_step steps the other blocks.  The result is
- * the same as if fal_store_step had stepped all blocks at once.
+ * the block has all its tasks.  fal_store_step steps the other blocks.  The result is the
+ * same as if fal_store_step had stepped all blocks at once.
  *
  * Meanwhile the store still has the whole newest version, because a fill may need that
- * version, without memory of its own: a stepped block's former values are in the memory
- * of the block's sum, which is of no further use. */
+ * version.  A stepped block's former values are in the memory of the block's sum, which
+ * is of no further use. */
 struct early_step {
 	bool is_active;
 	struct fal_store_step_early how;
 	uint8_t *is_stepped;              /* by block */
-	uint32_t n_stepped;               /* blocks; of these, */
-	uint32_t out_of_range, nonfinite; /* … as in fal_unstepped */
+	uint32_t n_stepped;               /* blocks */
+	uint32_t out_of_range, nonfinite; /* as in fal_unstepped */
 	uint32_t *ready;                  /* blocks that completed since the last pass */
 	uint32_t n_ready;
 	/* The sum of the round, whose memory keeps former values; with checksums, each
@@ -158,8 +158,8 @@ struct round *round_find(const struct fal_store *s, uint64_t number);
 struct round *round_find_complete(const struct fal_store *s, uint64_t number,
 				  enum fal_kind kind);
 /* Opens a round; gradients are quantised with `exps`. */
-void round_open(struct fal_store *s, const struct fal_store_round *conf,
-		const int8_t *exps);
+void store_add_round(struct fal_store *s, const struct fal_store_round *conf,
+		     const int8_t *exps);
 /* Queues block b for the early step if the round has one.  The block must be complete. */
 void round_queue_early(struct fal_store *s, const struct round *r, uint32_t b);
 /* Computes the checksum of block b of the sum. */

@@ -1,5 +1,5 @@
 /* Tickets: the coordinator's signed statement about a contribution, which the worker
- * carries to the shards with its push (design.md, D17). A shard believes nothing else
+ * carries to the shards with its push (design.md, D17).  A shard believes nothing else
  * about a push.
  *
  * The MAC's key is drawn for each incarnation.  Only the coordinator and its shards know
@@ -45,8 +45,8 @@ uint64_t fal_ticket_seed(const struct fal_ticket_scope *in, uint64_t round);
 void fal_ticket_put(const struct fal_ticket_scope *in, uint32_t session,
 		    const struct fal_ticket *t, struct fal_msg_ticket *out);
 
-/* Reads a ticket that came from `session`. Returns false if the coordinator did not issue
- * the ticket, or issued the ticket for another scope or session. */
+/* Reads a ticket that came from `session`.  Returns false if the coordinator did not
+ * issue the ticket, or issued the ticket for another scope or session. */
 bool fal_ticket_get(const struct fal_ticket_scope *in, uint32_t session,
 		    const struct fal_msg_ticket *m, struct fal_ticket *out);
 

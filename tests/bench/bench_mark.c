@@ -30,7 +30,7 @@ main(int argc, char **argv)
 	free(init);
 	double best = 0, worst = 0;
 	for (int i = 0; i < ROUNDS; i++) {
-		const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+		const struct fal_shard_order mark = { .kind = FAL_ORDER_SNAPSHOT };
 		struct fal_image image;
 		const double from = now();
 		if (fal_shard_set_order(shard_set, &mark, NULL) < 0 ||

@@ -259,7 +259,7 @@ static void
 step(struct world *w, struct fal_rd *r)
 {
 	/* Only the newest version is held. */
-	struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = w->version };
+	struct fal_shard_order o = { .kind = FAL_ORDER_PIN, .version = w->version };
 	const uint8_t what = fal_get_u8(r);
 	const uint64_t round = w->first + (what >> 3) % ROUNDS;
 	switch (what & 7) {
@@ -282,7 +282,7 @@ step(struct world *w, struct fal_rd *r)
 		end_round(w, what >> 3);
 		break;
 	default:
-		o.kind = what & 8    ? FAL_ORDER_KEEP
+		o.kind = what & 8    ? FAL_ORDER_RETAIN
 			 : what & 16 ? FAL_ORDER_FORGET
 				     : o.kind;
 		o.versions = KEPT + (what >> 5);
@@ -317,7 +317,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	w.shard_set[1] = fal_shard_set_new(&conf, init);
 	must(w.shard_set[0] != NULL && w.shard_set[1] != NULL);
 	/* What rounds under way are computed on. */
-	const struct fal_shard_order keep = { .kind = FAL_ORDER_KEEP, .versions = KEPT };
+	const struct fal_shard_order keep = { .kind = FAL_ORDER_RETAIN,
+					      .versions = KEPT };
 	order(&w, &keep);
 	while (r.n > 0 && r.err == 0)
 		step(&w, &r);

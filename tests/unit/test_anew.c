@@ -170,7 +170,7 @@ static void
 save(const struct fal_files *f, const float *params)
 {
 	const struct fal_shard_set_conf conf = fal_files_shard_set_conf(f, 1);
-	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_SNAPSHOT };
 	struct fal_shard_set *r = fal_shard_set_new(&conf, params);
 	struct fal_snapshot s = fal_snapshot_none;
 	s.folder = folder;

@@ -94,7 +94,7 @@ on_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 	struct fal_shard_result unheard = { 0 };
 	(void)arg;
 	called(ORDER);
-	if (o->kind == FAL_ORDER_KEEP && told == 0)
+	if (o->kind == FAL_ORDER_RETAIN && told == 0)
 		kept = o->versions;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;

@@ -118,7 +118,8 @@ make_rack(uint32_t shards)
 static void
 mark(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK, .version = version };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_SNAPSHOT,
+					   .version = version };
 	CHECK(fal_shard_set_order(r, &o, NULL) == FAL_OK &&
 	      fal_shard_set_take_marked(r, version, out));
 }

@@ -191,7 +191,7 @@ begin_shard(void)
 	t.broadcast.publisher.incarnation = INCARNATION;
 	t.broadcast.publisher.rule.scheme = FAL_BSP;
 	memcpy(t.broadcast.publisher.job_hash, hash, sizeof(hash));
-	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_RETAIN, .versions = 2 });
 	order((struct fal_shard_order){ .kind = FAL_ORDER_OPEN });
 	order((struct fal_shard_order){
 		.kind = FAL_ORDER_END, .end = FAL_END_MERGE, .ahead = true });

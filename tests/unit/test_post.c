@@ -87,7 +87,7 @@ orders_come_back(void **state)
 			.lr = fal_rng_unit(&rng),
 			.slot = any(),
 			.below = any(),
-			.line = fal_rng_u32(&rng),
+			.branch = fal_rng_u32(&rng),
 			.versions = fal_rng_u32(&rng),
 			.mark = some(1) != 0,
 			.hash = some(1) != 0
@@ -117,7 +117,7 @@ orders_come_back(void **state)
 		assert_true(got.clipped == o.clipped && got.ahead == o.ahead &&
 			    got.mark == o.mark && got.hash == o.hash);
 		assert_true(got.slot == o.slot && got.below == o.below &&
-			    got.line == o.line && got.versions == o.versions);
+			    got.branch == o.branch && got.versions == o.versions);
 	}
 }
 

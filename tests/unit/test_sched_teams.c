@@ -59,7 +59,7 @@ judge_counts(void)
 		teams += members > 0;
 	}
 	for (uint32_t p = 0; p < s->grid.parts; p++)
-		manned += s->manned[p];
+		manned += s->part_teams[p];
 	play_check(manned, teams, "teams by part");
 	play_check(s->active, active, "active workers");
 	play_check(fal_slowest_clock(s, NULL), slowest(NULL), "slowest");

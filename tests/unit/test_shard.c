@@ -151,7 +151,7 @@ begin(void **state)
 		init[i] = fal_rng_unit(&rng) - 0.5f;
 	for (uint32_t r = 0; r < RACKS; r++)
 		make_shard_set(r);
-	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_RETAIN, .versions = 2 });
 	reset_said();
 	return 0;
 }
@@ -336,10 +336,10 @@ restored_shards_go_on(void **state)
 		whole_round(round, round == loud ? 64 : 1, round == last);
 		if (round != held)
 			continue;
-		order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+		order((struct fal_shard_order){ .kind = FAL_ORDER_PIN,
 						.version = round });
 		if (round == last) /* the held version is a part of the image */
-			order((struct fal_shard_order){ .kind = FAL_ORDER_MARK,
+			order((struct fal_shard_order){ .kind = FAL_ORDER_SNAPSHOT,
 							.version = round });
 	}
 	replace(0, 2, last);
@@ -352,7 +352,8 @@ restored_shards_go_on(void **state)
 		same_versions(held);
 	}
 	/* Once more, with recycled memory. */
-	order((struct fal_shard_order){ .kind = FAL_ORDER_MARK, .version = last + 3 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_SNAPSHOT,
+					.version = last + 3 });
 	replace(0, 3, last + 3);
 	same_versions(last + 3);
 	same_versions(held);
@@ -484,7 +485,7 @@ held_version_stays(void **state)
 {
 	(void)state;
 	whole_round(1, 1, false);
-	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD, .version = 1 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_PIN, .version = 1 });
 	for (uint64_t round = 2; round <= 4; round++)
 		whole_round(round, 1, false);
 	same_versions(1);
@@ -577,7 +578,7 @@ any_order(struct fal_map *map)
 		.lr = (float)odd_number(),
 		.slot = some(2),
 		.below = some(2),
-		.line = some(2),
+		.branch = some(2),
 		.versions = some(9) == 0 ? UINT32_MAX : some(3),
 		.mark = some(3) == 0,
 		.hash = some(3) == 0,

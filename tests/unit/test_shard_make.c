@@ -480,14 +480,15 @@ begin_shards(void)
 	static int8_t exps[2 * BLOCKS];
 	static float whole[2 * BLOCKS * FAL_BLOCK];
 	struct fal_shard_order put = {
-		.kind = FAL_ORDER_PUT, .versions = 1, .params = whole, .exps = exps
+		.kind = FAL_ORDER_INSTALL, .versions = 1, .params = whole, .exps = exps
 	};
 	memcpy(whole + (size_t)first * FAL_BLOCK, init, n * sizeof(*init));
 	memset(exps, 100, sizeof(exps));
 	order(put);
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	order(put);
-	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = slack + 1 });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_RETAIN,
+					.versions = slack + 1 });
 }
 
 static void
@@ -594,7 +595,7 @@ not_meanwhile(void **state)
 	(void)state;
 	static float params[2 * BLOCKS * FAL_BLOCK];
 	static int8_t exps[2 * BLOCKS];
-	const struct fal_shard_order put = { .kind = FAL_ORDER_PUT,
+	const struct fal_shard_order put = { .kind = FAL_ORDER_INSTALL,
 					     .version = 5,
 					     .versions = 1,
 					     .params = params,

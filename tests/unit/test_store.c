@@ -677,7 +677,7 @@ mixed_round(void **state)
 		.round = 1, .tasks = 3, .kind = FAL_KIND_GRAD, .mixed = true
 	};
 	for (uint32_t t = 0; t < 3; t++) /* some version had these exponents */
-		check(fal_store_put(store, 0, init, exps[t]), 0, "put");
+		check(fal_store_install(store, 0, init, exps[t]), 0, "put");
 	fal_store_open(store, &r);
 	for (uint32_t k = 0; k < 2; k++) {
 		const int8_t exponent = k == 0 ? -15 : -1;
@@ -768,8 +768,8 @@ had_exponent(int8_t e, const int8_t *now)
 {
 	int8_t all[BLOCKS];
 	memset(all, e, sizeof(all));
-	check(fal_store_put(store, 0, init, all), 0, "put");
-	check(fal_store_put(store, 0, init, now), 0, "put");
+	check(fal_store_install(store, 0, init, all), 0, "put");
+	check(fal_store_install(store, 0, init, now), 0, "put");
 }
 
 /* Blocks 0 and 1 are out of range: they and their exponents stay, the contribution with
@@ -1019,10 +1019,10 @@ too_large_changes_are_left_out(void **state)
 	struct fal_unstepped is = { 0 };
 	memcpy(was, fal_store_params(store), sizeof(was));
 	bring_change(++round, a, one, 0);
-	check(fal_store_revise(store, round, 5, &is), 1, "rank");
+	check(fal_store_reweight(store, round, 5, &is), 1, "rank");
 	check(is.out_of_range, 0, "blocks left out");
 	bring_change(++round, b, one, 90);
-	check(fal_store_revise(store, round, 5, &is), 2, "rank");
+	check(fal_store_reweight(store, round, 5, &is), 2, "rank");
 	check(is.out_of_range, BLOCKS, "blocks left out");
 	fal_store_step(store, &(struct fal_store_update){ 0 });
 	for (size_t i = 0; i < N; i++)
@@ -1143,7 +1143,7 @@ revisions_are_the_mean(void **state)
 			const uint32_t w = order[turn][k];
 			fill(u, 60 + w);
 			bring_delta(10 * turn + k, u);
-			check(fal_store_revise(store, 10 * turn + k, 77, &unstepped),
+			check(fal_store_reweight(store, 10 * turn + k, 77, &unstepped),
 			      k + 1, "d");
 			if (k == 1) {
 				fill(grad, 60 + order[turn][0]);
@@ -1169,14 +1169,14 @@ revisions_are_the_mean(void **state)
 	}
 	/* A forgotten slot begins anew; another slot goes on. */
 	bring_delta(40, u);
-	check(fal_store_revise(store, 40, 77, &unstepped), 1, "d of a new slot");
+	check(fal_store_reweight(store, 40, 77, &unstepped), 1, "d of a new slot");
 	bring_delta(41, u);
-	check(fal_store_revise(store, 41, 78, &unstepped), 1, "d of another slot");
+	check(fal_store_reweight(store, 41, 78, &unstepped), 1, "d of another slot");
 	fal_store_forget_slots(store, 0, 78);
 	bring_delta(42, u);
-	check(fal_store_revise(store, 42, 77, &unstepped), 1, "d after forgetting");
+	check(fal_store_reweight(store, 42, 77, &unstepped), 1, "d after forgetting");
 	bring_delta(43, u);
-	check(fal_store_revise(store, 43, 78, &unstepped), 2,
+	check(fal_store_reweight(store, 43, 78, &unstepped), 2,
 	      "d of the slot that was kept");
 }
 
