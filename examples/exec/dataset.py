@@ -3,8 +3,8 @@
 
     PYTHONPATH=share falcon-work --exec 'exec python3 examples/exec/dataset.py' ADDR
 
-Whatever is random in a transform comes from torch's generator, which falcon_train.torch seeds
-for each task: whoever computes it again sees the same images.
+A transform draws its random numbers from torch's generator, which falcon_train.torch seeds for
+each task: a worker that computes the task again has the same images.
 """
 import gzip
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""share/models/lenet5 in PyTorch, on Fashion-MNIST of its own, by index:
+"""share/models/lenet5 in PyTorch, with its own copy of Fashion-MNIST, by index:
 
     PYTHONPATH=share falcon-work --exec 'exec python3 examples/exec/fashion.py' ADDR"""
 import gzip

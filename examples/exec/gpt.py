@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A small character GPT in PyTorch on a text of one's own, by index: sample i is its i-th
-window; the last tenth of them is held out.  Its first parameters, then a worker:
+"""A small character GPT in PyTorch on your own text, by index: sample i is the text's i-th
+window; the last tenth of the windows is the test set.  Write the first parameters, then start
+a worker:
 
     examples/exec/gpt.py TEXT init.safetensors
     falcon-work --exec 'exec examples/exec/gpt.py TEXT' ADDR
 
-with PYTHONPATH=share; gpt.job beside this file is its job, for a text of 341340 characters
+with PYTHONPATH=share; the job is gpt.job beside this file, for a text of 341340 characters
 at least.
 """
 import hashlib
@@ -72,5 +73,5 @@ model = GPT(len(letters))
 if sys.argv[2:]:
     falcon_train.save(model, sys.argv[2])
 else:
-    # Whoever has another text is sent away.
+    # A worker with another text is refused.
     falcon_train.torch(model, loss, has={"data": hashlib.sha256(raw).hexdigest()})

@@ -1,25 +1,25 @@
 #!/bin/sh
-# A trainer in shell and awk, a toy to see falcon-gradient(7) at work, with pipes in the
-# place of shared memory: it fits y = 3x - 1 by the first weight and the last tensor's
-# first value, as sample i is x = (i mod 16) / 16, and leaves all other parameters alone.
+# A trainer in shell and awk, a toy that shows falcon-gradient(7) at work, with pipes in the
+# place of shared memory.  Sample i is x = (i mod 16) / 16.  The trainer fits y = 3x - 1 by
+# the first weight and the last tensor's first value, and leaves all other parameters alone.
 #
 #	falcon-work --exec 'exec examples/exec/line.sh' ADDR
 export LC_ALL=C
 file=$(mktemp)
 trap 'rm -f "$file" "$file.grad"' EXIT
 
-# frame: of the parameters' pipe: its length, then a file of as many bytes.
+# frame: reads a file from the parameters' pipe: its length, then its bytes.
 frame() {
 	length=$(head -c 8 | od -An -t u8)
 	head -c $((length)) >"$file"
 }
 
-# member KEY: a number of $line.
+# member KEY: prints a number of $line.
 member() {
 	expr "$line" : ".*\"$1\":\([0-9]*\)"
 }
 
-# The gradient of the sum of squares goes to standard output as float32, the loss to 3.
+# Writes the gradient of the sum of squares to standard output, float32, and the loss to 3.
 gradient() {
 	awk '
 	function f32(v, s, e, m) {

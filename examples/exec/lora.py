@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""LoRA in PyTorch: the job has the adapters alone, 3272 values of 61706, so 13 KB a version and
-a push in the place of 247 KB.  The base is a file that each machine has, a model.safetensors
-of share/jobs/fashion.job; its hash is told, and a worker with another base is refused.
-What is learnt: the same images as negatives.
+"""LoRA in PyTorch: the job has only the adapters, 3272 of 61706 values, so a version and a push
+take 13 KB instead of 247 KB.  Each machine has the base, a model.safetensors of
+share/jobs/fashion.job; workers report its hash, and one with another base is refused.
+The adapters learn the same images as negatives.
 
     examples/exec/lora.py BASE save                 writes init.safetensors
     falcon-work --exec 'exec examples/exec/lora.py BASE' ADDR
     examples/exec/lora.py BASE test ADAPTER         the base with the job's model.safetensors
 
-with PYTHONPATH=share; lora.job beside this file is its job.
+with PYTHONPATH=share; the job is lora.job beside this file.
 """
 import gzip
 import hashlib

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A small ResNet with batch norm in PyTorch on Fashion-MNIST.  Its first parameters, then a
-worker:
+"""A small ResNet with batch norm in PyTorch on Fashion-MNIST.  Write its first parameters, then
+start a worker:
 
     examples/exec/resnet.py init.safetensors
     falcon-work --exec 'exec examples/exec/resnet.py' ADDR
 
-with PYTHONPATH=share; resnet.job beside this file is its job.
+with PYTHONPATH=share; the job is resnet.job beside this file.
 """
 import gzip
 import sys

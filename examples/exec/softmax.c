@@ -22,7 +22,7 @@ int
 main(void)
 {
 	long full = 0;              /* samples of a task */
-	for (int i = 0; i < 3; i++) /* more than is there when a job has come */
+	for (int i = 0; i < 3; i++) /* more bytes than the files have */
 		map[i] = mmap(NULL, 1 << 30, PROT_READ | PROT_WRITE,
 			      i == 1 ? MAP_SHARED : MAP_PRIVATE, atoi(getenv(fd[i])), 0);
 	for (; fgets(line, sizeof(line), stdin) != NULL; fflush(stdout)) {
