@@ -36,7 +36,6 @@ fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 {
 	struct fal_window *t = &w->turn[kind];
 	s->typical.measured[kind] += t->n == 0;
-	s->typical.unmeasured -= t->n == 0 && kind == FAL_TURN_TASK;
 	fal_window_add(t, fal_max(seconds, 1e-6));
 	/* Among many values, one more changes little. */
 	if (t->n <= FAL_WINDOW || t->n % 4 == 0)
@@ -61,7 +60,7 @@ fal_typical_update(struct fal_sched *s)
 	for (unsigned k = 0; k < FAL_TURNS; k++)
 		is_stale |= s->typical.measured[k] > 0 &&
 			    s->typical.measured[k] >= 2 * s->typical.at_measured[k];
-	if (s->typical.unmeasured == 0 || !is_stale)
+	if (!is_stale)
 		return false;
 	s->typical.at_over = s->pool.over;
 	s->typical.at_probe_s = s->typical.probe_s;

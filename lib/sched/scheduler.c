@@ -277,7 +277,6 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	fal_worker_restore(w, &j->history);
 	if (!isnan(w->fixed))
 		fal_typical_add_fixed(s, w->fixed);
-	s->typical.unmeasured++;
 	if (j->task_s > 0 && (s->typical.probe_s <= 0 || j->task_s < s->typical.probe_s))
 		s->typical.probe_s = j->task_s;
 	if (s->typical.at_probe_s <= 0)
@@ -329,7 +328,6 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	w->has_left = true;
 	w->is_waiting = false;
 	s->left++;
-	s->typical.unmeasured -= w->turn[FAL_TURN_TASK].n == 0;
 	fal_worker_strip(s, w, false, now);
 	fal_worker_recount(s, w, now);
 	free(w->pace);

@@ -296,7 +296,6 @@ struct fal_sched {
 		double task_s;  /* EWMA of a full task's seconds; 0: unknown */
 		double fixed;   /* EWMA of the fixed share; NAN: unknown, counts as 0 */
 		double probe_s; /* the least probe of all; 0: none */
-		uint32_t unmeasured;          /* workers without a measured task */
 		uint32_t measured[FAL_TURNS]; /* workers with a measured turn, ever */
 		double turn_s[FAL_TURNS];     /* lower median over workers; 0: unknown */
 		/* The inputs of the last computation of turn_s: clocks that were over,
@@ -584,9 +583,8 @@ double fal_task_deadline_s(const struct fal_sched *s, const struct fal_worker *w
 /* Adds a turn of `w` that took so many seconds. */
 void fal_turn_add(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		  double seconds);
-/* Recomputes the typical turns if some worker has no measured task and, since the last
- * time, a clock has ended, twice as many workers are measured, or the least probe has
- * halved.  False: nothing has changed. */
+/* Recomputes the typical turns if, since the last time, a clock has ended, twice as many
+ * workers are measured, or the least probe has halved.  False: nothing has changed. */
 bool fal_typical_update(struct fal_sched *s);
 /* Seconds of a turn of `w` with a full task, as measured here; else a guess. */
 double fal_turn_typical_s(const struct fal_sched *s, const struct fal_worker *w);

@@ -67,6 +67,7 @@ struct play_worker {
 static struct play {
 	struct fal_sched *s;
 	double now, task_s, link_s; /* task_s: of a full task; link_s: one way */
+	double push_s;              /* what a push takes beside link_s */
 	double make_s;              /* step → all shards have made the version */
 	uint64_t ordered, made;     /* versions; made: so far */
 	double made_at[PLAY_MAKES]; /* by version */
@@ -339,7 +340,7 @@ play_push(struct play_worker *w)
 				   (w->fault == PLAY_SECOND && p->seq % 2 == 0);
 		if (more || keeps)
 			continue;
-		p->arrives = play.now + play.link_s;
+		p->arrives = play.now + play.link_s + play.push_s;
 		p->left = w->fault == PLAY_DRIPS ? PLAY_DROPS : 0;
 	}
 }

@@ -172,6 +172,41 @@ once_is_forgiven(void **state)
 	play_check(barred, 0, "times that its key gets no work");
 }
 
+/* Pushes take 15 s, tasks 1 s: a worker that is cut off for the time of four pushes is
+ * not charged, because 16 pushes are free. */
+static void
+long_pushes_are_forgiven(void **state)
+{
+	const double gone = 60;
+	(void)state;
+	play_job("bsp", CLOCKS, TASKS);
+	play.task_s = 1;
+	play.push_s = 15;
+	play.on_act = see;
+	late = barred = 0;
+	play_join_as(1, 7);
+	play_join(1);
+	fal_sched_set_clock_limit(play.s, play.now, CLOCKS);
+	play_follow_all();
+	while (step(300))
+		;
+	late = 0;
+	struct play_worker *w = &play.worker[1];
+	w->id = 0;
+	for (uint32_t i = 0; i < w->n; i++)
+		w->q[i].ends += gone;
+	for (uint32_t i = 0; i < 32; i++)
+		w->part[i].arrives += gone;
+	while (step(300 + gone))
+		;
+	play_check(late, 1, "who is late");
+	w->id = 1;
+	while (play_its(1)->standing != FAL_MEMBER && step(1000))
+		;
+	play_check(play_its(1)->standing == FAL_MEMBER, 1, "who is back");
+	play_check(barred, 0, "keys that get no work");
+}
+
 /* The network is gone for a minute, for all of them.  Who is back last is late, but
  * nobody waited for it before. */
 static void
@@ -302,6 +337,7 @@ main(void)
 		cmocka_unit_test(costs_little),
 		cmocka_unit_test(leaving_costs_as_much),
 		cmocka_unit_test_teardown(once_is_forgiven, play_end),
+		cmocka_unit_test_teardown(long_pushes_are_forgiven, play_end),
 		cmocka_unit_test_teardown(outage_is_nobodys, play_end),
 		cmocka_unit_test(own_sleep_is_nobodys),
 		cmocka_unit_test_teardown(barred_are_not_back, play_end),
