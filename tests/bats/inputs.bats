@@ -187,7 +187,7 @@ unlike() {
 	run falcon-stat --audit "$state"
 	same "status ($output)" "$status" 0
 	has "$output" "audit: ok: 48 clocks, "
-	has "$output" "audit: 2 parts, each of other files: the last from clock $at, other data net"
+	has "$output" "audit: 2 parts, each with other files: the last from clock $at, other data net"
 	same "parts" "$(falcon-stat --json --audit "$state" | jq .parts)" 2
 	same "the journal" "$(jq -c '[.clock, .by]' "$state/policy.jsonl")" \
 		"[$at,\"--accept-change data net\"]"
@@ -195,7 +195,7 @@ unlike() {
 		sort -u)" "[$at,\"data net\"]"
 	grep -q "^audit: not proven, .*accepted 1$" <<<"$output"
 	run falcon-stat --audit --recompute 100% "$state"
-	has "$output" "the run has parts, each of other files"
+	has "$output" "the run has parts, each with other files"
 	# Who leaves out that it was accepted is found out.
 	jq -c 'if .ev == "restart" then del(.accepted) else . end | del(.h)' "$state/trace.jsonl" |
 		chain >forged
@@ -226,7 +226,7 @@ unlike() {
 	(echo "# a comment" && cat small.job) >other.job
 	job=(--set job.epochs=13 --set state.clocks=1000 other.job)
 	finished
-	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
+	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each with other files: the last from clock "
 	same "the journal" "$(jq -r .by "$state/policy.jsonl" | tr '\n' ' ')" \
 		"control control --accept-change data "
 	# The policy that holds is the one of before, settings of workers included.
@@ -261,7 +261,7 @@ unlike() {
 	sed -i -e '$d' -e '2s/^[^,]*/0.5/' train.csv
 	finished --set job.epochs=3 --accept-change data
 	has "$(falcon-stat --audit "$state")" \
-		"audit: 2 parts, each of other files: the last from clock 8, other data"
+		"audit: 2 parts, each with other files: the last from clock 8, other data"
 	# Begun again from its first clock nothing is accepted, or told.
 	again
 	some
