@@ -390,7 +390,7 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 	const bool lost_job_line = err == FAL_OK && !was.has_job_line,
 		   gone = access(path, F_OK) < 0;
 	r->seconds_before = was.worked;
-	r->state.has_trained |= lost_job_line; /* its trace cannot tell */
+	r->state.has_trained |= lost_job_line; /* the trace cannot show it */
 	if (lost_job_line)
 		err = begin_trace(r, path, diag);
 	else if (err == FAL_OK)
@@ -559,7 +559,7 @@ run_incarnation(struct ps_run *r)
 	ps_trace_file_close(&r->trace);
 	r->lost_processes = err == FAL_OK ? r->out.lost_processes : 0;
 	r->state.has_trained = r->state.has_trained || r->lost_processes > 0;
-	r->opt.ready_fd = 0; /* its reader has the addresses */
+	r->opt.ready_fd = 0; /* the descriptor's reader has the addresses */
 	if (r->out.status.failed)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", job->name,
 			    r->out.status.clock, r->out.status.why);
@@ -683,7 +683,7 @@ main(int argc, char **argv)
 		{ "restart", 0, FAL_OPT_FLAG, &o->restart,
 		  "begin a job that was not done at its first clock", NULL },
 		{ "accept-change", 0, FAL_OPT_LIST, &o->accept,
-		  "go on though these files are others: data, net, init", "KIND" },
+		  "go on though these files have changed: data, net, init", "KIND" },
 		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
 		  "FILE" },
 		{ "from", 0, FAL_OPT_TEXT, &o->from, "begin with these weights", "FILE" },
@@ -712,7 +712,8 @@ main(int argc, char **argv)
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never (default: auto)", "MODE" },
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
-		  "that step, seal and compress (default: one a core, at most 8)", "N" },
+		  "threads that step, seal and compress (default: one a core, at most 8)",
+		  "N" },
 		{ "seal-all", 0, FAL_OPT_FLAG, &o->seal_all,
 		  "seal records of workers on this machine, too", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
@@ -721,7 +722,7 @@ main(int argc, char **argv)
 		  "write the bound addresses to this descriptor", "N" },
 		{ "exit-when-done", 'x', FAL_OPT_FLAG, &o->exit_when_done,
 		  "exit when the job is done", NULL },
-		{ "check", 0, FAL_OPT_FLAG, &o->check, "judge the files and exit", NULL },
+		{ "check", 0, FAL_OPT_FLAG, &o->check, "check the files and exit", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,

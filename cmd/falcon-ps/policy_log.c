@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The policy of the line holds from its clock on. */
+/* Makes the line's policy the last one; notes the line's clock for each changed key. */
 static void
 policy_log_set_last(struct ps_policy_log *log, const struct fal_journal_line *l)
 {

@@ -704,8 +704,8 @@ struct ps_snapshots {
 	uint32_t requester;            /* session that waits for the next one; 0: none */
 	bool has_taken;                /* a snapshot was taken since this start */
 	bool last_is_good;             /* the last snapshot that was begun is on disk */
-	uint64_t clock;                /* of the last one that began; */
-	double at;                     /* … begun at */
+	uint64_t clock;                /* clock of the snapshot that began last */
+	double at;                     /* time when that snapshot began */
 	uint64_t good_clock;           /* clock of the last snapshot on disk */
 	struct fal_ratelimit failures; /* of log lines about failed ones */
 };

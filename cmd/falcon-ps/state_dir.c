@@ -93,7 +93,7 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	uint64_t had;
 	if (fal_files_is_path(key) &&
 	    (key[0] == 'm' || c->job->manifest.train.chunks > 0))
-		return FAL_OK; /* its hash is compared */
+		return FAL_OK; /* the file's hash is compared instead */
 	c->s->text_differs = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
