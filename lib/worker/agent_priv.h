@@ -209,8 +209,9 @@ void tasks_cancel_lane(struct fal_agent *a, uint32_t lane);
  * itself) is queued or running. */
 void tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,
 		     bool *held);
-/* Queues the tasks that are not held: behind the queued tasks of their round; but checks
- * before those tasks, as nobody waits for a check when the round is over. */
+/* Queues the tasks that are not held: behind the queued tasks of their round that need no
+ * later version; but checks before all tasks of the round, as nobody waits for a check
+ * when the round is over. */
 void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
 		   const bool *held);
 /* Drops tasks first … first+count-1 of a round from the queue and the lanes: only checks,
