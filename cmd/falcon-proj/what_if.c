@@ -121,7 +121,7 @@ remove_machine(struct fal_cost *c, const char *name)
 		return fail(FAL_EXIT_USAGE,
 			    "--without: '%s': no such worker in the trace", name);
 	if (c->machines == 1)
-		return fail(FAL_EXIT_USAGE, "--without: '%s': it is the last one", name);
+		return fail(FAL_EXIT_USAGE, "--without: '%s': is the last worker", name);
 	fal_cost_remove(c, (size_t)(m - c->machine));
 	return -1;
 }

@@ -407,18 +407,18 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 					  .accepted = r->accepted +
 						      (r->accepted[0] != '\0') };
 	if (err == FAL_OK && lost_job_line)
-		fal_cli_err(PROG, "%s: %s, and another one begins at clock %" PRIu64,
+		fal_cli_err(PROG, "%s: %s, and a new trace begins at clock %" PRIu64,
 			    path,
 			    gone ? "is gone"
 				 : "has lost its first line: it was put aside",
 			    r->found.clock);
 	else if (err == FAL_OK && was.changed > 0)
-		fal_cli_err(PROG, "%s: its line %" PRIu64 " is not what was written",
+		fal_cli_err(PROG, "%s: its line %" PRIu64 " was changed after writing",
 			    path, was.changed);
 	else if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
 		fal_cli_err(PROG,
 			    "%s: its line %" PRIu64
-			    " is not the one that the snapshot was taken at",
+			    " differs from the line where the snapshot was taken",
 			    path, m->lines);
 	ps_old_trace_free(&was);
 	return err;
@@ -430,7 +430,7 @@ log_resumed(const struct ps_run *r)
 	const struct fal_coord_trace *before = &r->trace_before;
 	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
 	if (r->found.damaged.text[0] != '\0')
-		fal_cli_err(PROG, "%s/%s: the one before it is taken", r->state.dir,
+		fal_cli_err(PROG, "%s/%s: the snapshot before is taken", r->state.dir,
 			    r->found.damaged.text);
 	if (before->torn > 0)
 		fal_cli_err(PROG,
@@ -479,8 +479,8 @@ prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 		       r->state.epochs_before,
 		       s->kind == FAL_COSINE && r->found.clock > s->warmup
 			       ? "; by schedule.kind = cosine the learning rate of each "
-				 "clock depends on how many there are: the model will "
-				 "not be the one of a job that had them from its start"
+				 "clock depends on the number of epochs: the model will "
+				 "differ from that of a job which began with this number"
 			       : "");
 	if (err == FAL_OK && resumes)
 		log_resumed(r);
@@ -698,7 +698,7 @@ main(int argc, char **argv)
 		{ "join", 0, FAL_OPT_TEXT, &o->join,
 		  "be shards of the job of this coordinator", "ADDR" },
 		{ "upstream", 0, FAL_OPT_TEXT, &o->upstream,
-		  "be one worker, with all of its own, of this coordinator's job",
+		  "serve a group, which is one worker of this coordinator's job",
 		  "ADDR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
 		  "with --upstream: its workers share by bsp or epsp (default: epsp)",

@@ -101,7 +101,7 @@ ps_policy_log_open(struct ps_policy_log *log, char *path, const struct fal_polic
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: its line %" PRIu64
-			    " is not the one that the snapshot was taken at",
+			    " differs from the line where the snapshot was taken",
 			    log->journal.path, was->journal);
 }
 

@@ -632,10 +632,11 @@ ps_pool_describe_move(const struct ps_server *s, struct fal_diag *to)
 		if (b->count == 0 ||
 		    (b->first >= a->first && b->first + b->count <= a->first + a->count))
 			continue;
-		const int more = snprintf(to->text + n, sizeof(to->text) - n,
-					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
-					  m != NULL && m->session != NULL ? m->address
-									  : "this one");
+		const int more =
+			snprintf(to->text + n, sizeof(to->text) - n, "%sshard %u at %s",
+				 n > 0 ? ", " : "", i + 1,
+				 m != NULL && m->session != NULL ? m->address
+								 : "this process");
 		n += more > 0 && n + (size_t)more < sizeof(to->text) ? (size_t)more : 0;
 	}
 	return n > 0;

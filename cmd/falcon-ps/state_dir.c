@@ -128,8 +128,8 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	fal_snap_manifest_free(&found.is);
 	if (err == FAL_ESTATE)
 		return fal_diag_set(c->diag, FAL_EINVAL,
-				    "%s: is not what %s was begun with: %s", file, dir,
-				    why.text);
+				    "%s: differs from the file that %s began with: %s",
+				    file, dir, why.text);
 	return fal_diag_set(c->diag, FAL_EINVAL,
 			    "%s: %s is %s, but %s was begun with %s: --accept-change %s "
 			    "goes on with it",

@@ -65,7 +65,7 @@ folder_read(struct folder *f, const char *name, size_t most, bool must,
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && must)
-		finding(f, "%s: is not there", name);
+		finding(f, "%s: is missing", name);
 	else if (err < 0 && err != FAL_ENOENT)
 		folder_fail(f, err, "%s", diag.text);
 	return err == FAL_OK;

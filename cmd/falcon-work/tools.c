@@ -690,7 +690,7 @@ try_ends(struct trial *t)
 		return false;
 	}
 	printf("ok first and last sample of the training set: 0 and %u", train - 1);
-	printf(test > 0 ? "; last one of the test set: %u\n" : "\n", test - 1);
+	printf(test > 0 ? "; last of the test set: %u\n" : "\n", test - 1);
 	return true;
 }
 

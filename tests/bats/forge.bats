@@ -142,7 +142,7 @@ found() {
 	has "$output" "policy.jsonl: line $n does not chain the line before, or was changed"
 	rm "$state/policy.jsonl"
 	run -1 falcon-stat --audit "$state"
-	has "$output" "policy.jsonl: is not there"
+	has "$output" "policy.jsonl: is missing"
 	# What is torn at the end is no line; and of the job's end nothing else is wrong.
 	{ cat was; printf '{"clock":9,"ver'; } >"$state/policy.jsonl"
 	run -0 falcon-stat --audit "$state"

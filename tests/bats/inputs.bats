@@ -118,7 +118,7 @@ unlike() {
 	(cat was/train.csv && echo 0,0,0,0,0) >train.csv
 	sizes="257 and 256 samples, 40 weights"
 	unlike ": has 256 and 256 samples, 40 weights"
-	has "$output" "train.csv: is not what $state was begun with: snapshot"
+	has "$output" "train.csv: differs from the file that $state began with: snapshot"
 	unlike ": has 256 and 256 samples, 40 weights"
 	awk -v row="$row" 'NR == row { held = $0; next } 1; NR == row + 1 { print held }' \
 		was/train.csv >train.csv
@@ -369,7 +369,7 @@ unlike() {
 	cp -r kept "$state"
 	rm "$state/trace.jsonl"
 	at_unix
-	has "$(<ps.err)" "trace.jsonl: is gone, and another one begins at clock "
+	has "$(<ps.err)" "trace.jsonl: is gone, and a new trace begins at clock "
 	[ ! -e "$state/trace.1.jsonl" ]
 	kill -KILL "$ps"
 	wait "$ps" || :
@@ -379,7 +379,7 @@ unlike() {
 	: >"$state/trace.jsonl"
 	[ "$one" = : ] || truncate -s 4096 "$state/trace.jsonl"
 	finished
-	has "$(<ps.err)" "trace.jsonl: has lost its first line: it was put aside, and another one begins at clock "
+	has "$(<ps.err)" "trace.jsonl: has lost its first line: it was put aside, and a new trace begins at clock "
 	same "the model" "$(member sha256)" "$was"
 	has "$(falcon-stat "$state/trace.jsonl")" "small"
 	same "its first line" "$(head -n 1 "$state/trace.jsonl" | jq -r .ev)" job
