@@ -19,8 +19,8 @@
 struct whatif_row {
 	char name[FAL_RULE_TEXT];     /* of the rule */
 	bool ok;                      /* false: the policy comes to a halt */
-	bool ran;                     /* it is the scheme of the trace */
-	bool other;                   /* it makes another model than the trace's */
+	bool ran;                     /* the scheme is that of the trace */
+	bool other;                   /* the model differs from the trace's */
 	char warning[FAL_STALE_TEXT]; /* set if momentum meets late gradients; else "" */
 	double epoch_s;
 	struct fal_simulation play;
@@ -33,7 +33,7 @@ enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
-	bool other;    /* it makes another model than the trace's */
+	bool other;    /* the model differs from the trace's */
 	double by_s;   /* seconds per epoch that the change adds */
 };
 

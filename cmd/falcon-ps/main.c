@@ -103,7 +103,7 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 		if (code >= 0)
 			return code;
 	}
-	/* Before any file is opened, which might get the same number.  fal_cli_parse has
+	/* Before any file is opened: a file might get the same number.  fal_cli_parse has
 	 * opened closed standard descriptors, for reading only. */
 	const int flags = ready_fd <= 1023 ? fcntl((int)ready_fd, F_GETFL) : O_WRONLY;
 	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)

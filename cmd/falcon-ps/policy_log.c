@@ -113,11 +113,11 @@ ps_policy_log_accept_files(struct ps_policy_log *log, const char *kinds, uint64_
 	snprintf(by, sizeof(by), "--accept-change %s", kinds);
 	for (size_t i = 0; i < log->n_replayed; i++)
 		if (strcmp(log->replayed[i].origin.by, by) == 0)
-			return FAL_OK; /* by an earlier start, from the same snapshot */
+			return FAL_OK; /* an earlier start wrote it */
 	const struct fal_journal_line l = { clock > log->origin.clock ? clock
 								      : log->origin.clock,
 					    version, by, &log->last };
-	(void)policy_log_on_line(log, &l); /* it holds again from its clock on */
+	(void)policy_log_on_line(log, &l); /* the policy holds again from its clock on */
 	return ps_journal_add(&log->journal, &l);
 }
 

@@ -728,7 +728,7 @@ bool ps_snapshots_finish(struct ps_server *s, uint64_t clock);
  * once the snapshot is taken. */
 bool ps_snapshots_take_last(struct ps_server *s);
 bool ps_snapshots_is_pending(const struct ps_server *s);
-/* Is there a snapshot, of this start or the one that it resumed from? */
+/* Is there a snapshot: one of this start, or the snapshot that the job resumed from? */
 bool ps_snapshots_has_any(const struct ps_server *s);
 
 /* ---- status_log.c: log lines about workers, and about what the job waits for --- */

@@ -149,7 +149,7 @@ state_write_text(const struct ps_state *s, const struct fal_buf *text,
 int
 ps_state_write_job(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
 {
-	/* An unchanged job is not written again: a full disk does not stop it. */
+	/* An unchanged job is not written again, so a full disk does not stop the job. */
 	if (!s->text_differs)
 		return FAL_OK;
 	/* The result is removed before the text is written: so no result is ever

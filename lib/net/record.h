@@ -116,8 +116,8 @@ struct fal_reader {
 	 * records of publications may.  While false, the reader refuses unsealed
 	 * records. */
 	bool unsealed;
-	/* The caller sets `place`.  The reader calls it for each record of a publication
-	 * that is not compressed; NULL: never. */
+	/* The caller sets `place`.  The reader calls `place` for each record of a
+	 * publication that is not compressed; NULL: never. */
 	fal_place_fn *place;
 	void *place_arg;
 	/* For readers: sums over all decompressed messages; bytes_in as sent, bytes_out

@@ -26,7 +26,7 @@ struct snapshot {
 	uint8_t *received; /* by block */
 	uint32_t blocks_left;
 	bool for_eval;         /* keep the version for evaluation once it is whole */
-	uint32_t announcement; /* number of the last VERSION message for it, */
+	uint32_t announcement; /* number of the version's last VERSION message, */
 	uint32_t map_epoch;    /* … under this map, counted from 1; 0: none yet */
 	uint32_t prefix;       /* blocks that are here from the first on */
 	uint32_t refs;
@@ -292,8 +292,8 @@ int preclaim_report(struct fal_agent *a, const struct lane *was, struct fal_msg 
  * claim closes the contribution if the contribution will get no other task. */
 void contribution_claim(struct fal_agent *a, const struct lane *was,
 			struct fal_msg *claim);
-/* Adds the sum of a won claim, which is taken, to its contribution, if that still exists.
- */
+/* Takes the sum of a won claim, and adds it to the claim's contribution, if the
+ * contribution still exists. */
 int contribution_add(struct fal_agent *a, const struct claim *won);
 /* Closes the contributions to which nothing can be added any more. */
 void contribution_close_idle(struct fal_agent *a);
