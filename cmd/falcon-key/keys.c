@@ -249,7 +249,7 @@ client_create_key(const struct options *o)
 	return status;
 }
 
-/* Changes the keyring by `by`, under a lock. */
+/* Makes `by` change the keyring, under a lock. */
 static int
 keyring_change(const struct options *o,
 	       int (*by)(const char *path, const struct text *old,

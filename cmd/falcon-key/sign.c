@@ -286,7 +286,8 @@ statement_read(const char *path, const uint8_t public[static FAL_KEY_BYTES],
 	if (err == FAL_EFORMAT)
 		return fail(FAL_EXIT_NO, "%s: is not a signed statement", path);
 	if (err == FAL_EAUTH)
-		return fail(FAL_EXIT_NO, "%s: is not what was signed by this key", path);
+		return fail(FAL_EXIT_NO, "%s: is not the content that this key signed",
+			    path);
 	return statement->err < 0 ? file_fail(path, statement->err) : FAL_EXIT_DONE;
 }
 

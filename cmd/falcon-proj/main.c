@@ -139,8 +139,9 @@ on_proj_line(void *arg, struct fal_trace_line *l)
 	if (l->event == FAL_EV_POLICY)
 		in->last.printed = false;
 	int err = l->event == FAL_EV_GAP
-			  ? fal_trace_fail(l, FAL_EINVAL,
-					   "lines are missing here: nothing can be told")
+			  ? fal_trace_fail(
+				    l, FAL_EINVAL,
+				    "lines are missing here: nothing can be computed")
 		  : in->mode == REPORT ? fal_report_line(&in->report, l)
 		  : in->mode == GANTT  ? fal_gantt_line(&in->gantt, l)
 		  : in->mode == CURVES ? fal_curve_line(in->curve, l)
@@ -344,7 +345,8 @@ main(int argc, char **argv)
 		  "N" },
 		{ "workers", 0, FAL_OPT_TEXT, &o.workers,
 		  "predict workers drawn from those of the trace", "N|SPEC" },
-		{ "seed", 0, FAL_OPT_U64, &o.seed, "of what is drawn (default: 1)", "N" },
+		{ "seed", 0, FAL_OPT_U64, &o.seed,
+		  "seed of the drawn workers (default: 1)", "N" },
 		{ "strict", 0, FAL_OPT_FLAG, &o.strict,
 		  "exit 1 if the backtest is off by more than 10 %", NULL },
 		{ "gantt", 0, FAL_OPT_FLAG, &o.gantt,

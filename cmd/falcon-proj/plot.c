@@ -143,7 +143,8 @@ plot_check_format(const char *file, struct fal_diag *diag)
 {
 	if (plot_format(file) != NULL)
 		return FAL_OK;
-	return fal_diag_set(diag, FAL_EINVAL, "%s: not a name in .svg or .png", file);
+	return fal_diag_set(diag, FAL_EINVAL, "%s: the name does not end in .svg or .png",
+			    file);
 }
 
 /* Finds the script beside the installed programs, or in the source tree that has them. */

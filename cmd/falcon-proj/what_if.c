@@ -19,8 +19,8 @@
 struct whatif_row {
 	char name[FAL_RULE_TEXT];     /* of the rule */
 	bool ok;                      /* false: the policy comes to a halt */
-	bool ran;                     /* it is the scheme of the trace */
-	bool other;                   /* it makes another model than the trace's */
+	bool ran;                     /* the scheme is that of the trace */
+	bool other;                   /* the model differs from the trace's */
 	char warning[FAL_STALE_TEXT]; /* set if momentum meets late gradients; else "" */
 	double epoch_s;
 	struct fal_simulation play;
@@ -33,7 +33,7 @@ enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 struct whatif_change {
 	enum whatif_kind kind;
 	char what[80]; /* the worker, or "task = 16" */
-	bool other;    /* it makes another model than the trace's */
+	bool other;    /* the model differs from the trace's */
 	double by_s;   /* seconds per epoch that the change adds */
 };
 
@@ -56,7 +56,7 @@ static const char all_rules[] =
 /* Parses the schemes of --what-if, or the default ones for "all".  The caller frees *out.
  * Returns -1 to go on, or an exit code after one line on stderr. */
 static int
-proj_rules(const char *text, struct fal_rule **out, size_t *n)
+parse_rules(const char *text, struct fal_rule **out, size_t *n)
 {
 	bool all = strcmp(text, "all") == 0;
 	char *copy = fal_xstrdup(all ? all_rules : text), *rest = copy, *one;
@@ -121,7 +121,7 @@ remove_machine(struct fal_cost *c, const char *name)
 		return fail(FAL_EXIT_USAGE,
 			    "--without: '%s': no such worker in the trace", name);
 	if (c->machines == 1)
-		return fail(FAL_EXIT_USAGE, "--without: '%s': it is the last one", name);
+		return fail(FAL_EXIT_USAGE, "--without: '%s': is the last worker", name);
 	fal_cost_remove(c, (size_t)(m - c->machine));
 	return -1;
 }
@@ -421,7 +421,7 @@ whatif_compute_rows(const struct proj_opt *o, struct whatif *w)
 	const bool resized = !fal_grid_equal(&w->cost.grid, &job->cost.grid);
 	struct fal_rule *rule = NULL;
 	size_t rules = 0;
-	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
+	int code = o->what_if != NULL ? parse_rules(o->what_if, &rule, &rules) : -1;
 	bool ran = false;
 	w->row = fal_xcalloc(rules + 1, sizeof(*w->row));
 	for (size_t i = 0; i < rules; i++)
@@ -563,7 +563,7 @@ print_other_model(const struct proj_opt *o, const struct proj_job *job, double t
 	struct fal_advice a;
 	char warning[FAL_STALE_TEXT];
 	const char *list = o->what_if != NULL ? o->what_if : "all";
-	if (proj_rules(list, &rule, &rules) >= 0)
+	if (parse_rules(list, &rule, &rules) >= 0)
 		return;
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, true, &a);
 	free(rule);
@@ -592,7 +592,7 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job,
 	struct fal_advice a;
 	/* Without --what-if: the scheme with the same model that may be faster. */
 	const char *list = o->what_if != NULL ? o->what_if : "epsp";
-	int code = proj_rules(list, &rule, &rules);
+	int code = parse_rules(list, &rule, &rules);
 	if (code >= 0)
 		return code;
 	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);

@@ -80,7 +80,7 @@ ps_best_model_read(const char *path, struct ps_best_model *out, struct fal_diag 
 	if (exists && err < 0)
 		fal_diag_set(diag, err, "%s: %s", path,
 			     err == FAL_ENOMEM ? fal_strerror(err)
-					       : "does not say how good it is");
+					       : "has no evaluation in its metadata");
 	if (err == FAL_OK) {
 		best_model_hash(&file, out);
 		out->exists = true;

@@ -55,8 +55,8 @@ struct ps_publisher {
 		uint32_t recheck_at; /* number of made blocks that may complete a piece */
 	} *encoders; /* encoders of the publications that are not whole yet */
 	size_t encoders_n, encoders_cap;
-	/* For each shard: a publication of `version` may begin early once this number of
-	 * its blocks is made. */
+	/* For each shard: the next search for early messages of `version` waits for this
+	 * number of its made blocks. */
 	struct ps_recheck {
 		uint64_t version;
 		uint32_t blocks;

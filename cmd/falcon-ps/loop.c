@@ -504,7 +504,7 @@ end_if_recorded(struct ps_server *s)
 	return e->is_stopping;
 }
 
-/* Has the job begun?  Begins it when all blocks have their shards. */
+/* Has the job begun?  Begins the job when all blocks have their shards. */
 static bool
 job_has_begun(struct ps_server *s)
 {
@@ -766,7 +766,7 @@ init_handles(struct ps_server *s)
 	uv_unref((uv_handle_t *)&s->timers.end);
 	s->timers.wake.data = s->timers.flush.data = s;
 	s->timers.leave.data = s->timers.end.data = s;
-	uv_update_time(s->loop); /* it may not have run for a while */
+	uv_update_time(s->loop); /* the loop may not have run for a while */
 	uv_timer_start(&s->timers.flush, loop_on_flush, FLUSH_MS, FLUSH_MS);
 }
 

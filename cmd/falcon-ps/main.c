@@ -103,7 +103,7 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 		if (code >= 0)
 			return code;
 	}
-	/* Before any file is opened, which might get the same number.  fal_cli_parse has
+	/* Before any file is opened: a file might get the same number.  fal_cli_parse has
 	 * opened closed standard descriptors, for reading only. */
 	const int flags = ready_fd <= 1023 ? fcntl((int)ready_fd, F_GETFL) : O_WRONLY;
 	if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
@@ -390,7 +390,7 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 	const bool lost_job_line = err == FAL_OK && !was.has_job_line,
 		   gone = access(path, F_OK) < 0;
 	r->seconds_before = was.worked;
-	r->state.has_trained |= lost_job_line; /* its trace cannot tell */
+	r->state.has_trained |= lost_job_line; /* the trace cannot show it */
 	if (lost_job_line)
 		err = begin_trace(r, path, diag);
 	else if (err == FAL_OK)
@@ -407,18 +407,18 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 					  .accepted = r->accepted +
 						      (r->accepted[0] != '\0') };
 	if (err == FAL_OK && lost_job_line)
-		fal_cli_err(PROG, "%s: %s, and another one begins at clock %" PRIu64,
+		fal_cli_err(PROG, "%s: %s, and a new trace begins at clock %" PRIu64,
 			    path,
 			    gone ? "is gone"
 				 : "has lost its first line: it was put aside",
 			    r->found.clock);
 	else if (err == FAL_OK && was.changed > 0)
-		fal_cli_err(PROG, "%s: its line %" PRIu64 " is not what was written",
+		fal_cli_err(PROG, "%s: its line %" PRIu64 " was changed after writing",
 			    path, was.changed);
 	else if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
 		fal_cli_err(PROG,
 			    "%s: its line %" PRIu64
-			    " is not the one that the snapshot was taken at",
+			    " differs from the line where the snapshot was taken",
 			    path, m->lines);
 	ps_old_trace_free(&was);
 	return err;
@@ -430,7 +430,7 @@ log_resumed(const struct ps_run *r)
 	const struct fal_coord_trace *before = &r->trace_before;
 	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
 	if (r->found.damaged.text[0] != '\0')
-		fal_cli_err(PROG, "%s/%s: the one before it is taken", r->state.dir,
+		fal_cli_err(PROG, "%s/%s: the snapshot before is taken", r->state.dir,
 			    r->found.damaged.text);
 	if (before->torn > 0)
 		fal_cli_err(PROG,
@@ -479,8 +479,8 @@ prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 		       r->state.epochs_before,
 		       s->kind == FAL_COSINE && r->found.clock > s->warmup
 			       ? "; by schedule.kind = cosine the learning rate of each "
-				 "clock depends on how many there are: the model will "
-				 "not be the one of a job that had them from its start"
+				 "clock depends on the number of epochs: the model will "
+				 "differ from that of a job which began with this number"
 			       : "");
 	if (err == FAL_OK && resumes)
 		log_resumed(r);
@@ -559,7 +559,7 @@ run_incarnation(struct ps_run *r)
 	ps_trace_file_close(&r->trace);
 	r->lost_processes = err == FAL_OK ? r->out.lost_processes : 0;
 	r->state.has_trained = r->state.has_trained || r->lost_processes > 0;
-	r->opt.ready_fd = 0; /* its reader has the addresses */
+	r->opt.ready_fd = 0; /* the descriptor's reader has the addresses */
 	if (r->out.status.failed)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", job->name,
 			    r->out.status.clock, r->out.status.why);
@@ -683,7 +683,7 @@ main(int argc, char **argv)
 		{ "restart", 0, FAL_OPT_FLAG, &o->restart,
 		  "begin a job that was not done at its first clock", NULL },
 		{ "accept-change", 0, FAL_OPT_LIST, &o->accept,
-		  "go on though these files are others: data, net, init", "KIND" },
+		  "go on though these files have changed: data, net, init", "KIND" },
 		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
 		  "FILE" },
 		{ "from", 0, FAL_OPT_TEXT, &o->from, "begin with these weights", "FILE" },
@@ -698,7 +698,7 @@ main(int argc, char **argv)
 		{ "join", 0, FAL_OPT_TEXT, &o->join,
 		  "be shards of the job of this coordinator", "ADDR" },
 		{ "upstream", 0, FAL_OPT_TEXT, &o->upstream,
-		  "be one worker, with all of its own, of this coordinator's job",
+		  "serve a group, which is one worker of this coordinator's job",
 		  "ADDR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
 		  "with --upstream: its workers share by bsp or epsp (default: epsp)",
@@ -712,7 +712,8 @@ main(int argc, char **argv)
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never (default: auto)", "MODE" },
 		{ "threads", 0, FAL_OPT_U64, &o->threads,
-		  "that step, seal and compress (default: one a core, at most 8)", "N" },
+		  "threads that step, seal and compress (default: one a core, at most 8)",
+		  "N" },
 		{ "seal-all", 0, FAL_OPT_FLAG, &o->seal_all,
 		  "seal records of workers on this machine, too", NULL },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
@@ -721,7 +722,7 @@ main(int argc, char **argv)
 		  "write the bound addresses to this descriptor", "N" },
 		{ "exit-when-done", 'x', FAL_OPT_FLAG, &o->exit_when_done,
 		  "exit when the job is done", NULL },
-		{ "check", 0, FAL_OPT_FLAG, &o->check, "judge the files and exit", NULL },
+		{ "check", 0, FAL_OPT_FLAG, &o->check, "check the files and exit", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,

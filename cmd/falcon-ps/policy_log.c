@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The policy of the line holds from its clock on. */
+/* Makes the line's policy the last one; notes the line's clock for each changed key. */
 static void
 policy_log_set_last(struct ps_policy_log *log, const struct fal_journal_line *l)
 {
@@ -101,7 +101,7 @@ ps_policy_log_open(struct ps_policy_log *log, char *path, const struct fal_polic
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: its line %" PRIu64
-			    " is not the one that the snapshot was taken at",
+			    " differs from the line where the snapshot was taken",
 			    log->journal.path, was->journal);
 }
 
@@ -113,11 +113,11 @@ ps_policy_log_accept_files(struct ps_policy_log *log, const char *kinds, uint64_
 	snprintf(by, sizeof(by), "--accept-change %s", kinds);
 	for (size_t i = 0; i < log->n_replayed; i++)
 		if (strcmp(log->replayed[i].origin.by, by) == 0)
-			return FAL_OK; /* by an earlier start, from the same snapshot */
+			return FAL_OK; /* an earlier start wrote it */
 	const struct fal_journal_line l = { clock > log->origin.clock ? clock
 								      : log->origin.clock,
 					    version, by, &log->last };
-	(void)policy_log_on_line(log, &l); /* it holds again from its clock on */
+	(void)policy_log_on_line(log, &l); /* the policy holds again from its clock on */
 	return ps_journal_add(&log->journal, &l);
 }
 

@@ -109,7 +109,7 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 					  &failed, "accuracy", &accuracy, "test_loss",
 					  &test_loss, "training_loss", &loss, "seconds",
 					  &seconds, "best_accuracy", &best_accuracy);
-	/* The files of a run before may be lost. */
+	/* The files of an earlier run may be lost. */
 	for (size_t i = 0; i < 3 && err == 0 && json == &r->state.result; i++)
 		if (sha256[i] != NULL && *sha256[i] != '\0')
 			err = result_check_file(r, name[i], sha256[i], &diag);

@@ -704,8 +704,8 @@ struct ps_snapshots {
 	uint32_t requester;            /* session that waits for the next one; 0: none */
 	bool has_taken;                /* a snapshot was taken since this start */
 	bool last_is_good;             /* the last snapshot that was begun is on disk */
-	uint64_t clock;                /* of the last one that began; */
-	double at;                     /* … begun at */
+	uint64_t clock;                /* clock of the snapshot that began last */
+	double at;                     /* time when that snapshot began */
 	uint64_t good_clock;           /* clock of the last snapshot on disk */
 	struct fal_ratelimit failures; /* of log lines about failed ones */
 };
@@ -728,7 +728,7 @@ bool ps_snapshots_finish(struct ps_server *s, uint64_t clock);
  * once the snapshot is taken. */
 bool ps_snapshots_take_last(struct ps_server *s);
 bool ps_snapshots_is_pending(const struct ps_server *s);
-/* Is there a snapshot, of this start or the one that it resumed from? */
+/* Is there a snapshot: one of this start, or the snapshot that the job resumed from? */
 bool ps_snapshots_has_any(const struct ps_server *s);
 
 /* ---- status_log.c: log lines about workers, and about what the job waits for --- */

@@ -632,10 +632,11 @@ ps_pool_describe_move(const struct ps_server *s, struct fal_diag *to)
 		if (b->count == 0 ||
 		    (b->first >= a->first && b->first + b->count <= a->first + a->count))
 			continue;
-		const int more = snprintf(to->text + n, sizeof(to->text) - n,
-					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
-					  m != NULL && m->session != NULL ? m->address
-									  : "this one");
+		const int more =
+			snprintf(to->text + n, sizeof(to->text) - n, "%sshard %u at %s",
+				 n > 0 ? ", " : "", i + 1,
+				 m != NULL && m->session != NULL ? m->address
+								 : "this process");
 		n += more > 0 && n + (size_t)more < sizeof(to->text) ? (size_t)more : 0;
 	}
 	return n > 0;
@@ -696,7 +697,7 @@ pool_give_blocks(struct ps_server *s, struct ps_member *m)
 		got++;
 	int err =
 		got > 0 ? pool_start_move(s, &map, fal_chan_name(m->session->chan), &why)
-			: fal_diag_set(&why, FAL_ENOENT, "nobody has a block to spare");
+			: fal_diag_set(&why, FAL_ENOENT, "no shard has a block to spare");
 	if (err == FAL_OK ||
 	    err == FAL_ESTATE) /* the move is under way; or the job is over */
 		return;
@@ -766,7 +767,7 @@ ps_pool_drain(struct ps_server *s, const struct ps_session *session, const char 
 				    FAL_QUOTE(which));
 	const uint64_t bits = member_shards(m), busy = fal_map_busy(&s->pool.map);
 	if ((busy & bits) != 0 && (busy & ~(bits | pool_draining_shards(s))) == 0)
-		return fal_diag_set(why, FAL_ESTATE, "nobody else has blocks");
+		return fal_diag_set(why, FAL_ESTATE, "no other process has blocks");
 	m->is_drained = true;
 	d->is_active = true;
 	d->requester = session->id;
@@ -842,9 +843,10 @@ ps_pool_plan_moves(struct ps_server *s)
 		if ((fal_map_busy(&map) & drained) == 0)
 			pool_end_drain(s, NULL);
 		else if (p->drain.was_refused)
-			pool_end_drain(s, "a shard that should have more cannot");
+			pool_end_drain(
+				s, "a process that should get more has refused blocks");
 		else if (fal_map_drain(&map, drained) < 0)
-			pool_end_drain(s, "nobody else has blocks");
+			pool_end_drain(s, "no other process has blocks");
 		else if (pool_start_move(s, &map, p->drain.by, &why) < 0)
 			pool_end_drain(s, why.text);
 	}

@@ -24,7 +24,7 @@
 #include <uv.h>
 
 enum {
-	PART_MS = 10000, /* for workers to take what was sent, after a drain */
+	DRAINED_MS = 10000, /* for workers to take what was sent, after a drain */
 	KEY_LINE = 32 + FAL_KEY_TEXT, /* bytes of a line of the keyring, at most */
 	CODE_BYTES = 1 << 20, /* of code and streams, beyond fal_memory_now: measured */
 };
@@ -71,7 +71,7 @@ struct shard_server {
 	struct fal_client client;
 	enum shard_server_state {
 		SHARD_SERVER_RUNS,
-		SHARD_SERVER_PARTS, /* drained: workers still take sent messages */
+		SHARD_SERVER_DRAINED, /* drained: workers still take sent messages */
 		SHARD_SERVER_ENDS
 	} state;
 	int code;
@@ -229,7 +229,7 @@ end_if_drained(struct shard_server *s)
 	size_t i = 0;
 	while (i < s->n_workers && s->worker[i]->reader.chan == NULL)
 		i++;
-	if (s->state == SHARD_SERVER_PARTS && i == s->n_workers)
+	if (s->state == SHARD_SERVER_DRAINED && i == s->n_workers)
 		end_server(s, FAL_EXIT_DONE, NULL);
 }
 
@@ -810,7 +810,7 @@ coord_on_open(void *arg, struct fal_client *c)
 	m.join.standby = o->standby;
 	memcpy(m.join.instance, s->run->instance, sizeof(m.join.instance));
 	fal_client_send(c, &m);
-	/* Counts as admitted now, because PLACE may come much later */
+	/* The join counts as admitted now, because PLACE may come much later. */
 	if (!fal_client_reached(c))
 		fal_cli_err(PROG, "%s: joined, listening on %s", c->at,
 			    fal_listen_addr_text(s->listen));
@@ -837,11 +837,11 @@ coord_on_close(void *arg, struct fal_client *c, int code)
 		return;
 	if (code == FAL_EXIT_DONE) {
 		/* Workers may wait for versions that are on their way. */
-		s->state = SHARD_SERVER_PARTS;
+		s->state = SHARD_SERVER_DRAINED;
 		for (size_t i = 0; i < s->n_workers; i++)
 			if (s->worker[i]->reader.chan != NULL)
 				fal_chan_close(s->worker[i]->reader.chan);
-		uv_timer_start(&s->timer, on_drain_deadline, PART_MS, 0);
+		uv_timer_start(&s->timer, on_drain_deadline, DRAINED_MS, 0);
 		end_if_drained(s);
 		return;
 	}

@@ -43,7 +43,8 @@ snapshots_take(struct ps_server *s)
 		fal_coord_request_snapshot(s->coord);
 	else if (k->requester != 0)
 		snapshots_answer(
-			s, 0, "there can be none: rounds of this scheme are not shared");
+			s, 0,
+			"no snapshot is possible: rounds of this scheme are not shared");
 }
 
 /* Ends the snapshot under way, which is on disk, or has failed with the reason `why`. */
@@ -247,8 +248,8 @@ ps_snapshots_add_image(struct ps_server *s, uint32_t shard, struct fal_image *im
 	    k->current.image[slot].arrays > 0)
 		return;
 	if (!image_fits(s, slot, image)) {
-		snapshots_end(s, image->arrays == 0 ? "a shard has none"
-						    : "a shard has another one");
+		snapshots_end(s, image->arrays == 0 ? "a shard has no image of it"
+						    : "a shard's image does not fit");
 		return;
 	}
 	k->current.image[slot] = *image;
@@ -279,12 +280,13 @@ ps_snapshots_request(struct ps_server *s, struct ps_session *session)
 	struct ps_snapshots *k = &s->snapshots;
 	struct fal_diag last = { "" }, what;
 	if (s->run->snapshots < 0) {
-		ps_reply_result(session, "the job has none: state.clocks, state.seconds",
+		ps_reply_result(session,
+				"the job takes no snapshots: state.clocks, state.seconds",
 				NULL);
 		return;
 	}
 	if (ps_find_session(&s->sessions, k->requester) != NULL) {
-		ps_reply_result(session, "another one was asked for", NULL);
+		ps_reply_result(session, "another request waits for a snapshot", NULL);
 		return;
 	}
 	k->requester = session->id;

@@ -93,7 +93,7 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	uint64_t had;
 	if (fal_files_is_path(key) &&
 	    (key[0] == 'm' || c->job->manifest.train.chunks > 0))
-		return FAL_OK; /* its hash is compared */
+		return FAL_OK; /* the file's hash is compared instead */
 	c->s->text_differs = true;
 	if (strcmp(key, "job.epochs") == 0 && was != NULL &&
 	    fal_parse_u64(was, 1, UINT32_MAX, &had) == FAL_OK) {
@@ -128,8 +128,8 @@ compare_key(void *arg, const char *key, const char *was, const char *is)
 	fal_snap_manifest_free(&found.is);
 	if (err == FAL_ESTATE)
 		return fal_diag_set(c->diag, FAL_EINVAL,
-				    "%s: is not what %s was begun with: %s", file, dir,
-				    why.text);
+				    "%s: differs from the file that %s began with: %s",
+				    file, dir, why.text);
 	return fal_diag_set(c->diag, FAL_EINVAL,
 			    "%s: %s is %s, but %s was begun with %s: --accept-change %s "
 			    "goes on with it",
@@ -149,7 +149,7 @@ state_write_text(const struct ps_state *s, const struct fal_buf *text,
 int
 ps_state_write_job(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
 {
-	/* An unchanged job is not written again: a full disk does not stop it. */
+	/* An unchanged job is not written again, so a full disk does not stop the job. */
 	if (!s->text_differs)
 		return FAL_OK;
 	/* The result is removed before the text is written: so no result is ever

@@ -1,14 +1,15 @@
 /* The state folder of one job, locked while the job is served.
  *
- *	lock               held by the falcon-ps that serves the job
- *	job                the effective job text: the state of another job is refused
- *	incarnation        the number of restarts
- *	policy.jsonl       the policy journal (falcon-policy(5))
- *	trace.jsonl        the trace (falcon-trace(5))
- *	trace.N.jsonl      traces of earlier starts that began at the first clock
- *	snapshot.CLOCK     snapshots to resume from (snapshot.h)
- *	model.safetensors  the final model
- *	result.json        the output of falcon-ps --json; if it exists the job is done
+ *	lock                 held by the falcon-ps that serves the job
+ *	job                  the effective job text: the state of another job is refused
+ *	incarnation          the number of restarts
+ *	policy.jsonl         the policy journal (falcon-policy(5))
+ *	trace.jsonl          the trace (falcon-trace(5))
+ *	trace.N.jsonl        traces of earlier starts that began at the first clock
+ *	snapshot.CLOCK       snapshots to resume from (snapshot.h)
+ *	model.safetensors    the final model
+ *	average.safetensors  the averaged weights; best.safetensors: the best model
+ *	result.json          output of falcon-ps --json; if it exists the job is done
  */
 #ifndef FALCON_PS_STATE_DIR_H
 #define FALCON_PS_STATE_DIR_H

@@ -81,7 +81,7 @@ static void
 upstream_follow_members(struct ps_upstream *u)
 {
 	struct fal_msg m;
-	enum fal_group_report word;
+	enum fal_group_report report;
 	struct fal_coord_aggregate are;
 	uint8_t several[FAL_FINGERPRINT];
 	fal_coord_mixed_fingerprint(several);
@@ -89,19 +89,19 @@ upstream_follow_members(struct ps_upstream *u)
 	if (u->run->members_differ)
 		memcpy(are.fingerprint, several, FAL_FINGERPRINT);
 	while (u->client.chan != NULL &&
-	       (word = fal_group_report(u->group, u->server->coord,
-					(uint32_t)u->run->opt.min_workers, &m)) !=
+	       (report = fal_group_report(u->group, u->server->coord,
+					  (uint32_t)u->run->opt.min_workers, &m)) !=
 		       FAL_GROUP_NOTHING) {
-		if (word == FAL_GROUP_NOBODY) {
+		if (report == FAL_GROUP_NOBODY) {
 			fal_chan_fail(u->client.chan, FAL_EIO, "no member is left");
 			return;
 		}
-		if (word == FAL_GROUP_READY) {
+		if (report == FAL_GROUP_READY) {
 			memcpy(m.ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
 			memcpy(u->announced, are.fingerprint, FAL_FINGERPRINT);
 		}
 		fal_client_send(&u->client, &m);
-		if (word != FAL_GROUP_READY)
+		if (report != FAL_GROUP_READY)
 			continue;
 		u->state = UPSTREAM_READY;
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
@@ -234,9 +234,8 @@ upstream_on_job(void *arg, struct fal_client *c)
 		const struct fal_buf *is = &c->texts.text[i];
 		if (is->n == own[i].is->n && memcmp(is->p, own[i].is->p, is->n) == 0)
 			continue;
-		fal_client_fail(c, FAL_EXIT_USAGE,
-				"%s: its %s is another one than that of %s", c->at,
-				own[i].name, u->run->path);
+		fal_client_fail(c, FAL_EXIT_USAGE, "%s: its %s differs from that of %s",
+				c->at, own[i].name, u->run->path);
 		return FAL_OK;
 	}
 	const struct fal_agent_ops ops = { .arg = u,

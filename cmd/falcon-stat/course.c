@@ -93,7 +93,7 @@ course_take_ledger(struct course *c, struct fal_trace_line *l)
 	at->scheme = c->scheme;
 	at->base = e->version;
 	at->late = e->late;
-	/* The contributors' numerics. */
+	/* All contributors of a computable clock have the same numerics. */
 	for (size_t i = 0; i < e->contrib.n; i++) {
 		const struct course_worker *w = course_worker(c, e->contrib.v[i].c.v[0]);
 		const size_t print = w != NULL ? w->fingerprint : 0;

@@ -65,7 +65,7 @@ folder_read(struct folder *f, const char *name, size_t most, bool must,
 	int err = fal_cli_read(path, most, out, &diag);
 	free(path);
 	if (err == FAL_ENOENT && must)
-		finding(f, "%s: is not there", name);
+		finding(f, "%s: is missing", name);
 	else if (err < 0 && err != FAL_ENOENT)
 		folder_fail(f, err, "%s", diag.text);
 	return err == FAL_OK;
@@ -104,7 +104,7 @@ folder_check_job(struct folder *f)
 	if (err == FAL_ENOMEM)
 		folder_fail(f, err, "job");
 	else if (err < 0)
-		finding(f, "job: is none");
+		finding(f, "job: is not a job");
 	if (err < 0)
 		return;
 	/* The job line has a copy of these values. */
@@ -318,7 +318,7 @@ folder_judge_result(struct folder *f, const json_t *o)
 	json_decref(want);
 	fal_buf_free(&metrics);
 	if (known != json_object_size(o))
-		finding(f, "result.json: it has what no result has");
+		finding(f, "result.json: has a member that no result has");
 	if (best)
 		folder_judge_best(f, best_clock, best_accuracy);
 }
@@ -335,7 +335,7 @@ folder_check_result(struct folder *f)
 		folder_fail(f, why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT,
 			    "%s/result.json: %s", f->dir, why.text);
 	} else if (!json_is_object(o)) {
-		finding(f, "result.json: is none");
+		finding(f, "result.json: is not a JSON object");
 	} else {
 		folder_judge_result(f, o);
 	}
@@ -390,7 +390,8 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 				      : fal_rule_parse(e->scheme, &policy.rule, NULL);
 	if (err < 0)
 		return fal_trace_fail(l, err, "%s",
-				      err == FAL_ENOMEM ? fal_strerror(err) : "is none");
+				      err == FAL_ENOMEM ? fal_strerror(err)
+							: "is not a policy");
 	policies_add(s, e->clock, e->by, &policy);
 	fal_policy_free(&policy);
 	if (s->resumed && s->n > 1 &&
@@ -432,8 +433,8 @@ folder_compare_policies(const struct stat_policies *trace,
 		if (from == 0 || !policies_are_equal(&journal->v[from - 1], first)) {
 			fal_audit_add_finding(
 				a,
-				"policy.jsonl: has not the policy that the trace "
-				"begins with, and then %zu change%s",
+				"policy.jsonl: lacks the policy that the trace begins "
+				"with, followed by %zu change%s",
 				changes, fal_text_plural(changes));
 			return;
 		}
@@ -453,7 +454,7 @@ folder_compare_policies(const struct stat_policies *trace,
 	}
 	if (done && journal->n > from + changes)
 		fal_audit_add_finding(
-			a, "policy.jsonl: line %zu is a change that the trace has not",
+			a, "policy.jsonl: line %zu is a change that is not in the trace",
 			from + changes + 1);
 }
 
@@ -495,7 +496,7 @@ folder_check_journal(struct folder *f, const struct stat_policies *policies)
 			"or was changed",
 			r.line);
 	} else if (has_file) {
-		finding(f, "policy.jsonl: line %u is none", r.line);
+		finding(f, "policy.jsonl: line %u is not a line of a journal", r.line);
 	}
 	stat_policies_free(&journal);
 	fal_buf_free(&text);

@@ -184,8 +184,8 @@ run_stat(const struct stat_source *src, const struct options *o)
 
 /* OpenBLAS, which only --recompute uses, starts a thread for each further core at load
  * time.  Each thread asks for 128 MiB until the system grants them, and the end of the
- * program waits for the threads.  So under a memory limit the program starts itself again
- * without these threads, before reading anything. */
+ * program waits for the threads.  So with --recompute or --max-memory the program starts
+ * itself again without these threads, before reading anything. */
 static void
 restart_without_threads(char **argv)
 {
@@ -209,7 +209,8 @@ main(int argc, char **argv)
 		{ "audit", 'a', FAL_OPT_FLAG, &o.audit,
 		  "prove from the ledger that every task was added exactly once", NULL },
 		{ "directory", 'C', FAL_OPT_TEXT, &o.recompute.directory,
-		  "for --recompute: where names in the job begin (default: .)", "DIR" },
+		  "for --recompute: where names in the job begin (default: FOLDER/..)",
+		  "DIR" },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow,
 		  "print the trace of a running job as it comes", NULL },
 		{ "from", 0, FAL_OPT_TEXT, &o.recompute.from,

@@ -133,7 +133,7 @@ plan_add_ends(struct recompute *r)
 
 /* Returns the reason why the clock cannot be computed anew here, or COURSE_COMPUTABLE. */
 static enum course_status
-clock_why(const struct recompute *r, uint64_t clock)
+clock_status(const struct recompute *r, uint64_t clock)
 {
 	const struct course *c = &r->course;
 	const struct course_clock *at = &c->clock[clock];
@@ -171,7 +171,7 @@ anchor_end(const struct recompute *r, const struct anchor *p, uint64_t n)
 	const bool next = p + 1 < r->anchor + r->anchors;
 	const uint64_t most = next ? p[1].clock : r->course.clocks;
 	uint64_t end = p->clock;
-	for (uint64_t c = p->clock; c < most && clock_why(r, c) == COURSE_COMPUTABLE;
+	for (uint64_t c = p->clock; c < most && clock_status(r, c) == COURSE_COMPUTABLE;
 	     c++) {
 		if (!plan_is_comparable(r, c + 1))
 			continue;
@@ -192,7 +192,7 @@ plan_explain(struct recompute *r)
 		if (r->anchor[i].is_model || clock >= c->clocks)
 			continue;
 		const struct course_clock *at = &c->clock[clock];
-		switch (clock_why(r, clock)) {
+		switch (clock_status(r, clock)) {
 		case COURSE_UNLAWFUL:
 			return recompute_cannot_judge(
 				r, "%s: the model depends on who computed what",

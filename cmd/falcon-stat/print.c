@@ -411,7 +411,7 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 	table_put(out, &t);
 }
 
-/* "last move: psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, shard 2 +8, …" */
+/* "last move: by psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, …; 3 in all" */
 static void
 put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
 {
@@ -932,11 +932,11 @@ put_proven(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_fmt(out, ", used at staleness: ");
 	put_stale(out, &v->stale);
 	if (v->parts > 0)
-		fal_put_fmt(out,
-			    "\naudit: %s parts, each of other files: the last from clock "
-			    "%s, other %s",
-			    GROUPED(v->parts + 1), GROUPED(v->part_clock),
-			    PLAIN(v->part));
+		fal_put_fmt(
+			out,
+			"\naudit: %s parts, each with other files: the last from clock "
+			"%s, other %s",
+			GROUPED(v->parts + 1), GROUPED(v->part_clock), PLAIN(v->part));
 	fal_put_u8(out, '\n');
 }
 

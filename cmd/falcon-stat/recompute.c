@@ -294,8 +294,8 @@ clock_judge(struct recompute *r, bool is_confirmed)
 	if (!clock_may_blame(r, is_confirmed)) {
 		recompute_add_mismatch(
 			r, r->clock,
-			"its tasks are not what job and data make, or what they "
-			"began with");
+			"its tasks are not what job and data make, or began with "
+			"another version");
 		return;
 	}
 	for (size_t i = 0; i < r->course.clock[r->clock].lines; i++) {
@@ -362,7 +362,7 @@ recompute_clock(struct recompute *r, const struct anchor *p, uint64_t clock)
 	const uint64_t base = at->base + (at->late != FAL_TRACE_ABSENT);
 	clock_judge(r, base <= first || all[p->clock + (base - first) - 1].is_confirmed);
 	if (err < 0 && r->out->mismatches == before)
-		recompute_add_mismatch(r, clock, "what it makes is not finite");
+		recompute_add_mismatch(r, clock, "the computed version is not finite");
 	return FAL_OK;
 }
 
@@ -381,13 +381,14 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 			   exponents);
 	if (at->has_hash &&
 	    !params_have_hash(at->hash, fal_replay_params(r->anew), f->model->params))
-		recompute_add_mismatch(r, clocks - 1, "version %ju is not what it makes",
+		recompute_add_mismatch(r, clocks - 1,
+				       "version %ju differs from the computed one",
 				       at->version);
 	else if (at->has_exponents &&
 		 memcmp(at->exponents, exponents, sizeof(exponents)) != 0)
 		recompute_add_mismatch(
 			r, clocks - 1,
-			"the exponents of version %ju are not what it makes",
+			"the exponents of version %ju differ from the computed ones",
 			at->version);
 	at->is_confirmed = at->has_hash && at->has_exponents && r->out->mismatches == 0;
 	if (p == NULL || r->out->mismatches > 0)
@@ -404,7 +405,7 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 		fal_buf_free(&file);
 		if (strcmp(hex, r->course.sha256) != 0)
 			recompute_add_mismatch(r, clocks - 1,
-					       "the model is not what it makes");
+					       "the model differs from the computed one");
 		return FAL_OK;
 	}
 	int same = fal_replay_compare(r->anew, r->folder, &p->found, differs, &diag);
@@ -412,7 +413,7 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 		return recompute_print_error(same, &diag);
 	if (same == 0)
 		recompute_add_mismatch(r, clocks - 1,
-				       "the snapshot's %s are not what it makes",
+				       "the snapshot's %s differ from the computed ones",
 				       differs);
 	return FAL_OK;
 }
@@ -485,7 +486,7 @@ recompute_run(struct recompute *r)
 			   "made by another program");
 	if (r->course.has_parts)
 		return recompute_cannot_judge(r,
-					      "the run has parts, each of other files");
+					      "the run has parts, each with other files");
 	if (strcmp(r->course.hash, r->files.hash_hex) != 0)
 		return recompute_cannot_judge(r, "the job is not that of the run");
 	err = recompute_start(r);

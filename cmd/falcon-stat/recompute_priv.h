@@ -109,7 +109,7 @@ struct recompute {
 	struct course course;
 	struct fal_files files;
 	struct fal_replay *anew;
-	uint64_t clock; /* being computed; the next three are by its task: */
+	uint64_t clock; /* being computed; the next three are arrays by its tasks */
 	struct fal_replay_task *task;
 	uint8_t *skips;
 	uint64_t *seed;

@@ -146,9 +146,10 @@ const char *stat_worker_cause(const struct fal_summary_worker *w);
 void stat_table(struct fal_buf *out, const struct fal_summary *s);
 void stat_table_json(struct fal_buf *out, const struct fal_summary *s);
 
-/* Put a line for each epoch, or a JSON object for each. */
 /* Puts a line for each metric: of training and, once evaluated, of the test set. */
 void stat_metrics(struct fal_buf *out, const struct fal_summary *s);
+
+/* Put a line for each epoch, or a JSON object for each. */
 void stat_history(struct fal_buf *out, const struct fal_summary *s);
 void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
 

@@ -135,7 +135,7 @@ read_lines(void *arg)
 		if (live && !over)
 			w->hint = "no connection: trying again; q quits";
 		uv_mutex_unlock(&w->lock);
-		/* Four times as long as a file took. */
+		/* The pause after a file is four times as long as its reading took. */
 		usleep(PAUSE_MS * 1000 +
 		       (useconds_t)(live ? 0 : (uv_hrtime() - began) / 250));
 	}

@@ -149,7 +149,7 @@ main(int argc, char **argv)
 		{ "allow-model", 0, FAL_OPT_FLAG, &o.change.allow_model,
 		  "with apply -: also changes that may alter the model", NULL },
 		{ "dry-run", 0, FAL_OPT_FLAG, &o.change.dry_run,
-		  "change nothing, say what would be", NULL },
+		  "change nothing, print what would change", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.change.json, "print JSON", NULL },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key,
 		  "key file (default: ~/.config/falcon/key, /etc/falcon/key)", "FILE" },

@@ -191,7 +191,7 @@ trainer_job_check_data(const struct fal_setup *s, const struct fal_grad_hello *h
 		return FAL_OK;
 	if (memcmp(h->data, none, sizeof(none)) == 0)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "the trainer says no hash of its data, the job "
+				    "the trainer gives no hash of its data, the job "
 				    "asks for %s",
 				    want);
 	fal_hex(h->data, FAL_GRAD_DATA, hex);

@@ -44,7 +44,7 @@ struct prefetch {
 	struct chunk_ref *list; /* in the order of need */
 	uint8_t *is_listed[2];  /* by chunk */
 	uint32_t n, next;       /* length of `list`; place of the next chunk to fetch */
-	uint32_t first; /* number of chunks of the first task or the first group */
+	uint32_t first;         /* chunks of the first task, or FAL_ORDER_GROUP if more */
 	struct chunk_ref *urgent; /* a stack */
 	size_t urgents, urgent_cap;
 	struct slot slot[PREFETCH_SLOTS];

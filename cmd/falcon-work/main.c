@@ -185,7 +185,7 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 	trainer_pool_close(opt->trainers);
 	free(cache);
 	if (fal_spec_free(opt->emulate) < 0) {
-		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
+		fal_cli_err(PROG, "--emulate: the record could not be written");
 		code = code == FAL_EXIT_DONE ? FAL_EXIT_NO : code;
 	}
 	fal_secret_free(key);
@@ -235,7 +235,7 @@ main(int argc, char **argv)
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
 		{ "predict", 0, FAL_OPT_TEXT, &t.predict,
-		  "print what this model says of SAMPLES and exit", "MODEL" },
+		  "print this model's answers for SAMPLES and exit", "MODEL" },
 		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },
 		{ "verbose", 'v', FAL_OPT_FLAG, &opt.verbose, "say more", NULL },
 	};

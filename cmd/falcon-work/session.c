@@ -195,8 +195,8 @@ enum link_fact {
 	LINK_IS_OPEN,
 	LINK_IS_CLOSED,
 	LINK_IS_DRAINED, /* the socket has all sent bytes */
-	/* the link is open, so ATTACH was sent, and has room for bulk; or is not
-	 * needed */
+	/* the link is open, so ATTACH was sent, and has room for bulk; or the link is
+	 * not needed */
 	LINK_HAS_ROOM,
 	LINK_IS_USABLE /* false: the stream has ended, though its shards have blocks */
 };

@@ -621,18 +621,17 @@ print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
 	static const double much = 1.0 / 3;
 	const double each = fmax(0, (ms - half_ms) / (count - half));
 	const double fixed = fmax(0, (ms - each * count) / ms);
-	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
-	       "%s\n",
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of the "
+	       "time %s\n",
 	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
 	       fixed > 0.5 ? "does not depend on its size: larger ones (batch.task) "
 			     "would cost little more"
 			   : "does not depend on its size");
 	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
 	if (job->tail > 0 && small > much)
-		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% does not "
-		       "depend "
-		       "on its size: a larger batch.tail-task, or batch.tail = 0, would "
-		       "cost less\n",
+		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% of the "
+		       "time does not depend on its size: a larger batch.tail-task, or "
+		       "batch.tail = 0, would cost less\n",
 		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
 }
 
@@ -691,7 +690,7 @@ try_ends(struct trial *t)
 		return false;
 	}
 	printf("ok first and last sample of the training set: 0 and %u", train - 1);
-	printf(test > 0 ? "; last one of the test set: %u\n" : "\n", test - 1);
+	printf(test > 0 ? "; last of the test set: %u\n" : "\n", test - 1);
 	return true;
 }
 

@@ -216,8 +216,8 @@ area_map(struct area *a, const struct fal_buf *header, uint64_t data, bool read_
 
 /* --- the process -------------------------------------------------------------------- */
 
-/* Is this variable withheld from the trainer?  Withheld are the place of our keys, and
- * the variables of a trainer that started us. */
+/* Is this variable withheld from the trainer?  Variables that name our keys are
+ * withheld, and those for a trainer, which are set if a trainer started us. */
 static bool
 is_withheld(const char *var, const char *key)
 {

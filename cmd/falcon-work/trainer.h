@@ -93,11 +93,11 @@ void *trainer_samples(const struct trainer *t);
 void trainer_compute(struct trainer *t, const struct trainer_task *task,
 		     struct trainer_result *out);
 
-/* Returns the tensors of the gradient of the last task with this area, and keeps the
- * memory until trainer_release_grads: the owner may change meanwhile, and may compute a
- * task with another area.  A trainer that breaks the rules may write there meanwhile. */
+/* Returns the tensors of the gradient of the last task with this area.  The memory stays
+ * until trainer_release_grads; meanwhile the trainer may get another owner, and may
+ * compute a task with another area.  A trainer that breaks the rules may write there. */
 const float *trainer_hold_grads(struct trainer *t, unsigned area);
-/* For the thread that holds. */
+/* For the thread that called trainer_hold_grads. */
 void trainer_release_grads(struct trainer *t);
 
 /* For any thread: cancels the task of this id, under way or still to come, until the next

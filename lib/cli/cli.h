@@ -48,7 +48,7 @@ struct fal_opt {
 };
 
 /* A command's conventions and the result of parsing its command line.  The caller sets
- * the first seven fields, kept until fal_cli_free(). */
+ * the fields before `arg`, kept until fal_cli_free(). */
 struct fal_cli {
 	const char *prog; /* "falcon-ps" */
 	const char *args; /* operands in --help, such as "JOB" */

@@ -16,10 +16,11 @@ fal_memory_mib(uint64_t bytes)
 	return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* Is a need of so many bytes within --max-memory (`most`, 0: any) and the limit of the
- * control groups?  FAL_ELIMIT, with both in `why`: "needs 9 bytes, --max-memory allows
- * 7".  And can the missing part be mapped, with `reserved` bytes that are hardly used and
- * the stacks of libuv's threads?  FAL_ENOMEM, with `why`. */
+/* Compares a need of so many bytes with --max-memory (`most`, 0: any) and the limit of
+ * the control groups: FAL_ELIMIT if the need is more, with both in `why`: "needs 9 bytes,
+ * --max-memory allows 7".  Maps the missing part for a moment, with `reserved` bytes that
+ * are hardly used and the stacks of libuv's threads: FAL_ENOMEM if that fails, with
+ * `why`. */
 int fal_memory_check(uint64_t need, uint64_t reserved, uint64_t most,
 		     struct fal_diag *why);
 
@@ -36,11 +37,11 @@ uint64_t fal_memory_now(uint64_t yet);
 uint64_t fal_memory_of_input(uint64_t program);
 
 /* Applies --max-memory, of `most` bytes, to a program whose memory grows with its input,
- * by an amount not known before; `program` is its need without input.  Without the
- * option: -1, and nothing else.  With it: logs the need, and -1: from now on the process
- * is out of memory beyond the limit (setrlimit(2), RLIMIT_DATA); or an exit code: the
- * need is too much, or the option is no size.  `dials`: the program will have libuv's
- * threads, whose stacks count, though they are hardly used. */
+ * by an amount not known before.  `program` is the program's need without input.  Logs
+ * the need, and limits the memory of the process (setrlimit(2), RLIMIT_DATA).  `dials`:
+ * the program will have libuv's threads, whose stacks count, though they are hardly used.
+ * Returns -1, also without the option, or an exit code: the need is too much, or the
+ * option is no size. */
 int fal_memory_apply_limit(const struct fal_cli *cli, uint64_t program, uint64_t most,
 			   bool dials);
 

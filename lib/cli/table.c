@@ -153,7 +153,7 @@ any_look_alike(const struct short_name *v, size_t rows)
 	return false;
 }
 
-/* Shortens the first column to `most` characters, or to more, as keep its cells apart. */
+/* Shortens the first column to `most` characters, or to more if two would look alike. */
 static void
 shorten_names(struct fal_table *t, size_t rows, size_t most)
 {

@@ -24,7 +24,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-_Static_assert(4 + 8 + BOOT_BYTES == FAL_PROCESS_BYTES, "all of it");
+_Static_assert(4 + 8 + BOOT_BYTES == FAL_PROCESS_BYTES, "pid, namespace, boot");
 
 union ip_address {
 	struct sockaddr sa;

@@ -38,7 +38,7 @@ _Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N(FAL_SUITES) +
 			       NOISE_1_MAX + MAC_N <=
 		       FAL_HANDSHAKE_MAX,
 	       "the longest client of ours fits");
-_Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
+_Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "the length of the answer");
 _Static_assert(FAL_MAC_KEY == 2 * FAL_KEY_BYTES, "public key and PSK");
 
 /* The struct lies in locked memory. */

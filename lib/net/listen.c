@@ -123,8 +123,8 @@ peer_end(struct peer *g, const char *what)
 	const struct fal_listen_ops *ops = &g->listen->ops;
 	struct fal_diag why;
 	fal_diag_set(&why, 0, "key '%s' %s", fal_chan_name(g->chan), what);
-	if (ops->on_unwelcome != NULL)
-		ops->on_unwelcome(ops->arg, g->chan, why.text);
+	if (ops->on_key_end != NULL)
+		ops->on_key_end(ops->arg, g->chan, why.text);
 	else
 		fal_chan_fail(g->chan, FAL_EPERM, "%s", why.text);
 }

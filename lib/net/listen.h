@@ -39,7 +39,7 @@ struct fal_listen_ops {
 	 * now.  The owner may send a message with the reason first, and may close the
 	 * listener.  Called once for a channel.  NULL: the channel fails with
 	 * FAL_EPERM. */
-	void (*on_unwelcome)(void *arg, struct fal_chan *c, const char *reason);
+	void (*on_key_end)(void *arg, struct fal_chan *c, const char *reason);
 };
 
 struct fal_listen_opt {
@@ -72,7 +72,7 @@ const char *fal_listen_addr_text(const struct fal_listen *l);
 size_t fal_listen_addrs(const struct fal_listen *l,
 			struct fal_addr out[static FAL_ADDRS_MAX]);
 
-/* Replaces the keyring.  on_unwelcome follows for channels whose
+/* Replaces the keyring.  on_key_end follows for channels whose
  * key is not in the keyring, or has another role there, and,
  * within FAL_LISTEN_REVIEW_MS, for channels whose key expires. */
 void fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring);

@@ -101,9 +101,9 @@ void fal_record_put_shared_unsealed(const struct fal_publication *pub, uint32_t 
 /* Publications of all shards that may arrive interleaved. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-/* Returns the memory for a part of the message in record `index` of `pub`: for the bytes
- * after the first *head of the message's n bytes; NULL: the reader's memory.  The reader
- * may write there before authenticating the record.  So the bytes are valid only once
+/* Sets *head, and returns the memory for the bytes after the first *head of the n bytes
+ * of the message in record `index` of `pub`; NULL: the reader's memory.  The reader may
+ * write there before authenticating the record.  So the bytes are valid only once
  * fal_reader_next has returned FAL_READ_PLACED; the same call returns FAL_READ_PLACED or
  * fails. */
 typedef uint8_t *fal_place_fn(void *arg, const struct fal_publication *pub,
@@ -116,8 +116,8 @@ struct fal_reader {
 	 * records of publications may.  While false, the reader refuses unsealed
 	 * records. */
 	bool unsealed;
-	/* The caller sets `place`.  The reader calls it for each record of a publication
-	 * that is not compressed; NULL: never. */
+	/* The caller sets `place`.  The reader calls `place` for each record of a
+	 * publication that is not compressed; NULL: never. */
 	fal_place_fn *place;
 	void *place_arg;
 	/* For readers: sums over all decompressed messages; bytes_in as sent, bytes_out

@@ -1,4 +1,4 @@
-/* Collects texts from pieces, makes setups, and loads a job's files. */
+/* Makes setups, and loads a job's files. */
 #include "run/job_files.h"
 
 #include "base/mem.h"

@@ -141,7 +141,7 @@ struct fal_shard_set *fal_files_new_shard_set(const struct fal_files *j,
 
 /* Maps the blocks to `places` places (at most FAL_SHARDS_MAX), each with one range, in
  * order: as many blocks as the placement file says, or else equal parts.  The places with
- * blocks are the job's shards; Sets before[i] to the number of shards among the first i
+ * blocks are the job's shards.  Sets before[i] to the number of shards among the first i
  * places. */
 void fal_files_make_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 			uint32_t before[FAL_SHARDS_MAX + 1]);

@@ -347,9 +347,9 @@ check_manifest(struct manifest_reading *r, const struct fal_snap_manifest *m)
 		if (p->worker[i].id == 0 || p->worker[i].id > p->workers)
 			manifest_fail(r, "here", "a worker whose number was never given");
 	if (fal_branch_of(m->image.version) != 0)
-		manifest_fail(r, "version", "none of the job's model");
+		manifest_fail(r, "version", "not a version of the job's model");
 	if (m->image.olds > m->image.version || p->first > m->image.version)
-		manifest_fail(r, "version", "too small for the others");
+		manifest_fail(r, "version", "below an earlier version");
 	if ((m->bytes == 0) != (m->image.version == 0))
 		manifest_fail(r, "bytes", "none, or of version 0");
 	/* The reader allocates memory for `olds` versions before the file is read. */

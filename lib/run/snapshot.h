@@ -1,6 +1,6 @@
 /* Snapshots: folders in the state folder, each with an image of all shards and a
- * manifest. The manifest exists only once the whole snapshot is on disk (falcon-ps(1),
- * FILES).  And the lines of a policy journal, falcon-policy(5).
+ * manifest.  The manifest exists only once the whole snapshot is on disk (falcon-ps(1),
+ * FILES).  Also reads and writes policy journals, falcon-policy(5).
  *
  * A thread writes one snapshot at a time and owns the snapshot meanwhile.
  */

@@ -170,11 +170,11 @@ struct fal_agent_part {
 	uint32_t first, blocks;
 };
 
-/* Returns the place for the values of a MODEL message of `part`, n bytes long, before the
- * message is decrypted; sets *head to the bytes before the values.  NULL: there is no
- * place.  The caller may write anything there: the agent reads the place only after
- * fal_agent_msg got the message, as the next message, with model.placed and without
- * values.  The message need not come. */
+/* Returns the place for the values of a MODEL message of `part` before the message, n
+ * bytes long, is decrypted, and sets *head to the number of bytes before the values.
+ * NULL: there is no place.  The caller may write anything there: the agent reads the
+ * place only if the next call of fal_agent_msg has the message, with model.placed and
+ * without values.  The message need not come. */
 uint8_t *fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n,
 			 size_t *head);
 

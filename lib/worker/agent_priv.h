@@ -26,7 +26,7 @@ struct snapshot {
 	uint8_t *received; /* by block */
 	uint32_t blocks_left;
 	bool for_eval;         /* keep the version for evaluation once it is whole */
-	uint32_t announcement; /* number of the last VERSION message for it, */
+	uint32_t announcement; /* number of the version's last VERSION message, */
 	uint32_t map_epoch;    /* … under this map, counted from 1; 0: none yet */
 	uint32_t prefix;       /* blocks that are here from the first on */
 	uint32_t refs;
@@ -209,8 +209,9 @@ void tasks_cancel_lane(struct fal_agent *a, uint32_t lane);
  * itself) is queued or running. */
 void tasks_mark_held(const struct fal_agent *a, const struct task *task, uint32_t count,
 		     bool *held);
-/* Queues the tasks that are not held: behind the queued tasks of their round; but checks
- * before those tasks, as nobody waits for a check when the round is over. */
+/* Queues the tasks that are not held: behind the queued tasks of their round that need no
+ * later version; but checks before all tasks of the round, as nobody waits for a check
+ * when the round is over. */
 void tasks_enqueue(struct fal_agent *a, struct task task, uint32_t count,
 		   const bool *held);
 /* Drops tasks first … first+count-1 of a round from the queue and the lanes: only checks,
@@ -291,8 +292,8 @@ int preclaim_report(struct fal_agent *a, const struct lane *was, struct fal_msg 
  * claim closes the contribution if the contribution will get no other task. */
 void contribution_claim(struct fal_agent *a, const struct lane *was,
 			struct fal_msg *claim);
-/* Adds the sum of a won claim, which is taken, to its contribution, if that still exists.
- */
+/* Takes the sum of a won claim, and adds it to the claim's contribution, if the
+ * contribution still exists. */
 int contribution_add(struct fal_agent *a, const struct claim *won);
 /* Closes the contributions to which nothing can be added any more. */
 void contribution_close_idle(struct fal_agent *a);

@@ -397,7 +397,7 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		at += n;
 	}
 	note_arrived(a, s, first, lacked - s->blocks_left);
-	/* Tasks may begin on the first block, once more shards have begun. */
+	/* Tasks may begin when the first block comes, and later whenever shards begin. */
 	const bool more = note_begun_shards(s, first, blocks) || s->prefix == 0;
 	const uint32_t prefix = s->prefix;
 	while (s->prefix < a->blocks && s->received[s->prefix])

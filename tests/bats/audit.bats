@@ -253,9 +253,9 @@ audit: not proven, only said by the coordinator: charged 1, refused 1'
 	mkdir run
 	cp whole.trace run/trace.jsonl
 	run -1 falcon-stat --audit run
-	has "$output" 'audit: job: is not there'
-	has "$output" 'audit: model.safetensors: is not there'
-	has "$output" 'audit: result.json: is not there'
+	has "$output" 'audit: job: is missing'
+	has "$output" 'audit: model.safetensors: is missing'
+	has "$output" 'audit: result.json: is missing'
 	mkdir run/job
 	run -2 --separate-stderr falcon-stat --audit run
 	same stdout "$output" ''

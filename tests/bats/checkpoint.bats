@@ -85,7 +85,7 @@ still() {
 	waits=$pid
 	soon "that it waits" grep -q "waiting: " waits.err
 	run -1 order checkpoint
-	has "$output" "another one was asked for"
+	has "$output" "another request waits for a snapshot"
 	echo go >&5
 	ended "$waits" waits
 	kept 4

@@ -173,7 +173,7 @@ far_second() {
 	judged
 	wait "$pid" || status=$?
 	same status "$status" 1
-	has "$(cat one.err)" "--emulate: what was recorded could not be written"
+	has "$(cat one.err)" "--emulate: the record could not be written"
 }
 
 @test "one file for all machines" {

@@ -929,7 +929,7 @@ outside the server, which the job's model.buffers is not for"
 	run -0 falcon-work --exec 'exec /usr/bin/python3 own.py b 640 64' --try own.job
 	has "$output" "ok the trainer gives no hash of its data"
 	has "$output" "ok no gradient for b: "
-	has "$output" "ok first and last sample of the training set: 0 and 639; last one of the test set: 63"
+	has "$output" "ok first and last sample of the training set: 0 and 639; last of the test set: 63"
 	run -0 falcon-work --exec 'exec /usr/bin/python3 own.py none 640 64 hash' --try own.job
 	[[ $output != *"no gradient"* ]] || return 1
 	has "$output" "ok data $(/usr/bin/python3 -c 'import falcon_train

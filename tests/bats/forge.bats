@@ -87,7 +87,7 @@ edited() {
 	done
 	edited '.clocks += 1' "clocks is not 16, as the trace and the files say"
 	edited '.failed = "so"' "the run has no failed"
-	edited '.f1 = 0.99' "it has what no result has"
+	edited '.f1 = 0.99' "has a member that no result has"
 	edited '.best_accuracy = 0.99' "best_accuracy is of no evaluation"
 	cp "$state/model.safetensors" "$state/best.safetensors"
 	edited . best_sha256
@@ -95,7 +95,7 @@ edited() {
 	sed -i 's/^best.*//; s/^ema.*//' "$state/job"
 	edited . "the run has no best"
 	has "$output" "the run has no average_sha256"
-	edited '[.]' "is none"
+	edited '[.]' "is not a JSON object"
 }
 
 # found WHAT: the folder, with the lines on stdin for its journal, is not one whole run.
@@ -130,19 +130,19 @@ found() {
 	sed "${n}s/epsp:[12]/epsp:3/" was | found "line $n is not the trace's change"
 	sed "${n}p" was | found "line "
 	sed '1{h;d};2G' was | found "line 1 is not the trace's change"
-	sed '$p' was | found "line 4 is a change that the trace has not"
+	sed '$p' was | found "line 4 is a change that is not in the trace"
 	# What the trace does not say by itself: when, and at which version.
 	sed "${n}s/\"time\":/&1/" was | found "its last link is "
 	sed "${n}s/\"version\":/&1/" was | found "its last link is "
 	found "line 1 is not the trace's change" </dev/null
-	sed "${n}s/.*/{}/" was | found "line $n is none"
+	sed "${n}s/.*/{}/" was | found "line $n is not a line of a journal"
 	# Not chained anew.
 	sed "${n}s/\"time\":/&1/" was >"$state/policy.jsonl"
 	run -1 falcon-stat --audit "$state"
 	has "$output" "policy.jsonl: line $n does not chain the line before, or was changed"
 	rm "$state/policy.jsonl"
 	run -1 falcon-stat --audit "$state"
-	has "$output" "policy.jsonl: is not there"
+	has "$output" "policy.jsonl: is missing"
 	# What is torn at the end is no line; and of the job's end nothing else is wrong.
 	{ cat was; printf '{"clock":9,"ver'; } >"$state/policy.jsonl"
 	run -0 falcon-stat --audit "$state"

@@ -643,7 +643,7 @@ no_work() {
 	has "$(<ps.err)" " with other files: data"
 	work b --exec "$own 120 33 b"
 	ended "$ps" ps
-	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
+	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each with other files: the last from clock "
 	# A hash that the job names is one of its files.
 	job=(--set "data.hash=$(hash a)" "${job[@]}")
 	run timeout 20 falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"

@@ -118,7 +118,7 @@ unlike() {
 	(cat was/train.csv && echo 0,0,0,0,0) >train.csv
 	sizes="257 and 256 samples, 40 weights"
 	unlike ": has 256 and 256 samples, 40 weights"
-	has "$output" "train.csv: is not what $state was begun with: snapshot"
+	has "$output" "train.csv: differs from the file that $state began with: snapshot"
 	unlike ": has 256 and 256 samples, 40 weights"
 	awk -v row="$row" 'NR == row { held = $0; next } 1; NR == row + 1 { print held }' \
 		was/train.csv >train.csv
@@ -187,7 +187,7 @@ unlike() {
 	run falcon-stat --audit "$state"
 	same "status ($output)" "$status" 0
 	has "$output" "audit: ok: 48 clocks, "
-	has "$output" "audit: 2 parts, each of other files: the last from clock $at, other data net"
+	has "$output" "audit: 2 parts, each with other files: the last from clock $at, other data net"
 	same "parts" "$(falcon-stat --json --audit "$state" | jq .parts)" 2
 	same "the journal" "$(jq -c '[.clock, .by]' "$state/policy.jsonl")" \
 		"[$at,\"--accept-change data net\"]"
@@ -195,7 +195,7 @@ unlike() {
 		sort -u)" "[$at,\"data net\"]"
 	grep -q "^audit: not proven, .*accepted 1$" <<<"$output"
 	run falcon-stat --audit --recompute 100% "$state"
-	has "$output" "the run has parts, each of other files"
+	has "$output" "the run has parts, each with other files"
 	# Who leaves out that it was accepted is found out.
 	jq -c 'if .ev == "restart" then del(.accepted) else . end | del(.h)' "$state/trace.jsonl" |
 		chain >forged
@@ -226,7 +226,7 @@ unlike() {
 	(echo "# a comment" && cat small.job) >other.job
 	job=(--set job.epochs=13 --set state.clocks=1000 other.job)
 	finished
-	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each of other files: the last from clock "
+	has "$(falcon-stat --audit "$state")" "audit: 2 parts, each with other files: the last from clock "
 	same "the journal" "$(jq -r .by "$state/policy.jsonl" | tr '\n' ' ')" \
 		"control control --accept-change data "
 	# The policy that holds is the one of before, settings of workers included.
@@ -261,7 +261,7 @@ unlike() {
 	sed -i -e '$d' -e '2s/^[^,]*/0.5/' train.csv
 	finished --set job.epochs=3 --accept-change data
 	has "$(falcon-stat --audit "$state")" \
-		"audit: 2 parts, each of other files: the last from clock 8, other data"
+		"audit: 2 parts, each with other files: the last from clock 8, other data"
 	# Begun again from its first clock nothing is accepted, or told.
 	again
 	some
@@ -369,7 +369,7 @@ unlike() {
 	cp -r kept "$state"
 	rm "$state/trace.jsonl"
 	at_unix
-	has "$(<ps.err)" "trace.jsonl: is gone, and another one begins at clock "
+	has "$(<ps.err)" "trace.jsonl: is gone, and a new trace begins at clock "
 	[ ! -e "$state/trace.1.jsonl" ]
 	kill -KILL "$ps"
 	wait "$ps" || :
@@ -379,7 +379,7 @@ unlike() {
 	: >"$state/trace.jsonl"
 	[ "$one" = : ] || truncate -s 4096 "$state/trace.jsonl"
 	finished
-	has "$(<ps.err)" "trace.jsonl: has lost its first line: it was put aside, and another one begins at clock "
+	has "$(<ps.err)" "trace.jsonl: has lost its first line: it was put aside, and a new trace begins at clock "
 	same "the model" "$(member sha256)" "$was"
 	has "$(falcon-stat "$state/trace.jsonl")" "small"
 	same "its first line" "$(head -n 1 "$state/trace.jsonl" | jq -r .ev)" job

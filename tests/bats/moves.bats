@@ -113,7 +113,7 @@ at() {
 	sync drain "$(at one)"
 	ended "$one" one
 	sync drain "$(at two)" 2>err || got=$?
-	same "nobody is left ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
+	same "nobody is left ($(<err))" "$got $(<err)" "1 falcon-sync: no other process has blocks"
 	sync resume
 	halt 14
 	join three
@@ -162,7 +162,7 @@ at() {
 	done
 	got=0
 	sync drain shard:1 2>err || got=$?
-	same "the only one ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
+	same "the only one ($(<err))" "$got $(<err)" "1 falcon-sync: no other process has blocks"
 	sync drain "$(at spare)"
 	ended "$spare" spare
 	work quick --lanes 1
@@ -216,7 +216,7 @@ held_on() {
 	at_clock 2
 	got=0
 	sync drain shard:1 2>err || got=$?
-	same "status" "$got $(tail -n 1 err)" "1 falcon-sync: a shard that should have more cannot"
+	same "status" "$got $(tail -n 1 err)" "1 falcon-sync: a process that should get more has refused blocks"
 	has "$(<ps.err)" "refuses a move: needs"
 	work quick --lanes 1
 	judge

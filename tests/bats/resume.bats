@@ -127,7 +127,7 @@ disturbed() {
 	mkdir -p "$state/snapshot.new"
 	: >"$state/snapshot.new/state.safetensors"
 	begin
-	has "$(cat ps.err)" "$last/state.safetensors: is not what its manifest says: the one before"
+	has "$(cat ps.err)" "$last/state.safetensors: is not what its manifest says: the snapshot before"
 	has "$(cat ps.err)" "trace.jsonl: its end was torn: 16 bytes cut off"
 	work fast --lanes 1
 	ended "$ps" ps
@@ -247,7 +247,7 @@ in_force() {
 not_that_journal() {
 	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 2
-	[[ $output =~ "policy.jsonl: its line "[12]" is not the one that the snapshot was taken at" ]]
+	[[ $output =~ "policy.jsonl: its line "[12]" differs from the line where the snapshot was taken" ]]
 }
 
 @test "a journal that is not the one of the snapshot is refused" {

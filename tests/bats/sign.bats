@@ -100,7 +100,7 @@ byte() {
 	done
 	run falcon-key verify -k "$dir/other.key.pub" "$dir/statement"
 	same status "$status" 1
-	has "$output" "is not what was signed by this key"
+	has "$output" "is not the content that this key signed"
 	for file in model.safetensors average.safetensors job result.json trace.jsonl policy.jsonl; do
 		for _ in 1 2 3; do
 			cp -r "$dir/run" changed

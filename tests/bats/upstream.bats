@@ -211,7 +211,7 @@ with_another() {
 		same "lines" "$(grep -c "^falcon-ps:.*$want" <<<"$output")" 1
 	}
 	says 2 "is the key to this very server" "${up[@]}" -k "$BATS_FILE_TMPDIR/one/work.key"
-	says 2 "its job is another one than that of" "${up[@]}" -k "$keys/one.key" --set job.seed=77
+	says 2 "its job differs from that of" "${up[@]}" -k "$keys/one.key" --set job.seed=77
 	says 77 "role observe" "${up[@]}" -k "$keys/observe.key"
 	says 2 "needs a --key" "${up[@]}"
 	says 2 "not with --restart" "${up[@]}" -k "$keys/one.key" --restart

@@ -318,7 +318,7 @@ test_fails(void **state)
 	struct fal_diag diag = { "" };
 	char *path = strdup(getenv("PATH")), *fake = strdup(in_folder("gnuplot"));
 	assert_int_equal(plot_check_format("x.pdf", &diag), FAL_EINVAL);
-	assert_string_equal(diag.text, "x.pdf: not a name in .svg or .png");
+	assert_string_equal(diag.text, "x.pdf: the name does not end in .svg or .png");
 	assert_int_equal(plot_check_format(".svg", NULL), FAL_EINVAL);
 	assert_int_equal(draw_bars("no/x.svg", &bar, 1, &diag), FAL_ENOENT);
 	has(diag.text, "/no/x.svg: No such file or directory");
