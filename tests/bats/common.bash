@@ -48,6 +48,9 @@ start_ready() {
 	fi
 }
 
+# What waits has bats not trace it: the trap of each command costs more than the commands.
+# `local -; set +T` does that for the functions called from there on.
+
 # nap SECONDS: a sleep without a process.  bash can miss the end of a child until the next
 # one ends: that is one each second.
 nap() {
@@ -57,14 +60,21 @@ nap() {
 	napped=$SECONDS
 }
 
+# until_gone PID LAST: waits for its end, until $SECONDS is LAST.
+until_gone() {
+	while [ "$SECONDS" -lt "$2" ] && kill -0 "$1" 2>/dev/null; do
+		nap 0.05
+	done
+}
+
 # wait PID...: the shell's, but for PATIENCE (300) seconds; whoever runs on is then ended,
 # and what all have said is shown.
 wait() {
+	local -
+	set +T
 	local p last=$((SECONDS + ${PATIENCE:-300}))
 	for p; do
-		while [ "$SECONDS" -lt "$last" ] && kill -0 "$p" 2>/dev/null; do
-			nap 0.05
-		done
+		until_gone "$p" "$last"
 		! kill -0 "$p" 2>/dev/null || {
 			echo "process $p: does not end; what was said:"
 			tail -n 5 "$BATS_TEST_TMPDIR"/*.err || :

@@ -992,7 +992,8 @@ print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])
 }
 
 @test "pipes: a toy in shell and awk; a gradient of another length" {
-	serve --set job.epochs=4 --set optimizer.lr=0.5
+	local few=(--set job.epochs=4 --set optimizer.lr=0.5 --set batch.task=32)
+	serve "${few[@]}"
 	trains awk "'$root/examples/exec/line.sh'"
 	judge awk
 	losses "$state" >awk.losses
@@ -1002,7 +1003,7 @@ print(falcon_train._census((range(640), range(64)), lambda i: None, "")["data"])
 		"$root/examples/exec/line.sh" >once
 	chmod +x once
 	again
-	serve --set job.epochs=4 --set optimizer.lr=0.5
+	serve "${few[@]}"
 	trains once ./once
 	judge awk
 	has "$(<once.err)" "its gradient has 276 bytes, not 272; it starts again"

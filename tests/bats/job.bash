@@ -81,15 +81,22 @@ member() {
 # soon WHAT COMMAND...: waits until the command succeeds, a minute at most; five, of
 # programs that a sanitizer slows down.
 soon() {
-	local what=$1 last=$((SECONDS + 60)) often=$((SECONDS + 2)) pause=0.05
+	local -
+	set +T
+	until_true "${@:2}" || {
+		echo "$1: not in time: $(cat "$BATS_TEST_TMPDIR"/*.err)"
+		return 1
+	}
+}
+
+until_true() {
+	local last=$((SECONDS + 60)) often=$((SECONDS + 2)) pause=0.05
 	! sanitized || last=$((last + 240))
-	shift
 	while [ "$SECONDS" -lt "$last" ]; do
 		! "$@" || return 0
 		[ "$SECONDS" -lt "$often" ] || pause=0.1
 		nap $pause
 	done
-	echo "$what: not in time: $(cat "$BATS_TEST_TMPDIR"/*.err)"
 	return 1
 }
 

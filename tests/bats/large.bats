@@ -32,8 +32,12 @@ peaks() {
 	while [ "$more" ]; do
 		more=
 		for p; do
-			now=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$p/status" 2>/dev/null) || :
-			[ -z "$now" ] || more=yes most[p]=$((now >> 10))
+			now=
+			read -r -d '' now 2>/dev/null <"/proc/$p/status" || :
+			[[ $now != *VmHWM:* ]] || {
+				now=${now#*VmHWM:}
+				more=yes most[p]=$((${now%%kB*} >> 10))
+			}
 		done
 		nap 0.05
 	done
