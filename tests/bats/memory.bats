@@ -34,10 +34,10 @@ covers() {
 	[ "$peak" -le $((need << 10)) ]
 }
 
-# holds NAME: and at most 1.3 times that.
+# holds NAME: and at most 1.3 times that, before it is rounded up to a MiB.
 holds() {
 	local need peak
-	covers "$1" && [ $((need * 10240)) -le $((peak * 13)) ]
+	covers "$1" && [ $(((need - 1) * 10240)) -lt $((peak * 13)) ]
 }
 
 # worker LANES: one of so many, named by them.
