@@ -12,6 +12,7 @@
 #include "model/safetensors.h"
 #include "wire/bfp.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -344,8 +345,12 @@ recompute_clock(struct recompute *r, const struct anchor *p, uint64_t clock)
 					    .skips = r->skips,
 					    .seed = sums ? r->seed : NULL };
 	const int err = fal_replay_clock(r->anew, &c, r->task);
-	if (err < 0 && err != FAL_ENONFINITE)
-		return err;
+	if (err < 0 && err != FAL_ENONFINITE) {
+		struct fal_diag diag;
+		fal_diag_set(&diag, err, "clock %" PRIu64 " cannot be computed: %s",
+			     clock, fal_strerror(err));
+		return recompute_print_error(err, &diag);
+	}
 	r->out->clocks++;
 	const size_t before = r->out->mismatches;
 	/* The rate must be the job's; libraries differ in the last bits of a cosine. */
@@ -518,9 +523,13 @@ stat_recompute(const struct stat_source *src, const struct stat_recompute *how,
 	fal_random_bytes(&seed, sizeof(seed));
 	r.rng = fal_rng_init(seed, FAL_RNG_DRAW, 0);
 	r.folder = open(src->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int err = r.folder >= 0 ? recompute_run(&r) : FAL_EIO;
-	if (r.folder >= 0)
+	int err = FAL_EIO;
+	if (r.folder >= 0) {
+		err = recompute_run(&r);
 		close(r.folder);
+	} else {
+		fal_cli_err(PROG, "%s: %s", src->folder, strerror(errno));
+	}
 	for (size_t i = 0; i < r.anchors; i++)
 		fal_snap_manifest_free(&r.anchor[i].found.is);
 	free(r.anchor);

@@ -440,10 +440,11 @@ trial_compute(struct trial *t, uint32_t first, uint32_t count, bool redraw, floa
 			done = result->end == TRAINER_DONE;
 		}
 	}
-	if (done && !eval)
+	if (done && !eval) {
 		memcpy(grad, trainer_hold_grads(trainer, 0),
 		       s->model->values * sizeof(*grad));
-	trainer_release_grads(trainer);
+		trainer_release_grads(trainer);
+	}
 	if (done)
 		return true;
 	fflush(stdout);

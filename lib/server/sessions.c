@@ -679,8 +679,8 @@ int
 coord_on_capacity(struct fal_coord *c, double now, struct coord_peer *p,
 		  const struct fal_msg *m, struct fal_diag *diag)
 {
-	if (m->capacity.lanes < 1 || m->capacity.lanes > FAL_LANES_MAX ||
-	    m->capacity.members < 1)
+	if (!p->is_group_server || m->capacity.lanes < 1 ||
+	    m->capacity.lanes > FAL_LANES_MAX || m->capacity.members < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a CAPACITY of %u lanes of %u",
 				    m->capacity.lanes, m->capacity.members);
 	p->lanes_min = p->lanes_max = p->cores = m->capacity.lanes;

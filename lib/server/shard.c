@@ -578,7 +578,7 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o,
 	case FAL_ORDER_SNAPSHOT:
 		mark_version(s, o->below);
 		return FAL_OK;
-	default: /* FORGET */
+	case FAL_ORDER_FORGET:
 		if (o->slot != 0) {
 			fal_store_forget_slots(s->store, o->slot, o->slot + 1);
 			return FAL_OK;
@@ -586,6 +586,8 @@ execute_order(struct fal_shard *s, const struct fal_shard_order *o,
 		fal_store_forget_slots(s->store, 0, UINT64_MAX);
 		fal_store_forget_branches(s->store);
 		return FAL_OK;
+	default:
+		return FAL_EINVAL; /* an order of the shard set */
 	}
 	return err < 0 ? err : open_waiting_rounds(s, r);
 }
