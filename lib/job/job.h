@@ -224,7 +224,7 @@ int fal_job_diff(const struct fal_buf *a, const struct fal_buf *b,
 		 void *arg);
 
 /* Replaces a job's text by its canonical text, without comments and blanks, the keys in
- * the order of falcon-job(5): equal jobs have equal hashes.  FAL_EFORMAT, FAL_ENOMEM. */
+ * the order of job.c's table: equal jobs have equal hashes.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_job_make_canonical(struct fal_buf *text);
 
 /* Returns `path` relative to the folder of `job_file`, or itself if absolute; the caller
