@@ -101,7 +101,9 @@ static void session_after_agent(struct session *s, int err);
 
 /* --- streams to shards ------------------------------------------------------------- */
 
-/* Returns true if the link's shards have blocks, or if there is no block map yet. */
+/* Returns true if the link's shards have blocks, or have yet to send some of a version
+ * that was announced before they gave these blocks away, or if there is no block map yet.
+ */
 static bool
 link_is_needed(const struct shard_link *l)
 {
@@ -110,7 +112,8 @@ link_is_needed(const struct shard_link *l)
 	uint32_t i = l->first - 1;
 	if (map == NULL)
 		return true;
-	while (i < l->first - 1 + l->count && map->of[i].count == 0)
+	while (i < l->first - 1 + l->count && map->of[i].count == 0 &&
+	       !fal_agent_awaits_shard(agent, i + 1))
 		i++;
 	return i < l->first - 1 + l->count;
 }
@@ -701,7 +704,8 @@ on_stream_lost_deadline(uv_timer_t *t)
 }
 
 /* The stream to a shard has ended.  This ends the session, unless the coordinator first
- * gives the shard's blocks away or ends the job. */
+ * gives the shard's blocks away, or ends the job; blocks that the shard was still to send
+ * come in the next session. */
 static void
 session_stream_lost(struct session *s)
 {

@@ -107,10 +107,8 @@ fal_retry_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 	retry_emit(s, FAL_ACT_NONFINITE, r, w, task);
 	struct fal_retry *retry = fal_retry_find(s, r->info.clock, task);
 	const bool is_shared = r->info.owner == 0 && r->info.group == 0;
-	/* The retry decides if no other worker could tell more; or if the same worker
-	 * retries after its round was abandoned in vain. */
-	if (retry != NULL && (retry_rank(w, retry) >= retry_best_rank(s, NULL, retry) ||
-			      (!is_shared && w->id == retry->worker))) {
+	/* The retry decides only if no other worker could tell more. */
+	if (retry != NULL && retry_rank(w, retry) >= retry_best_rank(s, NULL, retry)) {
 		if (s->conf.skips) {
 			fal_retry_clear(s, r, task);
 			fal_task_skip(s, r, task, now);
@@ -145,21 +143,17 @@ fal_retries_review(struct fal_sched *s, double now)
 {
 	/* the next round, if its tasks have come back to the pool */
 	const struct fal_task_range *run = s->pool.backs > 0 ? s->pool.back : NULL;
-	const struct fal_retry *t = NULL; /* the first retry of the next round */
 	uint32_t kept = 0;
 	bool changed = false;
 	if (s->retries == 0 && s->barred == 0)
 		return false;
-	for (uint32_t i = 0; i < s->retries; i++) {
-		if (s->retry[i].clock < s->pool.over)
-			continue;
-		s->retry[kept] = s->retry[i];
-		if (t == NULL && run != NULL && s->retry[i].clock == run->clock &&
-		    s->retry[i].task - run->first < run->count)
-			t = &s->retry[kept];
-		kept++;
-	}
+	for (uint32_t i = 0; i < s->retries; i++)
+		if (s->retry[i].clock >= s->pool.over)
+			s->retry[kept++] = s->retry[i];
 	s->retries = kept;
+	/* A round has no other retry than that of its first task. */
+	const struct fal_retry *t =
+		run != NULL ? fal_retry_find(s, run->clock, run->first) : NULL;
 	const int best = t != NULL ? retry_best_rank(s, NULL, t) : 0;
 	s->barred = 0;
 	for (struct fal_worker *w = s->worker; w < s->worker + s->workers; w++) {

@@ -833,8 +833,15 @@ team_begin_round(struct fal_sched *s, struct fal_team *t, double now)
 	struct fal_task_range run;
 	bool is_shared = s->traits.shared;
 	const uint32_t part = team_next_part(s, t);
-	const uint32_t tasks_max = team_round_tasks(s, t, part);
+	const struct fal_task_range left = fal_task_pool_left(&s->pool, part);
+	uint32_t tasks_max = team_round_tasks(s, t, part);
 	const uint32_t hindmost = s->pool.hindmost;
+	/* The round ends before the next task to be retried. */
+	for (uint32_t i = 0; i < s->retries && !is_shared; i++) {
+		const uint32_t before = s->retry[i].task - left.first;
+		if (s->retry[i].clock == left.clock && before - 1 < tasks_max)
+			tasks_max = before;
+	}
 	if (s->scheme->before_round != NULL)
 		s->scheme->before_round(s, t);
 	fal_task_pool_take(&s->pool, part, is_shared, tasks_max, &run);
@@ -909,10 +916,15 @@ fal_teams_begin_rounds(struct fal_sched *s, double now)
 		struct fal_team *t = s->team[at];
 		const uint64_t begun = t->begun, first = s->next_round;
 		fal_heap_remove(&s->teams_awake, at);
-		while (team_may_begin(s, t))
+		while (team_may_begin(s, t) && (s->retries == 0 || t->begun == begun))
 			team_begin_round(s, t, now);
-		if (t->begun > begun)
-			team_refresh(s, t, first, now);
+		if (t->begun == begun)
+			continue;
+		team_refresh(s, t, first, now);
+		if (s->retries > 0) {
+			team_wake(s, t);
+			return;
+		}
 	}
 }
 

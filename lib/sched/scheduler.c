@@ -42,17 +42,20 @@ pending_flush(struct fal_sched *s, double now)
 						  : s->pending.step_samples);
 }
 
-/* Begins all rounds that may begin.  While a pending update has to be applied first,
- * applies the update and begins rounds again. */
+/* Begins all rounds that may begin.  Only workers that may do the retries of a round may
+ * begin the round.  While a pending update has to be applied first, applies the update
+ * and begins rounds again. */
 static void
 begin_rounds(struct fal_sched *s, double now)
 {
 	uint64_t version;
+	bool changed;
 	do {
 		version = s->version;
+		changed = fal_retries_review(s, now);
 		fal_teams_begin_rounds(s, now);
 		pending_flush(s, now);
-	} while (s->version != version);
+	} while (changed || s->version != version || s->teams_awake.n > 0);
 }
 
 /* Grants the free tasks, those of the oldest round first. */
@@ -106,12 +109,7 @@ sched_settle(struct fal_sched *s, double now)
 				fal_worker_refresh_deadline(s, w);
 	do {
 		fal_probation_advance(s, now);
-		/* Only workers that may do the retries of a round may begin the round. */
-		bool changed;
-		do {
-			changed = fal_retries_review(s, now);
-			begin_rounds(s, now);
-		} while (changed);
+		begin_rounds(s, now);
 		plan_rounds(s, now);
 		if (s->rounds > 0 && s->scheme->rebalance != NULL)
 			s->scheme->rebalance(s, now);

@@ -739,7 +739,9 @@ void fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now);
 void fal_teams_compact(struct fal_sched *s);
 /* Notes that any team may be able to begin a round. */
 void fal_teams_wake(struct fal_sched *s);
-/* Begins all rounds that may begin.  O(log W) for each team that may be able to. */
+/* Begins all rounds that may begin, or the first one of a team if some task must be
+ * retried: who may begin the next round depends on the tasks that are left.  O(log W) for
+ * each team that may be able to. */
 void fal_teams_begin_rounds(struct fal_sched *s, double now);
 /* Opens a round of a task of another scheduler (fal_sched_open_external). */
 void fal_round_open_external(struct fal_sched *s, const struct fal_external_task *b,
@@ -798,7 +800,8 @@ struct fal_worker *fal_retry_draw(struct fal_sched *s, const struct fal_round *r
 /* Do the retries allow `w` to have the task? */
 bool fal_retry_allows(const struct fal_sched *s, const struct fal_worker *w,
 		      const struct fal_round *r, uint32_t task);
-/* Bars workers from rounds while the next round has a task that other workers must retry.
+/* Bars workers from rounds while the next round begins with a task that other workers
+ * must retry.
  * True: some worker is newly barred, or free again. */
 bool fal_retries_review(struct fal_sched *s, double now);
 

@@ -202,6 +202,10 @@ uint32_t fal_agent_lanes(const struct fal_agent *a);
 /* Returns true if all of the version is here, to compute on or to evaluate. */
 bool fal_agent_has_version(const struct fal_agent *a, uint64_t version);
 
+/* Returns true if a version that is coming lacks blocks that the shard, counted from 1,
+ * had when the version was announced. */
+bool fal_agent_awaits_shard(const struct fal_agent *a, uint32_t shard);
+
 struct fal_agent_overlap fal_agent_overlap(const struct fal_agent *a);
 
 /* Returns the block map for pushes, borrowed; NULL: not known yet. */

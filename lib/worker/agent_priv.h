@@ -28,6 +28,7 @@ struct snapshot {
 	bool for_eval;         /* keep the version for evaluation once it is whole */
 	uint32_t announcement; /* number of the version's last VERSION message, */
 	uint32_t map_epoch;    /* … under this map, counted from 1; 0: none yet */
+	struct fal_map map;    /* the block map at that message */
 	uint32_t prefix;       /* blocks that are here from the first on */
 	uint32_t refs;
 	/* While the version comes; sets of shards are bits. */

@@ -191,6 +191,20 @@ fal_agent_has_version(const struct fal_agent *a, uint64_t version)
 	return kept || agent_version(a, version) != NULL;
 }
 
+bool
+fal_agent_awaits_shard(const struct fal_agent *a, uint32_t shard)
+{
+	for (size_t i = 0; i < a->versions.n; i++) {
+		const struct snapshot *s = a->versions.v[i];
+		const struct fal_extent *its = &s->map.of[shard - 1];
+		for (uint32_t b = its->first;
+		     s->blocks_left > 0 && b < its->first + its->count; b++)
+			if (s->received == NULL || !s->received[b])
+				return true;
+	}
+	return false;
+}
+
 /* Returns true if the version is useless: older than a->oldest, or of another
  * branch.  A version that a shard publishes before its VERSION is judged when the
  * VERSION comes. */
@@ -293,6 +307,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 	if (s->announcement < a->announcements)
 		s->announcement = a->announcements;
 	s->map_epoch = a->conf.map_epoch + 1;
+	s->map = a->map;
 	s->for_eval |= m->version.keep != 0;
 	return 0;
 }

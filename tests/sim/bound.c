@@ -29,6 +29,12 @@ bound_s(const struct plan *p)
 	double each = honest->task_s * (1 + honest->jitter) * crowd;
 	double all = ceil((double)tasks / honest->lanes_max) * each, most = 0;
 	double talk = turn_s(p, honest), deadlines = 0;
+	struct fal_rule rule;
+	/* An update may throw away all other rounds, and then each round of a clock takes
+	 * a whole turn. */
+	fal_rule_parse(p->scheme, &rule, NULL);
+	if (rule.scheme == FAL_RENNALA || rule.scheme == FAL_RINGMASTER)
+		all += ceil((double)tasks / honest->lanes_max) * talk;
 	for (uint32_t i = 0; i < p->machines; i++)
 		most = fmax(most, turn_s(p, &p->machine[i]));
 	for (uint32_t i = 0; i + 1 < p->machines; i++) {

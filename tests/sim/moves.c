@@ -105,6 +105,27 @@ moves_moved(void *arg, const struct fal_map *map, int err)
 	c->map = *map;
 }
 
+/* What the shard was to send the worker, by a map of before, does not come: falcon-work
+ * opens another session then, and is sent all by the map that holds; here it is in the
+ * same session. */
+static void
+send_again(struct cluster *c, uint32_t i, uint32_t shard)
+{
+	struct worker *w = &c->worker[i];
+	if (!w->here || w->session != c->incarnation)
+		return;
+	for (uint32_t k = 0; k < w->told.n; k++) {
+		struct told *t = &w->told.v[k];
+		const bool lacks =
+			t->left > 0 && !fal_agent_has_version(w->agent, t->version);
+		if (!lacks ||
+		    (k < w->heard && !fal_agent_awaits_shard(w->agent, shard + 1)))
+			continue;
+		t->left = UINT32_MAX; /* some come twice */
+		fleet_want(c, &(struct wanted){ i + 1, k + 1, t->version });
+	}
+}
+
 bool
 moves_mourn(struct cluster *c, uint32_t shard)
 {
@@ -112,5 +133,7 @@ moves_mourn(struct cluster *c, uint32_t shard)
 		return true;
 	c->seen[SEEN_PLACED_STAY] += fal_coord_pending_map(c->coord) != NULL;
 	cluster_ok(c, fal_coord_abort_move(c->coord, c->now), "stay");
+	for (uint32_t i = 0; i < c->p->machines; i++)
+		send_again(c, i, shard);
 	return false;
 }

@@ -193,10 +193,13 @@ agent_run(void *arg, uint32_t lane, const struct fal_task_run *run)
 {
 	struct worker *w = arg;
 	struct lane *l = &w->lane[lane];
-	uint32_t busy = 1;
-	for (uint32_t i = 0; i < 8; i++)
-		busy += w->lane[i].busy;
 	assert(!l->busy);
+	/* A lane works on one task at a time: what waits in its other slot takes no core.
+	 */
+	uint32_t lanes = 1u << lane % w->m->lanes_max;
+	for (uint32_t i = 0; i < 8; i++)
+		lanes |= (uint32_t)w->lane[i].busy << i % w->m->lanes_max;
+	const uint32_t busy = (uint32_t)__builtin_popcount(lanes);
 	double crowd = busy > w->m->cores ? (double)busy / w->m->cores : 1;
 	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
 	*l = (struct lane){ .busy = true,

@@ -1657,6 +1657,29 @@ values_are_placed(void **state)
 	assert_null(place_for(0, 1)); /* a lane reads it */
 }
 
+/* A shard that gave its blocks away is awaited until those are here that it had when the
+ * version was announced. */
+static void
+blocks_of_a_map_of_before(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	map(0, 1, 1, 2);
+	check(tell(&m), 0, "VERSION");
+	map(1, 1, BLOCKS, 2);
+	for (uint32_t shard = 1; shard <= 2; shard++)
+		check(fal_agent_awaits_shard(agent, shard), 1, "nothing is here");
+	published(0, 1, 0, 1);
+	part(0, 0);
+	check(fal_agent_awaits_shard(agent, 1), 0, "its block is here");
+	check(fal_agent_awaits_shard(agent, 2), 1, "its block is not");
+	check(tell(&m), 0, "VERSION, by the map that holds");
+	check(fal_agent_awaits_shard(agent, 1), 1, "it has both now");
+	check(fal_agent_awaits_shard(agent, 2), 0, "it has none");
+	part(0, 1);
+	check(fal_agent_awaits_shard(agent, 1), 0, "all is here");
+}
+
 /* A version is here when all shards' parts are, in any order of coordinator and shards;
  * blocks stay when a part is published again. */
 static void
@@ -2036,6 +2059,7 @@ main(void)
 		TEST(malformed_models),
 		TEST(values_are_placed),
 		TEST(parts_of_a_version),
+		TEST(blocks_of_a_map_of_before),
 		TEST(published_before_version),
 		TEST(claimed_ahead),
 		TEST(claimed_ahead_in_vain),

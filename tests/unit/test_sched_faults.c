@@ -928,11 +928,15 @@ who_hangs_is_back_for_one_retry(void **state)
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
-	while (sched->skipped < 8 && now < 1000)
+	while (sched->skipped < 8 && now < 1000) {
+		const struct fal_round *r = sched->oldest;
 		if (worker[1].n > 0)
 			claim_first(1, true);
+		else if (r != NULL && r->ledger.skipped == r->ledger.tasks)
+			complete(r->id);
 		else
 			talk();
+	}
 	check(sched->skipped, 8, "tasks skipped");
 	check(acts[FAL_ACT_CLEARED], 1, "times that the other one is back");
 	check(now < 1, 1, "soon");

@@ -107,6 +107,67 @@ test_retry(void **state)
 	}
 }
 
+static const struct fal_round *
+round_of(uint32_t worker, uint32_t task)
+{
+	const struct fal_round *r = play_its(worker)->team->rounds;
+	while (r != NULL && r->ledger.first != task)
+		r = r->next;
+	assert_non_null(r);
+	return r;
+}
+
+/* A worker that begins two rounds at once does not get the task again of which it had no
+ * result, though older tasks came back before it. */
+static void
+test_two_rounds_at_once(void **state)
+{
+	(void)state;
+	play_job("rennala:16", 20, 16);
+	for (int i = 0; i < 3; i++)
+		play_join(1);
+	fal_sched_set_clock_limit(play.s, 0, 20);
+	play_follow_all();
+	const struct fal_round *over = round_of(1, 0);
+	play_check(claim(1, over, 0, false), 1, "its first task");
+	fal_sched_note_blocks(play.s, play.now, over->id, (struct fal_contrib_id){ 1, 1 },
+			      1, true);
+	fal_sched_note_complete(play.s, play.now, over->id);
+	play_follow_all();
+	for (uint32_t task = 4; task < 6; task++)
+		play_check(claim(3, round_of(3, task), task, true), 0, "no result");
+	play_leave(1);
+	const struct fal_team *t = play_its(3)->team;
+	play_check(t->open, 1, "rounds");
+	play_check(t->rounds->ledger.first, 1, "the task of the one that left");
+}
+
+/* A round ends before the next task to be retried: its worker may be the one that had no
+ * result. */
+static void
+test_round_to_retry(void **state)
+{
+	(void)state;
+	play_job("asp", 20, 16);
+	for (int i = 0; i < 3; i++)
+		play_join(1);
+	fal_sched_set_clock_limit(play.s, 0, 20);
+	play_follow_all();
+	const struct fal_round *one = play_its(1)->team->rounds;
+	play_forget(&play.worker[1], one->id, 3, 1);
+	play_check(claim(1, one, 3, true), 0, "no result");
+	one = play_its(1)->team->rounds;
+	play_check(one->ledger.first, 0, "its next round");
+	play_check(one->ledger.tasks, 3, "tasks");
+	const struct fal_round *two = play_its(2)->team->rounds;
+	const uint32_t first = two->ledger.first;
+	play_forget(&play.worker[2], two->id, first, 1);
+	play_check(claim(2, two, first, true), 0, "no result");
+	two = play_its(2)->team->rounds;
+	play_check(two->ledger.first, 3, "the other one's retry");
+	play_check(two->ledger.tasks, first - 3, "tasks");
+}
+
 /* The first task that the worker holds, if any: it makes no result. */
 static void
 deny(uint32_t worker)
@@ -307,6 +368,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_another_ones_task, play_end),
 		cmocka_unit_test_teardown(test_retry, play_end),
+		cmocka_unit_test_teardown(test_two_rounds_at_once, play_end),
+		cmocka_unit_test_teardown(test_round_to_retry, play_end),
 		cmocka_unit_test_teardown(test_alone, play_end),
 		cmocka_unit_test(test_bad_company),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
