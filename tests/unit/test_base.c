@@ -489,6 +489,8 @@ test_quote(void **state)
 	assert_true(fal_text_has_key(key, sizeof(key) - 1));
 	assert_true(fal_text_has_key(key, sizeof(key) - 2));
 	assert_false(fal_text_has_key(key, sizeof(key) - 3));
+	assert_true(fal_text_has_key("-----BEGIN PRIVATE KEY-----\nMC4CAQAw", 36));
+	assert_false(fal_text_has_key("-----BEGIN PUBLIC KEY-----\nMCowBQYD", 35));
 	char hidden[] = "work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=, "
 			"lab/EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=: "
 			"EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA";
