@@ -385,7 +385,6 @@ test_table(void **state)
 					 "bee         -  c\n"
 					 "-12.5          cut\n");
 	fal_buf_free(&b);
-	fal_table_free(&t);
 
 	/* What only begins like a number is none. */
 	static const char *mixed[] = { "name", "part", "0.weight", "1.5 %", "12", "-" };
@@ -398,7 +397,6 @@ test_table(void **state)
 					 "0.weight  1.5 %\n"
 					 "12            -\n");
 	fal_buf_free(&b);
-	fal_table_free(&t);
 
 	/* A sequence for colours takes no room. */
 	static const char *coloured[] = {
@@ -412,7 +410,6 @@ test_table(void **state)
 					 "\033[32m##\033[0m     1\n"
 					 "####  22\n");
 	fal_buf_free(&b);
-	fal_table_free(&t);
 	t.columns = 3;
 
 	/* Where it is too wide columns go, in their order; those that are not there do
@@ -437,7 +434,6 @@ test_table(void **state)
 		fal_put_u8(&b, 0);
 		assert_string_equal((char *)b.p, fits[i].text);
 		fal_buf_free(&b);
-		fal_table_free(&t);
 	}
 	t.width = 0;
 
@@ -449,7 +445,6 @@ test_table(void **state)
 	fal_put_u8(&b, 0);
 	assert_string_equal((char *)b.p, "n\u00fcm   \u20ac\n\u00e9    12  x\n");
 	fal_buf_free(&b);
-	fal_table_free(&t);
 }
 
 /* Drawn names with long ends in common: whole where there is room, and never two alike.
@@ -520,7 +515,6 @@ test_table_names(void **state)
 						 (unsigned long long)seed, t.width,
 						 line[i], name[i], name[k]);
 		fal_buf_free(&b);
-		fal_table_free(&t);
 	}
 }
 
