@@ -20,32 +20,16 @@
 int
 file_read(const char *path, struct text *out)
 {
-	const size_t cap = FAL_KEYRING_MAX + 1; /* the last byte shows an excess */
-	const bool std = strcmp(path, "-") == 0;
-	const int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return FAL_EIO;
-	char *p = fal_secret_alloc(cap);
-	size_t n = 0;
-	struct stat st;
-	ssize_t got = fstat(fd, &st) < 0 ? -1 : 1;
-	while (got > 0 && n < cap) {
-		got = FAL_TRY(READ, -1, read(fd, p + n, cap - n));
-		n += got > 0 ? (size_t)got : 0;
-	}
-	const int saved = errno;
-	if (!std)
-		close(fd);
-	errno = saved;
-	if (got < 0 || n == cap) {
-		fal_secret_free(p);
-		return got < 0 ? FAL_EIO : FAL_ELIMIT;
-	}
-	/* The same rule as fal_cli_read_into. */
-	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
-	*out = (struct text){ .p = p, .n = n };
-	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (group | S_IRWXO)) != 0;
-	return FAL_OK;
+	struct fal_diag diag;
+	out->p = fal_secret_alloc(FAL_KEYRING_MAX);
+	const int err = fal_cli_read_into(path, out->p, FAL_KEYRING_MAX, &out->n, &diag);
+	if (err == FAL_OK)
+		return FAL_EXIT_DONE;
+	fal_secret_free(out->p);
+	return fail(err == FAL_ELIMIT  ? FAL_EXIT_USAGE
+		    : err == FAL_EPERM ? FAL_EXIT_NOPERM
+				       : FAL_EXIT_NO,
+		    "%s", diag.text);
 }
 
 /* Writes and syncs n bytes to `fd`; closes `fd` in any case. */
@@ -146,19 +130,6 @@ file_lock(const char *path)
 int
 file_fail(const char *object, int err)
 {
-	return fail(err == FAL_ELIMIT ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s", object,
+	return fail(FAL_EXIT_NO, "%s: %s", object,
 		    err == FAL_EIO ? strerror(errno) : fal_strerror(err));
-}
-
-int
-file_read_secret(const char *path, struct text *text)
-{
-	int err = file_read(path, text);
-	if (err < 0)
-		return file_fail(path, err);
-	if (!text->exposed)
-		return FAL_EXIT_DONE;
-	fal_secret_free(text->p);
-	return fail(FAL_EXIT_NOPERM, "%s: others can read this secret: chmod go= '%s'",
-		    path, path);
 }

@@ -18,10 +18,11 @@
 struct text {
 	char *p;
 	size_t n;
-	bool exposed; /* other users may read the file */
 };
 
-/* Reads `path`; "-" is standard input.  FAL_ELIMIT: more than FAL_KEYRING_MAX bytes. */
+/* Reads `path`, at most FAL_KEYRING_MAX bytes; "-" is standard input.  Refuses a file
+ * with a secret that other users can read.  Returns an exit code, after one line on
+ * stderr if it is not FAL_EXIT_DONE. */
 int file_read(const char *path, struct text *out);
 
 /* Creates the directory `dir` (mode 0700) with `n` files (mode 0600) of these names and
@@ -41,13 +42,8 @@ int file_lock(const char *path);
 /* Prints one line on stderr; returns `status`. */
 #define fail(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
 
-/* Prints `err` at `object`; returns the exit code.  A file that is too large is a usage
- * error. */
+/* Prints `err` at `object`; returns FAL_EXIT_NO. */
 int file_fail(const char *object, int err);
-
-/* Reads a file of secrets; refuses a file that other users can read.  Returns an exit
- * code, after one line on stderr if it is not FAL_EXIT_DONE. */
-int file_read_secret(const char *path, struct text *text);
 
 /* ---- commands ---- */
 

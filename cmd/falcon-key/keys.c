@@ -261,8 +261,7 @@ keyring_change(const struct options *o,
 		return file_fail(o->keyring, FAL_EIO);
 	struct text old;
 	const int lock = file_lock(path);
-	int status =
-		lock < 0 ? file_fail(o->keyring, lock) : file_read_secret(path, &old);
+	int status = lock < 0 ? file_fail(o->keyring, lock) : file_read(path, &old);
 	if (status == FAL_EXIT_DONE) {
 		status = by(path, &old, o);
 		fal_secret_free(old.p);
@@ -428,7 +427,7 @@ read_key_file(const char *path, struct fal_keyring **kr, struct fal_client_key *
 	struct fal_diag diag;
 	*kr = NULL;
 	*client = NULL;
-	int status = file_read_secret(path, &text);
+	int status = file_read(path, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
 	/* Only a client's line ends with a coordinator's key. */

@@ -250,7 +250,7 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	(void)n;
 	if (o->key == NULL)
 		return fail(FAL_EXIT_USAGE, "sign: --key FILE is missing");
-	int status = file_read_secret(o->key, &text);
+	int status = file_read(o->key, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
 	uint8_t *key = fal_secret_alloc(FAL_KEY_BYTES);
@@ -276,10 +276,10 @@ statement_read(const char *path, const uint8_t public[static FAL_KEY_BYTES],
 {
 	struct text text;
 	size_t n;
-	int err = file_read(path, &text);
-	if (err < 0)
-		return file_fail(path, err);
-	err = fal_sign_check(public, text.p, text.n, &n);
+	const int status = file_read(path, &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	const int err = fal_sign_check(public, text.p, text.n, &n);
 	if (err == FAL_OK)
 		fal_put_bytes(statement, text.p, n);
 	fal_secret_free(text.p);
@@ -300,10 +300,10 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 	struct text text;
 	if (o->key == NULL)
 		return fail(FAL_EXIT_USAGE, "verify: --key FILE is missing");
-	int status, err = file_read(o->key, &text);
-	if (err < 0)
-		return file_fail(o->key, err);
-	err = fal_sign_public_parse(text.p, text.n, public);
+	int status = file_read(o->key, &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	const int err = fal_sign_public_parse(text.p, text.n, public);
 	fal_secret_free(text.p);
 	if (err < 0)
 		return fail(FAL_EXIT_USAGE, "%s: not a public key to verify with",

@@ -49,18 +49,7 @@ options_mode(const struct proj_opt *o)
 static int
 write_answer(const struct input *in, struct fal_buf *out, int code)
 {
-	if (out->err < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(out->err));
-		code = FAL_EXIT_NO;
-	} else if (out->n > 0) {
-		if (in->o->json || in->mode == POLICY)
-			fwrite(out->p, 1, out->n, stdout);
-		else
-			fal_cli_print(out);
-		code = fal_cli_finish(PROG, code);
-	}
-	fal_buf_free(out);
-	return code;
+	return fal_cli_output(PROG, out, in->o->json || in->mode == POLICY, code);
 }
 
 /* Returns the exit code for an error of an answer, after one line on stderr; -1: there

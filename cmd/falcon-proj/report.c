@@ -30,23 +30,12 @@ report_put_table(struct fal_buf *out, struct fal_table *t)
 	t->width = fal_cli_width(stdout);
 	t->shorten = NAME_LEAST;
 	fal_table_text(t, out);
-	fal_table_free(t);
-}
-
-/* Adds a number; NAN: "-". */
-static void
-table_add_fixed(struct fal_table *t, double v, int decimals)
-{
-	if (isnan(v))
-		fal_table_add(t, "-");
-	else
-		fal_table_add(t, "%.*f", decimals, v);
 }
 
 static void
 table_add_ms(struct fal_table *t, double seconds)
 {
-	table_add_fixed(t, 1e3 * seconds, 1);
+	fal_table_number(t, 1e3 * seconds, 1);
 }
 
 /* Adds a row for each number of lanes that the worker ran; the first row has the worker.
@@ -59,9 +48,9 @@ table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
 		      !(w->in_class > 0) ? "-" : /* the class held in no clock */
 			      w->persistent ? "persistent"
 					    : "transient");
-	table_add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
+	fal_table_number(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
-	table_add_fixed(t, w->slower, 2);
+	fal_table_number(t, w->slower, 2);
 	if (w->speeds == 0)
 		fal_table_row(t, "%u\t-\t-\t-", w->lanes);
 	for (size_t i = 0; i < w->speeds; i++) {

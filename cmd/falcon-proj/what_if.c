@@ -263,7 +263,6 @@ whatif_put_rows(const struct whatif *w, struct fal_buf *out)
 			      p->bytes / p->seconds / 1e6);
 	}
 	fal_table_text(&t, out);
-	fal_table_free(&t);
 }
 
 static void

@@ -64,7 +64,7 @@ progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
 	p->bar.note[0] = p->epochs;
 	p->bar.note[1] = p->accuracy;
 	p->bar.note[2] = p->loss;
-	fal_progress_show(&p->bar, now->clock, ps_now());
+	fal_progress_show(&p->bar, now->clock, uv_hrtime());
 }
 
 /* Logs an epoch that is over; with test loss and accuracy, if each epoch is evaluated.
@@ -410,8 +410,9 @@ create_coord(struct ps_server *s)
 		fal_coord_schedule_policy(s->coord, &r->policy, r->origin.clock,
 					  r->origin.by);
 	}
-	s->progress.bar = fal_progress_begin(s->job->job.name,
-					     fal_coord_status(s->coord).clocks, ps_now());
+	s->progress.bar =
+		fal_progress_begin(s->job->job.name, fal_coord_status(s->coord).clocks,
+				   uv_hrtime());
 	return FAL_OK;
 }
 

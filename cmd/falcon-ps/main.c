@@ -167,17 +167,6 @@ log_memory(const struct ps_run *r)
 	       fal_memory_mib(ps_estimate_memory(&r->memory, 0)), beside);
 }
 
-/* Prints the table on standard output, and frees its cells. */
-static void
-print_table(struct fal_table *table)
-{
-	struct fal_buf text = { 0 };
-	fal_table_text(table, &text);
-	fal_cli_print(&text);
-	fal_buf_free(&text);
-	fal_table_free(table);
-}
-
 /* Prints a line for each tensor: name, shape, number of values. */
 static void
 print_tensors(const struct fal_model *m)
@@ -196,7 +185,7 @@ print_tensors(const struct fal_model *m)
 		fal_table_add(&table, "%s", shape);
 		fal_table_add(&table, "%" PRIu64, t->count);
 	}
-	print_table(&table);
+	fal_table_print(&table);
 }
 
 /* Prints the placement of the blocks on so many shards. */
@@ -224,7 +213,7 @@ print_shards(const struct fal_files *j, uint32_t shards)
 		fal_table_add(&table, "%zu", values * sizeof(float));
 		fal_table_add(&table, "%.1f", 100.0 * e.count / fal_blocks(all));
 	}
-	print_table(&table);
+	fal_table_print(&table);
 }
 
 /* Checks the options of coordinators and shard processes.  Returns 0 or an exit code. */

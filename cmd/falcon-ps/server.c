@@ -1,20 +1,6 @@
 /* Helpers of all files of the server: log lines, failures, and the check of memory. */
 #include "server.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-void
-ps_log(const struct ps_run *r, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	fal_cli_err(PROG, "%s: %s", r->job.job.name, text);
-}
-
 int
 ps_report_error(const struct fal_diag *diag, int err)
 {

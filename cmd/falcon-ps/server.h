@@ -896,8 +896,8 @@ ps_now(void)
 /* ---- server.c --- */
 
 /* Logs a line that begins with the job's name. */
-void ps_log(const struct ps_run *r, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+#define ps_log(r, fmt, ...) \
+	fal_cli_err(PROG, "%s: " fmt, (r)->job.job.name, ##__VA_ARGS__)
 /* Logs an error.  Returns the exit code for it. */
 int ps_report_error(const struct fal_diag *diag, int err);
 /* Can workers come from other machines, by TCP? */

@@ -15,25 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Writes the output to stdout, for a person or as JSON; returns `code` or, if writing
- * fails, another exit code. */
-static int
-write_output(struct fal_buf *out, bool json, int code)
-{
-	if (out->err < 0) {
-		fal_cli_err(PROG, "%s", fal_strerror(out->err));
-		code = FAL_EXIT_NO;
-	} else {
-		if (json)
-			fwrite(out->p, 1, out->n, stdout);
-		else
-			fal_cli_print(out);
-		code = fal_cli_finish(PROG, code);
-	}
-	fal_buf_free(out);
-	return code;
-}
-
 /* Prints why a trace cannot be judged; returns the exit code. */
 static int
 print_bad_trace(const struct stat_source *src, int err, const struct fal_diag *diag)
@@ -90,7 +71,8 @@ run_audit(const struct stat_source *src, const struct options *o)
 		goto free_a;
 	(o->json ? stat_audit_json : stat_audit)(&out, &v, anew ? &r : NULL);
 	code = v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO;
-	code = write_output(&out, o->json, anew ? stat_recomputed_code(&r) : code);
+	code = fal_cli_output(PROG, &out, o->json,
+			      anew ? stat_recomputed_code(&r) : code);
 free_a:
 	stat_policies_free(&in.policies);
 	fal_audit_free(a);
@@ -114,7 +96,7 @@ run_summary(const struct stat_source *src, bool json,
 		goto free_s;
 	}
 	print(&out, &s);
-	code = write_output(&out, json, FAL_EXIT_DONE);
+	code = fal_cli_output(PROG, &out, json, FAL_EXIT_DONE);
 free_s:
 	fal_summary_free(&s);
 	return code;

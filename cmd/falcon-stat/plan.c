@@ -138,8 +138,6 @@ clock_status(const struct recompute *r, uint64_t clock)
 	const struct course *c = &r->course;
 	const struct course_clock *at = &c->clock[clock];
 	const uint64_t before = clock > 0 ? c->clock[clock - 1].version : 0;
-	if (clock >= c->clocks || at->why == COURSE_UNKNOWN)
-		return COURSE_UNKNOWN;
 	if (at->why != COURSE_COMPUTABLE)
 		return at->why;
 	if (at->fingerprint == 0 || at->fingerprint != r->fingerprint)

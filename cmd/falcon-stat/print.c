@@ -34,22 +34,11 @@ stat_table_head(struct fal_table *t, const char *heads)
 	}
 }
 
-/* Adds a number; NAN: "-". */
-static void
-table_real(struct fal_table *t, double value, int decimals)
-{
-	if (isnan(value))
-		fal_table_add(t, "-");
-	else
-		fal_table_add(t, "%.*f", decimals, value);
-}
-
 static void
 table_put(struct fal_buf *out, struct fal_table *t)
 {
 	t->width = fal_cli_width(stdout);
 	fal_table_text(t, out);
-	fal_table_free(t);
 }
 
 /* Puts the number of samples used at each staleness in updates, as "0: 1234, 1: 567";
@@ -405,7 +394,7 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 			      w->address[0] != '\0' ? PLAIN(w->address) : "-", w->blocks);
 		fal_table_row(&t, "%.2f\t%.2f\t%.2f\t%.2f", (double)w->rx * 1e-6,
 			      (double)w->tx * 1e-6, w->service, w->queue);
-		table_real(&t, 1e3 * w->took, 1);
+		fal_table_number(&t, 1e3 * w->took, 1);
 		fal_table_add(&t, "%.2f", w->blame);
 	}
 	table_put(out, &t);
@@ -769,14 +758,14 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		const bool begins = epoch_has_begin(s, i);
 		fal_table_add(&t, "%ju", e->epoch);
-		table_real(&t, epoch_loss(e), 5);
-		table_real(&t, e->evaluated ? e->test_loss : (double)NAN, 5);
-		table_real(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
-		table_real(&t, begins ? e->end - e->begin : (double)NAN, 2);
-		table_real(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
+		fal_table_number(&t, epoch_loss(e), 5);
+		fal_table_number(&t, e->evaluated ? e->test_loss : (double)NAN, 5);
+		fal_table_number(&t, e->evaluated ? e->accuracy : (double)NAN, 4);
+		fal_table_number(&t, begins ? e->end - e->begin : (double)NAN, 2);
+		fal_table_number(&t, begins ? epoch_rate(s, e) : (double)NAN, 2);
 		for (uint32_t k = 0; k < s->metric_names.n; k++) {
-			table_real(&t, e->training.sum[k] / e->training.samples, 5);
-			table_real(&t, e->test.sum[k] / e->test.samples, 5);
+			fal_table_number(&t, e->training.sum[k] / e->training.samples, 5);
+			fal_table_number(&t, e->test.sum[k] / e->test.samples, 5);
 		}
 	}
 	table_put(out, &t);

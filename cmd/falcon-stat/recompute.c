@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 enum { TEXT_MAX = 1 << 20 };
 
@@ -423,14 +423,6 @@ recompute_compare_version(struct recompute *r, uint64_t clocks)
 	return FAL_OK;
 }
 
-static double
-monotonic_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Computes the anchor's clocks, up to the first mismatch. */
 static int
 recompute_from(struct recompute *r, const struct anchor *p)
@@ -450,7 +442,7 @@ recompute_from(struct recompute *r, const struct anchor *p)
 	for (uint64_t c = p->clock; c < p->clock + p->reach; c++) {
 		if (r->out->mismatches > 0)
 			return FAL_OK;
-		fal_progress_show(&r->progress, r->out->clocks, monotonic_s());
+		fal_progress_show(&r->progress, r->out->clocks, uv_hrtime());
 		err = recompute_clock(r, p, c);
 		if (err == FAL_OK && r->out->mismatches == 0)
 			err = recompute_compare_version(r, c + 1);
@@ -504,7 +496,7 @@ recompute_run(struct recompute *r)
 		return err;
 	plan_draw(r, n, &total);
 	err = recompute_read_trace(r, true);
-	r->progress = fal_progress_begin("recompute", total, monotonic_s());
+	r->progress = fal_progress_begin("recompute", total, uv_hrtime());
 	for (size_t i = 0; i < r->anchors && err == FAL_OK && r->out->mismatches == 0;
 	     i++)
 		if (r->anchor[i].is_drawn)

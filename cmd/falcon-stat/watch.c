@@ -194,7 +194,6 @@ put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 		table_add_bar(&t, &of->recent, bar, w->colour);
 	}
 	fal_table_text(&t, out);
-	fal_table_free(&t);
 	if (rows > room)
 		fal_put_fmt(out, "and %zu more; ", rows - room);
 	fal_put_fmt(out, "time: # compute, > push, < pull, . wait\n");

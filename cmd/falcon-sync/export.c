@@ -14,12 +14,6 @@ struct export
 	struct fal_progress progress; /* total 0: not known yet */
 };
 
-static double
-export_seconds(void)
-{
-	return (double)uv_hrtime() * 1e-9;
-}
-
 static void
 on_export_open(void *arg, struct fal_client *client)
 {
@@ -64,7 +58,7 @@ on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (e->progress.total == 0)
 		e->progress.total = export_total(&e->model);
 	if (e->progress.total > 0)
-		fal_progress_show(&e->progress, e->model.n, export_seconds());
+		fal_progress_show(&e->progress, e->model.n, uv_hrtime());
 	if (m->reply.more) {
 		fal_client_expect_answer(client);
 		return FAL_OK;
@@ -79,7 +73,7 @@ int
 sync_export(const struct sync_conf *conf, const char *path)
 {
 	struct export e = { .path = path,
-			    .progress = fal_progress_begin(path, 0, export_seconds()) };
+			    .progress = fal_progress_begin(path, 0, uv_hrtime()) };
 	struct fal_client_conf client = { .arg = &e,
 					  .role = FAL_ROLE_CONTROL,
 					  .on_open = on_export_open,

@@ -158,7 +158,6 @@ print_show(const json_t *o)
 {
 	const struct fal_policy none = { 0 };
 	struct fal_table t = { .columns = 2 };
-	struct fal_buf out = { 0 };
 	struct fal_policy p;
 	json_t *policy;
 	const char *scheme = json_string_value(json_object_get(o, "next_scheme"));
@@ -189,10 +188,7 @@ print_show(const json_t *o)
 		fal_table_row(&t, "next by");
 		fal_table_add(&t, "%s", next_by != NULL ? next_by : "");
 	}
-	fal_table_text(&t, &out);
-	fal_cli_print(&out);
-	fal_table_free(&t);
-	fal_buf_free(&out);
+	fal_table_print(&t);
 	return err;
 }
 

@@ -51,17 +51,13 @@ read_scheme(const char *value, const char *said, json_t **out, struct fal_diag *
 static int
 read_lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 {
-	const char *colon = strchr(value, ':');
-	char first[16] = "";
-	uint64_t min, max;
+	uint32_t min, max;
 	if (strcmp(value, "auto") == 0) {
 		*out = json_null();
 		return FAL_OK;
 	}
-	if (colon != NULL && (size_t)(colon - value) < sizeof(first))
-		memcpy(first, value, (size_t)(colon - value));
-	if (colon == NULL || fal_parse_u64(first, 1, FAL_LANES_MAX, &min) < 0 ||
-	    fal_parse_u64(colon + 1, min, FAL_LANES_MAX, &max) < 0)
+	if (strchr(value, ':') == NULL ||
+	    fal_parse_range(value, 1, FAL_LANES_MAX, &min, &max) < 0)
 		return fal_diag_set(
 			diag, FAL_EINVAL,
 			"%s: '%s' is not MIN:MAX, 1 <= MIN <= MAX <= %d, or auto", said,

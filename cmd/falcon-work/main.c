@@ -1,6 +1,5 @@
 /* falcon-work: a worker. */
 #include "backend.h"
-#include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cores.h"
 #include "cli/need.h"
@@ -33,27 +32,6 @@ static int
 value_error(const char *option, const char *value, const char *want)
 {
 	return fal_cli_usage(PROG, "--%s: '%s' is not %s", option, value, want);
-}
-
-/* "MIN:MAX", or "N" for both. */
-static int
-parse_lanes(const char *s, struct work_opt *opt)
-{
-	uint64_t min, max;
-	char *copy = fal_xstrdup(s);
-	char *colon = strchr(copy, ':');
-	if (colon != NULL)
-		*colon++ = '\0';
-	int err = fal_parse_u64(copy, 1, FAL_LANES_MAX, &min);
-	max = min;
-	if (err == FAL_OK && colon != NULL)
-		err = fal_parse_u64(colon, min, FAL_LANES_MAX, &max);
-	free(copy);
-	if (err < 0)
-		return err;
-	opt->lanes_min = (uint32_t)min;
-	opt->lanes_max = (uint32_t)max;
-	return FAL_OK;
 }
 
 /* Ends the process on a signal that comes before there is a task to hand back; trainers
@@ -97,7 +75,8 @@ set_lanes(const struct args *t, struct work_opt *opt)
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
 	if (t->exec != NULL) /* a trainer has threads of its own */
 		opt->lanes_max = 1;
-	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
+	if (t->lanes != NULL && fal_parse_range(t->lanes, 1, FAL_LANES_MAX,
+						&opt->lanes_min, &opt->lanes_max) < 0)
 		return value_error("lanes", t->lanes, "MIN:MAX, or a number");
 	return FAL_EXIT_DONE;
 }

@@ -143,8 +143,8 @@ eval_compute(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 {
 	const struct fal_setup *s = &e->setup;
 	int err = FAL_OK;
-	struct fal_progress bar = fal_progress_begin("judging", s->manifest.test.n,
-						     (double)uv_hrtime() * 1e-9);
+	struct fal_progress bar =
+		fal_progress_begin("judging", s->manifest.test.n, uv_hrtime());
 	for (uint32_t task = 0; err == FAL_OK; task++) {
 		const struct fal_places p = fal_setup_test_places(s, task);
 		const struct fal_lane_task job = {
@@ -161,7 +161,7 @@ eval_compute(struct eval *e, struct eval_sums *out, struct fal_diag *diag)
 		out->total += ran.samples;
 		out->loss += ran.loss;
 		out->loss_unknown |= !fal_loss_is_known(ran.loss, ran.samples);
-		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
+		fal_progress_show(&bar, out->total, uv_hrtime());
 	}
 	fal_progress_wipe();
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;

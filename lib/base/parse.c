@@ -42,6 +42,24 @@ fal_parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out)
 }
 
 int
+fal_parse_range(const char *s, uint32_t least, uint32_t most, uint32_t *min,
+		uint32_t *max)
+{
+	const char *end;
+	uint64_t low, high = 0;
+	int err = parse_digits(s, &end, &low);
+	if (err == FAL_OK)
+		err = low < least ? FAL_ELIMIT
+				  : fal_parse_u64(*end == ':' ? end + 1 : s, low, most,
+						  &high);
+	if (err < 0)
+		return err;
+	*min = (uint32_t)low;
+	*max = (uint32_t)high;
+	return FAL_OK;
+}
+
+int
 fal_parse_double(const char *s, double min, double max, double *out)
 {
 	if (*s == '\0' || strspn(s, "+-.0123456789eE") != strlen(s))

@@ -9,6 +9,10 @@
 /* Decimal digits only, min ≤ value ≤ max; FAL_EFORMAT or FAL_ELIMIT. */
 int fal_parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out);
 
+/* "MIN:MAX", or one number for both; least ≤ *min ≤ *max ≤ most.  Errors as above. */
+int fal_parse_range(const char *s, uint32_t least, uint32_t most, uint32_t *min,
+		    uint32_t *max);
+
 /* A finite decimal number, locale-independent, min ≤ value ≤ max; no hex, no nan. */
 int fal_parse_double(const char *s, double min, double max, double *out);
 

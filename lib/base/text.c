@@ -198,7 +198,8 @@ key_end(const char *s, size_t n, bool glued)
 bool
 fal_text_has_key(const void *p, size_t n)
 {
-	return key_end(p, n, false) > 0;
+	static const char pem[] = "PRIVATE KEY-----";
+	return key_end(p, n, false) > 0 || memmem(p, n, pem, sizeof(pem) - 1) != NULL;
 }
 
 void

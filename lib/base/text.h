@@ -49,8 +49,8 @@ const char *fal_text_quote(char out[static FAL_QUOTE_BYTES], const char *s);
  */
 const char *fal_text_unless_key(const char *s);
 
-/* Do the `n` bytes of a file hold the text of a key, in the form of keyrings and key
- * files: 44 characters of base64 that end in one '='? */
+/* Do the `n` bytes of a file hold a secret key as PEM, or the text of a key in the form
+ * of keyrings and key files: 44 characters of base64 that end in one '='? */
 bool fal_text_has_key(const void *p, size_t n);
 
 /* Replaces each such text in `s` by "...", also at the end of a longer word, such as a

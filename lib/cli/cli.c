@@ -380,3 +380,20 @@ fal_cli_finish(const char *prog, int code)
 	fal_cli_err(prog, "standard output: %m");
 	return FAL_EXIT_NO;
 }
+
+int
+fal_cli_output(const char *prog, struct fal_buf *out, bool as_is, int code)
+{
+	if (out->err < 0) {
+		fal_cli_err(prog, "%s", fal_strerror(out->err));
+		code = FAL_EXIT_NO;
+	} else if (out->n > 0) {
+		if (as_is)
+			fwrite(out->p, 1, out->n, stdout);
+		else
+			fal_cli_print(out);
+		code = fal_cli_finish(prog, code);
+	}
+	fal_buf_free(out);
+	return code;
+}

@@ -114,4 +114,8 @@ void fal_cli_hide_memory(void);
  * disk); else `code`. */
 int fal_cli_finish(const char *prog, int code);
 
+/* Writes `out` to stdout and empties it: as it is, or as text for a person.  Returns
+ * `code`, or FAL_EXIT_NO after a line on stderr. */
+int fal_cli_output(const char *prog, struct fal_buf *out, bool as_is, int code);
+
 #endif

@@ -18,7 +18,7 @@ static _Atomic(FILE *) drawn;
 enum { CELLS = 30, CELLS_MIN = 10 };
 
 struct fal_progress
-fal_progress_begin(const char *label, uint64_t total, double now)
+fal_progress_begin(const char *label, uint64_t total, uint64_t now)
 {
 	const char *term = getenv("TERM");
 	const char *no_colour = getenv("NO_COLOR"); /* https://no-color.org */
@@ -27,8 +27,8 @@ fal_progress_begin(const char *label, uint64_t total, double now)
 				      .total = total,
 				      .out = bar ? stderr : NULL,
 				      .colour = no_colour == NULL || *no_colour == '\0',
-				      .began = now,
-				      .next = now + 1 };
+				      .began = 1e-9 * (double)now,
+				      .next = 1e-9 * (double)now + 1 };
 }
 
 /* COLUMNS of the environment; 0: not set, or no number. */
@@ -133,8 +133,9 @@ progress_draw(const struct fal_progress *p, double part, const char *left)
 }
 
 void
-fal_progress_show(struct fal_progress *p, uint64_t done, double now)
+fal_progress_show(struct fal_progress *p, uint64_t done, uint64_t at)
 {
+	const double now = 1e-9 * (double)at;
 	if (done == 0) /* the work has not begun */
 		p->began = now;
 	if (p->out == NULL || now < p->next)

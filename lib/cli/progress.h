@@ -25,12 +25,12 @@ struct fal_progress {
 
 /* A bar for `total` units, from now on.  Shows nothing if stderr is no terminal or a dumb
  * one. */
-struct fal_progress fal_progress_begin(const char *label, uint64_t total, double now);
+struct fal_progress fal_progress_begin(const char *label, uint64_t total, uint64_t now);
 
-/* `done` units are done at `now`, in seconds of any one clock.  Draws at most ten times a
+/* `done` units are done `at`, in ns of any one clock.  Draws at most ten times a
  * second, in the terminal's width.  Shows the time left from two seconds after the last
  * call with no unit done. */
-void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
+void fal_progress_show(struct fal_progress *p, uint64_t done, uint64_t at);
 
 /* Wipes the bar, if it is the last line, so that the next line starts clean.  fal_cli_err
  * does so itself. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "cli/cli.h"
 
 #include <limits.h>
 #include <math.h>
@@ -39,6 +40,15 @@ fal_table_row(struct fal_table *t, const char *fmt, ...)
 	for (char *rest = text; (cell = strsep(&rest, "\t")) != NULL;)
 		fal_table_add(t, "%s", cell);
 	free(text);
+}
+
+void
+fal_table_number(struct fal_table *t, double value, int decimals)
+{
+	if (isnan(value))
+		fal_table_add(t, "-");
+	else
+		fal_table_add(t, "%.*f", decimals, value);
 }
 
 static bool
@@ -234,8 +244,18 @@ fal_table_text(struct fal_table *t, struct fal_buf *out)
 		fal_put_u8(out, '\n');
 	}
 	free(width);
+	fal_table_free(t);
 	if (out->err < 0)
 		fal_out_of_memory();
+}
+
+void
+fal_table_print(struct fal_table *t)
+{
+	struct fal_buf text = { 0 };
+	fal_table_text(t, &text);
+	fal_cli_print(&text);
+	fal_buf_free(&text);
 }
 
 void

@@ -36,9 +36,14 @@ void fal_table_add(struct fal_table *t, const char *fmt, ...)
 void fal_table_row(struct fal_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Appends the text of the table to `out`, lines without trailing blanks; an unfinished
- * last row is left out.  Cells may be shortened in the table, too. */
+/* Adds a number as the next cell; NAN: "-". */
+void fal_table_number(struct fal_table *t, double value, int decimals);
+
+/* Appends the text of the table to `out`, lines without trailing blanks, and frees the
+ * cells; an unfinished last row is left out. */
 void fal_table_text(struct fal_table *t, struct fal_buf *out);
+/* The same, on stdout, folded on a terminal. */
+void fal_table_print(struct fal_table *t);
 
 /* Appends n values as at most `width` characters, the lowest for the least value, the
  * highest for the largest one.  Without `utf8`, of ASCII. */

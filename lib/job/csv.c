@@ -9,7 +9,6 @@
 
 #include <assert.h>
 #include <float.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,19 +46,12 @@ struct csv_reader {
 	uint32_t rows, classes;
 };
 
+/* A diagnosis about a line. */
+#define csv_fail(r, err, line, fmt, ...)                                     \
+	fal_diag_set((r)->s.diag, (err), "%s:%u: " fmt, (r)->s.path, (line), \
+		     ##__VA_ARGS__)
 /* A diagnosis about the last field. */
 #define FAIL(r, ...) csv_fail(r, FAL_EFORMAT, (r)->field_line, __VA_ARGS__)
-
-static int __attribute__((format(printf, 4, 5)))
-csv_fail(const struct csv_reader *r, int err, unsigned line, const char *fmt, ...)
-{
-	char text[400];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return fal_diag_set(r->s.diag, err, "%s:%u: %s", r->s.path, line, text);
-}
 
 /* Reads the next byte into r->next. */
 static int

@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +16,6 @@
 enum { READ_STEP = 1 << 20, IN_BYTES = 1 << 17, GZIP_0 = 0x1f, GZIP_1 = 0x8b };
 
 const char source_stdin[] = "standard input";
-
-int
-source_fail(const struct source *s, int err, const char *fmt, ...)
-{
-	char text[400];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return fal_diag_set(s->diag, err, "%s: %s", s->path, text);
-}
 
 int
 source_nomem(const struct source *s)

@@ -36,8 +36,8 @@ int source_open(struct source *s, const char *path, struct fal_diag *diag);
 int source_close(struct source *s, int err);
 
 /* Sets the diagnosis "FILE: fault" and returns `err`. */
-int source_fail(const struct source *s, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+#define source_fail(s, err, fmt, ...) \
+	fal_diag_set((s)->diag, (err), "%s: " fmt, (s)->path, ##__VA_ARGS__)
 /* Sets the diagnosis of FAL_ENOMEM and returns FAL_ENOMEM. */
 int source_nomem(const struct source *s);
 

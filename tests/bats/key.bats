@@ -388,7 +388,7 @@ same_output() {
 	run falcon-key show bad
 	echo "$status $output"
 	[ "$status" -eq 2 ]
-	[ "$output" = "falcon-key: bad: limit exceeded" ]
+	[ "$output" = "falcon-key: bad: more than 4194304 bytes" ]
 }
 
 @test "usage errors are one line and status 2" {

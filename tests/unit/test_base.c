@@ -254,6 +254,26 @@ test_parse_u64(void **state)
 	assert_int_equal(fal_parse_u64("18446744073709551615", 0, UINT64_MAX, &v),
 			 FAL_OK);
 	assert_int_equal(v, UINT64_MAX);
+	static const struct {
+		const char *s;
+		int err;
+		uint32_t min, max;
+	} range[] = {
+		{ "2", FAL_OK, 2, 2 },        { "2:5", FAL_OK, 2, 5 },
+		{ "9:9", FAL_OK, 9, 9 },      { "1:5", FAL_ELIMIT, 0, 0 },
+		{ "10", FAL_ELIMIT, 0, 0 },   { "5:10", FAL_ELIMIT, 0, 0 },
+		{ "5:2", FAL_ELIMIT, 0, 0 },  { "2:", FAL_EFORMAT, 0, 0 },
+		{ ":2", FAL_EFORMAT, 0, 0 },  { "2:5:6", FAL_EFORMAT, 0, 0 },
+		{ "2x", FAL_EFORMAT, 0, 0 },  { "", FAL_EFORMAT, 0, 0 },
+		{ "2;5", FAL_EFORMAT, 0, 0 },
+	};
+	for (size_t i = 0; i < COUNT(range); i++) {
+		uint32_t min = 0, max = 0;
+		assert_int_equal(fal_parse_range(range[i].s, 2, 9, &min, &max),
+				 range[i].err);
+		assert_int_equal(min, range[i].min);
+		assert_int_equal(max, range[i].max);
+	}
 }
 
 static void
@@ -489,6 +509,8 @@ test_quote(void **state)
 	assert_true(fal_text_has_key(key, sizeof(key) - 1));
 	assert_true(fal_text_has_key(key, sizeof(key) - 2));
 	assert_false(fal_text_has_key(key, sizeof(key) - 3));
+	assert_true(fal_text_has_key("-----BEGIN PRIVATE KEY-----\nMC4CAQAw", 36));
+	assert_false(fal_text_has_key("-----BEGIN PUBLIC KEY-----\nMCowBQYD", 35));
 	char hidden[] = "work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=, "
 			"lab/EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=: "
 			"EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA";
