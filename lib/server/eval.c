@@ -3,10 +3,11 @@
  *
  * When all test tasks are counted, the coordinator draws a part of them, which other keys
  * run once more: nobody can know beforehand which tasks are drawn.  If two results
- * differ, a third key decides; if there is no third key, the key that comes first in the
- * keyring decides.  All results of the refuted key that nobody has confirmed are then run
- * again by others.  Honest workers with equal fingerprints get equal results; other
- * honest workers get nearly equal results.
+ * differ, a third key decides; if there is no third key, or its result agrees with both
+ * or with neither, the key that comes first in the keyring decides.  All results of the
+ * refuted key that nobody has confirmed are then run again by others.  Honest workers
+ * with equal fingerprints get equal results; other honest workers get nearly equal
+ * results.
  */
 #include "server/coord_priv.h"
 
@@ -113,7 +114,7 @@ repeat_unconfirmed(struct fal_coord *c, double now, uint32_t key)
 			(void)repeat_test_task(c, now, task);
 }
 
-/* Called when no two results agree: the result of the key that comes first in the keyring
+/* Called when nobody decides: the result of the key that comes first in the keyring
  * counts. */
 static void
 prefer_first_key(struct fal_coord *c, double now, struct coord_test_task *t)
@@ -146,7 +147,8 @@ compare_results(struct fal_coord *c, double now, uint32_t task)
 		/* Two results of one key count as one, unless all three are of that key.
 		 */
 		const bool are_two = r[i].key != r[2].key || r[i].key == refuted.key;
-		if (are_two && results_agree(&r[i], &r[2], n)) {
+		if (are_two && results_agree(&r[i], &r[2], n) &&
+		    !results_agree(&refuted, &r[2], n)) {
 			prefer_result(t, i);
 			repeat_unconfirmed(c, now, refuted.key);
 			fal_sched_charge(c->sched, refuted.worker,

@@ -453,6 +453,23 @@ the_gone_are_charged(void **state)
 	audit();
 }
 
+/* Results of the test set that differ little between two equal fingerprints are both near
+ * those of a third worker with another fingerprint, which so refutes neither. */
+static void
+who_agrees_with_both_refutes_neither(void **state)
+{
+	(void)state;
+	test_tasks = 24;
+	session[1].lie.boasts = true;
+	fingerprint[3] = 1;
+	begin_job("bsp", 3);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(lines("\"ev\":\"charge\""), 0, "charges");
+	nobody_honest_is_gone(3);
+	audit();
+}
+
 static void
 one_key_for_all_is_needed(void **state)
 {
@@ -669,6 +686,7 @@ main(void)
 		TEST(lies_that_count),
 		TEST(the_key_is_charged),
 		TEST(the_gone_are_charged),
+		TEST(who_agrees_with_both_refutes_neither),
 		TEST(one_key_for_all_is_needed),
 		TEST(changes_that_ruin),
 		TEST(beyond_the_numbers),
