@@ -4,7 +4,6 @@
 #include "base/branch.h"
 #include "base/mem.h"
 #include "base/minmax.h"
-#include "base/oversubscription.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -203,12 +202,9 @@ fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 	/* A late worker is reviewed, even if only its messages are late.  The next review
 	 * is when its task has run twice as long; a new projection of the finish does not
 	 * change that time. */
-	const double turn =
-		w->turn[FAL_TURN_TASK].limit * fal_oversubscription(w->lanes, w->cores);
-	double late =
-		w->running_since + fal_max(fal_max(fal_task_late_s(s, w), turn), 1e-3);
-	if (w->reviewed_at > w->progress_at)
-		late = fal_max(late, w->reviewed_at + (w->reviewed_at - w->progress_at));
+	const double late =
+		fal_max(w->running_since + fal_max(fal_task_late_s(s, w), 1e-3),
+			w->reviewed_at + (w->reviewed_at - w->running_since));
 	const double look = w->has_left ? INFINITY : fal_deadline_next_look(s, w, late);
 	heap_put(&s->due, fal_worker_slot(s, w), look < INFINITY,
 		 fal_max(look, w->reviewed_at + 1e-3));

@@ -1028,6 +1028,29 @@ second_charge_evicts(void **state)
 	check(acts[FAL_ACT_STOP], 0, "stops");
 }
 
+/* A task that is late is reviewed each time that it has run twice as long, and no more
+ * often for what the other lanes of its worker do. */
+static void
+late_tasks_are_reviewed_seldom(void **state)
+{
+	(void)state;
+	uint32_t reviews = 0;
+	begin("syncopt:0", 16, 0);
+	join(1, 2, 2, 0.01);
+	open_clock(0);
+	for (uint32_t task = 1; task < 16; task++) {
+		const double until = now + 0.01;
+		for (double at; (at = fal_sched_next_tick(sched)) < until; reviews++) {
+			now = fmax(now, at);
+			fal_sched_tick(sched, now);
+			follow_all();
+		}
+		now = until;
+		check(claim_as(1, task, 1, none, 0.01), 1, "claim of the other lane");
+	}
+	assert_in_range(reviews, 2, 8);
+}
+
 /* Who has stopped is looked at, at most, when it becomes late, after twice as long, and
  * so on, and thrice for each deadline: whatever it answers, and however many others have.
  */
@@ -1155,6 +1178,7 @@ main(void)
 		TEST(nonfinite_again_decides_nothing),
 		TEST(who_waited_and_left_decides_nothing),
 		TEST(second_charge_evicts),
+		TEST(late_tasks_are_reviewed_seldom),
 		TEST(hung_ones_are_looked_at_seldom),
 		TEST(hung_ones_are_looked_at_in_time),
 		TEST(claim_that_crosses_a_grant),
