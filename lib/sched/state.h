@@ -561,7 +561,7 @@ double fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 
 /* ---- deadlines.c ---- */
 
-/* Of a worker's debts, the debt that is due first. */
+/* The debt of a worker that is due first. */
 struct fal_debt {
 	double first;     /* owed since; INFINITY: no debt */
 	double since;     /* the last sign of the owed work */

@@ -48,8 +48,8 @@ start_ready() {
 	fi
 }
 
-# What waits has bats not trace it: the trap of each command costs more than the commands.
-# `local -; set +T` does that for the functions called from there on.
+# Functions that poll switch off the tracing of bats, whose trap costs more than the commands
+# that it traces: `local -; set +T` does so for all functions that they call.
 
 # nap SECONDS: a sleep without a process.  bash can miss the end of a child until the next
 # one ends: that is one each second.
@@ -60,7 +60,7 @@ nap() {
 	napped=$SECONDS
 }
 
-# until_gone PID LAST: waits for its end, until $SECONDS is LAST.
+# until_gone PID LAST: waits until the process has ended, or $SECONDS is LAST.
 until_gone() {
 	while [ "$SECONDS" -lt "$2" ] && kill -0 "$1" 2>/dev/null; do
 		nap 0.05

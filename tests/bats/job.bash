@@ -89,6 +89,7 @@ soon() {
 	}
 }
 
+# until_true COMMAND...: the loop of soon; fails when the time is over.
 until_true() {
 	local last=$((SECONDS + 60)) often=$((SECONDS + 2)) pause=0.05
 	! sanitized || last=$((last + 240))

@@ -34,11 +34,10 @@ covers() {
 	[ "$peak" -le $((need << 10)) ]
 }
 
-# holds NAME [TENTHS]: and at most 1.3 times that, or so many tenths, before it is rounded up
-# to a MiB.
+# holds NAME: and at most 1.3 times that.
 holds() {
 	local need peak
-	covers "$1" && [ $(((need - 1) * 10240)) -lt $((peak * ${2:-13})) ]
+	covers "$1" && [ $((need * 10240)) -le $((peak * 13)) ]
 }
 
 # worker LANES: one of so many, named by them.
@@ -151,8 +150,7 @@ apart() {
 	# The first figure is for all shards, if they all were there.
 	covers ps
 	sed -i 's/needs [0-9]* MiB, \([0-9]*\) while/needs \1 MiB while/' ps.err
-	# How much is under way at once depends on how busy the machine is.
-	holds ps 15
+	holds ps
 	for n in $(seq "$far"); do
 		eval "ended \"\$shard$n\" shard$n"
 		sed -i 's/ need / needs /' "shard$n.err"

@@ -105,9 +105,9 @@ moves_moved(void *arg, const struct fal_map *map, int err)
 	c->map = *map;
 }
 
-/* What the shard was to send the worker, by a map of before, does not come: falcon-work
- * opens another session then, and is sent all by the map that holds; here it is in the
- * same session. */
+/* Sends a worker again the versions that a dead shard without blocks still owed.  The
+ * real falcon-work opens a new session for them; the simulator's worker keeps its
+ * session. */
 static void
 send_again(struct cluster *c, uint32_t i, uint32_t shard)
 {
@@ -121,7 +121,7 @@ send_again(struct cluster *c, uint32_t i, uint32_t shard)
 		if (!lacks ||
 		    (k < w->heard && !fal_agent_awaits_shard(w->agent, shard + 1)))
 			continue;
-		t->left = UINT32_MAX; /* some come twice */
+		t->left = UINT32_MAX; /* some blocks come twice */
 		fleet_want(c, &(struct wanted){ i + 1, k + 1, t->version });
 	}
 }

@@ -454,7 +454,7 @@ the_gone_are_charged(void **state)
 }
 
 /* Results of the test set that differ little between two equal fingerprints are both near
- * those of a third worker with another fingerprint, which so refutes neither. */
+ * those of a third worker with another fingerprint: the third refutes neither. */
 static void
 who_agrees_with_both_refutes_neither(void **state)
 {
