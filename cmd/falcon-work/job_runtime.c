@@ -54,7 +54,7 @@ base_agent_conf(const struct job_runtime *k)
 	return (struct fal_agent_conf){ .n = k->setup.model->params,
 					.lanes_max = k->conf.opt->lanes_max,
 					.ahead = runtime_ahead(k),
-					.tasks = fal_grid_tasks(&grid, 0),
+					.tasks = fal_grid_tasks_max(&grid),
 					.grid = grid,
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,

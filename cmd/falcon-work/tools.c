@@ -475,7 +475,7 @@ trial_check_room(struct trial *t, float most)
 	const struct fal_grid grid =
 		fal_job_grid(&t->setup.job, t->setup.manifest.train.n);
 	const float room =
-		fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks(&grid, 0)));
+		fal_bfp_most(FAL_EXP_FIRST, fal_bfp_room(fal_grid_tasks_max(&grid)));
 	struct fal_diag what;
 	if (most < room)
 		return true;

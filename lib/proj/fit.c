@@ -474,7 +474,7 @@ fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	const bool own_round = e->round != FAL_TRACE_ABSENT;
 	/* While a clock ends, tasks of all open clocks may end. */
 	const uint64_t most =
-		(uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->job.grid, 0);
+		(uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks_max(&f->job.grid);
 	const bool moves = fal_rule_traits(&f->policy.rule).moves;
 	const double latency = fal_trace_clock_latency(e, moves);
 	struct fit_worker *w = fit_row(f, l);

@@ -728,7 +728,7 @@ uint32_t
 fal_files_clock_tasks(const struct fal_files *j)
 {
 	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
-	return fal_grid_tasks(&g, 0);
+	return fal_grid_tasks_max(&g);
 }
 
 /* Counts the blocks of each place when the job begins.  Lines of the placement file

@@ -151,7 +151,7 @@ void fal_files_make_place_line(const struct fal_files *j, uint32_t places,
 			       struct fal_line_place *out);
 void fal_place_line_free(struct fal_line_place *p);
 
-/* Returns K, the tasks of a full clock. */
+/* Returns the most tasks of a clock. */
 uint32_t fal_files_clock_tasks(const struct fal_files *j);
 
 /* Returns the bytes of all chunks: of all samples with their labels. */

@@ -89,6 +89,16 @@ fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
 	return fal_grid_tasks_within(g, clock, UINT32_MAX);
 }
 
+/* The most tasks that any clock has.  A short last clock may have more tasks than the
+ * others, because more of its samples may lie in the tail. */
+static inline uint32_t
+fal_grid_tasks_max(const struct fal_grid *g)
+{
+	const uint32_t full = fal_grid_tasks(g, 0);
+	const uint32_t last = fal_grid_tasks(g, fal_grid_epoch_clocks(g) - 1);
+	return last > full ? last : full;
+}
+
 /* Tasks of a clock outside of its tail; all tasks, if the clock has no tail. */
 static inline uint32_t
 fal_grid_large_tasks(const struct fal_grid *g, uint64_t clock)

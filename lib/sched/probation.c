@@ -280,8 +280,9 @@ worker_is_waited_for(const struct fal_sched *s, const struct fal_worker *w)
 	bool has_substitute = has_others || s->suspects.n > 0;
 	for (uint32_t i = 0; i < s->workers && s->barred > 0; i++)
 		has_substitute |= s->worker[i].is_waiting && &s->worker[i] != w;
-	return has_substitute && (s->traits.waits || w->standing == FAL_PROBATION ||
-				  s->idle.n > 0 || s->retries > 0 || !has_others);
+	return has_substitute &&
+	       (s->traits.waits || w->standing == FAL_PROBATION || s->idle.n > 0 ||
+		fal_probation_unserved(s) != NULL || s->retries > 0 || !has_others);
 }
 
 /* The time since which other workers have waited for the debt.  The wait is no longer

@@ -28,7 +28,7 @@ static void
 rennala_round_complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	const uint32_t all = fal_grid_tasks(&s->grid, 0), set = s->policy.rule.batch;
+	const uint32_t all = fal_grid_tasks_max(&s->grid), set = s->policy.rule.batch;
 	const uint32_t batch = set > 0 && set < all ? set : all;
 	struct rennala *state = s->scheme_state;
 	/* A sum has room for as many tasks as a clock has, and no more. */

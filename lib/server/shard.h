@@ -25,7 +25,7 @@ struct fal_shard_conf {
 	uint32_t number;       /* number of the shard, as its reports give it */
 	size_t n;              /* parameters of the whole model */
 	uint32_t first, count; /* its blocks in the model */
-	/* tasks of a full clock: this number bounds the values of one task */
+	/* the most tasks of a clock: this number bounds the values of one task */
 	uint32_t tasks;
 	unsigned bits; /* bits of a task's quantised values; 0: all bits */
 	struct fal_optim optim;

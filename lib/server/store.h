@@ -24,7 +24,7 @@ struct fal_store; /* opaque */
 struct fal_store_conf {
 	size_t n;       /* parameters */
 	uint32_t first; /* number of the first block in the whole model */
-	/* tasks of a full clock: this number bounds the values of one task */
+	/* the most tasks of a clock: this number bounds the values of one task */
 	uint32_t tasks;
 	unsigned bits; /* bits of a task's quantised values; 0: all bits */
 	struct fal_optim

@@ -351,7 +351,7 @@ part_tasks_before(const struct fal_audit *a, uint32_t p, uint64_t clock)
 static void
 coverage_check_limit(const struct fal_audit *a, struct fal_trace_line *l)
 {
-	if (a->job.clocks > INT64_MAX / fal_grid_tasks(&a->job.grid, 0))
+	if (a->job.clocks > INT64_MAX / fal_grid_tasks_max(&a->job.grid))
 		fal_trace_fail(l, FAL_ELIMIT, "%s", fal_strerror(FAL_ELIMIT));
 }
 

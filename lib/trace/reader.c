@@ -709,7 +709,7 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 		return fal_trace_fail(
 			l, FAL_EINVAL,
 			"tail, tail_task: 0, or more than the batch or the task");
-	if (fal_grid_tasks(&j.grid, 0) > FAL_TRACE_TASKS_MAX)
+	if (fal_grid_tasks_max(&j.grid) > FAL_TRACE_TASKS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %ju tasks",
 				      FAL_TRACE_TASKS_MAX);
 	const uint64_t per_epoch = fal_grid_epoch_clocks(&j.grid);

@@ -385,7 +385,7 @@ struct fal_msg {
 			uint32_t epoch;
 			uint32_t of;             /* shards of the job */
 			uint32_t first, count;   /* the numbers of these shards, from 0 */
-			uint32_t tasks;          /* of a full clock */
+			uint32_t tasks;          /* the most of a clock */
 			uint32_t job_n, model_n; /* bytes of the texts that follow */
 			uint8_t key[FAL_TICKET_KEY]; /* key of tickets */
 			struct fal_tail map;         /* wire/block_map.h */

@@ -126,7 +126,7 @@ struct fal_agent_conf {
 	uint64_t serial; /* the first fal_task_run has serial + 1 */
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* epoch of WELCOME; BLOCKS has the map itself */
-	uint32_t tasks;         /* tasks of a full clock: bounds one task's values */
+	uint32_t tasks;         /* the most of a clock: bounds one task's values */
 	struct fal_grid grid;   /* for local steps only */
 	unsigned push_bits;     /* of a gradient's quantised values; 0: all */
 	uint64_t seed;          /* of the job */

@@ -108,6 +108,19 @@ one() {
 	[ "$status" -le 1 ]
 }
 
+@test "the last clock of an epoch is shorter, and has more tasks than the others" {
+	job=(--set batch.size=129 --set batch.task=7 --set batch.tail=0.4
+		--set batch.tail-task=1 --set "sync.scheme=$(scheme shared)" "${job[@]}")
+	at_unix
+	work "w1" --lanes "1:$((RANDOM % 3 + 1))"
+	work "w2" --lanes 1
+	ended "$ps" ps
+	same tasks "$(jq -cs 'map(select(.ev == "ledger") | .tasks) | unique' \
+		"$state/trace.jsonl")" '[63,67]'
+	anew 0 100%
+	has "$output" $'\nrecomputed 20 of 20 clocks: equal\n'
+}
+
 @test "a value of one task forged by one unit: clock, contribution and key are found" {
 	one unit
 }

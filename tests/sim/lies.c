@@ -261,7 +261,7 @@ struct company {
 		bool works;
 	} member[2 * MAX_WORKERS * (MAX_RESTARTS + 1)]; /* by id, from 1 */
 	uint64_t last; /* the last worker without a finite result */
-	bool alone;    /* … as the job failed for that: all who worked have its key */
+	bool alone;    /* as the job failed for that: all who worked have its key */
 };
 
 static bool
@@ -280,6 +280,14 @@ is_alone(const struct company *c)
 			alone = alone && plan_owner(c->p, c->member[i].machine) ==
 						 plan_owner(c->p, one);
 	return alone;
+}
+
+/* Did the job fail for want of finite gradients? */
+static bool
+has_no_gradient(const char *reason)
+{
+	return strcmp(reason, "a gradient is not finite, on two runs") == 0 ||
+	       strcmp(reason, "diverged: no task of an epoch has a finite gradient") == 0;
 }
 
 static int
@@ -301,9 +309,7 @@ keep_company_of(void *arg, struct fal_trace_line *l)
 	if (strcmp(l->ev, "nonfinite") == 0)
 		c->last = id;
 	if (strcmp(l->ev, "failed") == 0)
-		c->alone = strcmp(told_str(l, l->o, "reason"),
-				  "a gradient is not finite, on two runs") == 0 &&
-			   is_alone(c);
+		c->alone = has_no_gradient(told_str(l, l->o, "reason")) && is_alone(c);
 	return l->err;
 }
 

@@ -737,6 +737,41 @@ last_active_is_waited_for(void **state)
 	check(worker[1].n, 1, "the task of the last active worker");
 }
 
+/* A worker on probation that is given nothing waits, too: for the last ones that have
+ * tasks, which are silent. */
+static void
+who_is_on_probation_waits(void **state)
+{
+	(void)state;
+	begin("asp", 1, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(2);
+	check(worker[1].n + worker[2].n + worker[3].n, 3, "tasks of three clocks");
+	now = 0.1;
+	const struct item done = worker[2].q[0];
+	check(claim_of(done.round, 2, done.task, 1, none, 0.1), 1, "claim");
+	worker[2].n = 0;
+	complete(done.round);
+	/* Worker 1 is late, and 2 is given its task. */
+	while (!info(1).suspected && now < 100) {
+		now = fmax(now, fal_sched_next_tick(sched));
+		fal_sched_tick(sched, now);
+		follow_all();
+		answer(1, 7);
+		answer(3, now < 100 ? (uint64_t)(now * 1e6) : 0);
+	}
+	check(worker[2].n, 1, "its task");
+	worker[1].n = 0;
+	while (worker[1].n == 0 && now < 1000) {
+		now = fmax(now, fal_sched_next_tick(sched));
+		fal_sched_tick(sched, now);
+		follow_all();
+		answer(1, 7);
+	}
+	check(worker[1].n, 1, "the task of one that is silent");
+}
+
 /* So it is where several do: they are suspected and back by turns. */
 static void
 who_hang_by_turns_are_not_all_there_is(void **state)
@@ -1168,6 +1203,7 @@ main(void)
 		TEST(who_is_left_is_back),
 		TEST(who_hangs_is_not_all_there_is),
 		TEST(last_active_is_waited_for),
+		TEST(who_is_on_probation_waits),
 		TEST(who_hang_by_turns_are_not_all_there_is),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_twice_skips),
