@@ -98,20 +98,6 @@ parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
-/* Reads --emulate, once the worker has its name; 0 or an exit code. */
-static int
-read_emulate(const char *spec, struct work_opt *opt)
-{
-	const struct fal_spec_host host = { opt->name, opt->lanes_max };
-	struct fal_diag diag;
-	if (spec == NULL)
-		return FAL_EXIT_DONE;
-	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0)
-		return fal_cli_usage(PROG, "--emulate: %s", diag.text);
-	opt->cores = opt->emulate->cores;
-	return FAL_EXIT_DONE;
-}
-
 /* Works until the coordinator's job is done; with opt->stays, also for the
  * coordinator's later jobs.  A coordinator that stays may offer the finished job
  * again, so pauses double. */
@@ -141,8 +127,14 @@ run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 		code = fal_client_key_load(PROG, t->key, FAL_ROLE_WORK, &key);
 	if (code == FAL_EXIT_DONE && opt->name == NULL)
 		opt->name = key->name;
-	if (code == FAL_EXIT_DONE)
-		code = read_emulate(t->emulate, opt);
+	if (code == FAL_EXIT_DONE && t->emulate != NULL) { /* the worker has its name */
+		const struct fal_spec_host host = { opt->name, opt->lanes_max };
+		struct fal_diag diag;
+		if (fal_spec_read(t->emulate, &host, &opt->emulate, &diag) < 0)
+			code = fal_cli_usage(PROG, "--emulate: %s", diag.text);
+		else
+			opt->cores = opt->emulate->cores;
+	}
 	if (code != FAL_EXIT_DONE) {
 		fal_spec_free(opt->emulate);
 		fal_secret_free(key);

@@ -118,34 +118,6 @@ link_is_needed(const struct shard_link *l)
 	return i < l->first - 1 + l->count;
 }
 
-/* Sets the link's address and its key. */
-static int
-link_set_target(struct shard_link *l, const struct fal_msg *m)
-{
-	const struct fal_client *c = &l->session->client;
-	const struct fal_addr *to = &c->conf.addr[c->addr_index];
-	struct fal_addr at;
-	int err = fal_addr_parse(m->map.address, &at, NULL);
-	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
-		err = FAL_EFORMAT; /* a coordinator may run no command here */
-	/* A command that reaches the coordinator also reaches the listeners in the
-	 * coordinator's network. */
-	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
-		fal_addr_via_command(to, &at, &l->addr);
-	else
-		l->addr = at;
-	l->key = fal_secret_alloc(sizeof(*l->key));
-	if (err < 0)
-		return err;
-	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
-	memcpy(l->key->name, m->map.name, sizeof(l->key->name));
-	memcpy(l->key->psk, m->map.psk, sizeof(l->key->psk));
-	memcpy(l->key->server, m->map.public, sizeof(l->key->server));
-	l->first = m->map.first;
-	l->count = m->map.count;
-	return FAL_OK;
-}
-
 static void
 link_remove(struct session *s, size_t at)
 {
@@ -179,19 +151,28 @@ links_add(struct session *s, const struct fal_msg *m)
 	FAL_XGROW(s->link, s->links_cap, s->links + 1);
 	l->session = s;
 	s->link[s->links++] = l;
-	return link_set_target(l, m);
-}
-
-/* After a new block map: removes the links whose stream has ended and whose shards have
- * no blocks. */
-static void
-links_remove_unneeded(struct session *s)
-{
-	for (size_t i = s->links; i > 0; i--) {
-		const struct shard_link *l = s->link[i - 1];
-		if (l->was_dialled && l->client.chan == NULL && !link_is_needed(l))
-			link_remove(s, i - 1);
-	}
+	/* The link's address and its key: */
+	const struct fal_addr *to = &s->client.conf.addr[s->client.addr_index];
+	struct fal_addr at;
+	int err = fal_addr_parse(m->map.address, &at, NULL);
+	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
+		err = FAL_EFORMAT; /* a coordinator may run no command here */
+	/* A command that reaches the coordinator also reaches the listeners in the
+	 * coordinator's network. */
+	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
+		fal_addr_via_command(to, &at, &l->addr);
+	else
+		l->addr = at;
+	l->key = fal_secret_alloc(sizeof(*l->key));
+	if (err < 0)
+		return err;
+	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
+	memcpy(l->key->name, m->map.name, sizeof(l->key->name));
+	memcpy(l->key->psk, m->map.psk, sizeof(l->key->psk));
+	memcpy(l->key->server, m->map.public, sizeof(l->key->server));
+	l->first = m->map.first;
+	l->count = m->map.count;
+	return FAL_OK;
 }
 
 enum link_fact {
@@ -753,7 +734,14 @@ session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_m
 		return err;
 	err = fal_agent_msg(s->agent, uv_hrtime(), m);
 	if (err == FAL_OK && m->type == FAL_MSG_BLOCKS) {
-		links_remove_unneeded(s);
+		/* Removes the links whose stream has ended and whose shards have no
+		 * blocks in the new map. */
+		for (size_t i = s->links; i > 0; i--) {
+			const struct shard_link *l = s->link[i - 1];
+			if (l->was_dialled && l->client.chan == NULL &&
+			    !link_is_needed(l))
+				link_remove(s, i - 1);
+		}
 		if (!links_all(s, LINK_IS_USABLE)) /* the stream ended before its shards
 						    got blocks */
 			session_stream_lost(s);
