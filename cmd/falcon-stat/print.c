@@ -400,26 +400,6 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 	table_put(out, &t);
 }
 
-/* "last move: by psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, …; 3 in all" */
-static void
-put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
-{
-	const char *sign = ":";
-	if (m->moves == 0)
-		return;
-	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by), m->t,
-		    m->blocks, fal_text_plural(m->blocks));
-	if (!isnan(m->took))
-		fal_put_fmt(out, " in %.2f s", m->took);
-	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
-		if (m->more[i] == 0)
-			continue;
-		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
-		sign = ",";
-	}
-	fal_put_fmt(out, "; %ju in all\n", m->moves);
-}
-
 static void
 json_shards(struct fal_buf *out, const struct fal_shard_rows *r,
 	    const struct fal_trace_moves *m)
@@ -471,7 +451,24 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 	put_workers(out, s);
 	put_groups(out, s);
 	put_shards(out, &s->shards);
-	put_moves(out, &s->moves);
+	/* "last move: by psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, …; 3 in
+	 * all" */
+	const struct fal_trace_moves *m = &s->moves;
+	if (m->moves > 0) {
+		const char *sign = ":";
+		fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by),
+			    m->t, m->blocks, fal_text_plural(m->blocks));
+		if (!isnan(m->took))
+			fal_put_fmt(out, " in %.2f s", m->took);
+		for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
+			if (m->more[i] == 0)
+				continue;
+			fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1,
+				    (long long)m->more[i]);
+			sign = ",";
+		}
+		fal_put_fmt(out, "; %ju in all\n", m->moves);
+	}
 	put_totals(out, s);
 }
 
