@@ -96,30 +96,6 @@ sample_layout_of(const struct fal_setup *s)
 	return l;
 }
 
-/* Writes the safetensors header of the two tensors of samples; a sample that is a vector
- * has one dimension. */
-static void
-put_samples_header(const struct fal_setup *s, struct fal_buf *out)
-{
-	const struct fal_part *part = &s->manifest.train;
-	const struct sample_layout l = sample_layout_of(s);
-	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
-		    l.targets ? "F32" : "I64", s->job.task);
-	if (l.text)
-		fal_put_fmt(out, ",%u", l.y_each);
-	fal_put_fmt(out,
-		    "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]},"
-		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
-		    l.y_at, l.y_at + l.y, l.whole ? "I64" : "F32", s->job.task);
-	if (part->shape[0] == 1 && part->shape[1] == 1)
-		fal_put_fmt(out, "%u", l.x_each);
-	else
-		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
-			    part->shape[2]);
-	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.x_at,
-		    l.x_at + l.x);
-}
-
 void
 trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 {
@@ -150,7 +126,25 @@ trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
 				     t->offset - o->range[k].first < o->range[k].count;
 	}
-	put_samples_header(s, &j->samples);
+	/* The safetensors header of the two tensors of samples; a sample that is a vector
+	 * has one dimension. */
+	const struct fal_part *part = &s->manifest.train;
+	struct fal_buf *out = &j->samples;
+	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
+		    l.targets ? "F32" : "I64", s->job.task);
+	if (l.text)
+		fal_put_fmt(out, ",%u", l.y_each);
+	fal_put_fmt(out,
+		    "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]},"
+		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
+		    l.y_at, l.y_at + l.y, l.whole ? "I64" : "F32", s->job.task);
+	if (part->shape[0] == 1 && part->shape[1] == 1)
+		fal_put_fmt(out, "%u", l.x_each);
+	else
+		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
+			    part->shape[2]);
+	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.x_at,
+		    l.x_at + l.x);
 	if (fal_safetensors_header(s->model, &j->params) < 0 || j->samples.err < 0)
 		fal_out_of_memory();
 }

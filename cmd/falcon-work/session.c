@@ -424,24 +424,6 @@ on_agent_came(void *arg, uint32_t lane, uint32_t blocks)
 	lane_add_blocks(s->runtime.lanes, lane, blocks);
 }
 
-/* Lists the frozen tensors for a log line. */
-static void
-list_frozen_tensors(const struct fal_model *m, char out[static 256])
-{
-	uint32_t more = 0;
-	size_t n = 0;
-	out[0] = '\0';
-	for (uint32_t i = 0; i < m->tensors; i++)
-		if (m->tensor[i].frozen && n + strlen(m->tensor[i].name) < 200)
-			n += (size_t)snprintf(out + n, 256 - n, "%s %s",
-					      n == 0 ? "; not stepped:" : ",",
-					      m->tensor[i].name);
-		else
-			more += m->tensor[i].frozen;
-	if (more > 0)
-		snprintf(out + n, 256 - n, " and %u more", more);
-}
-
 static void
 send_ready(struct session *s)
 {
@@ -463,16 +445,27 @@ send_ready(struct session *s)
 	s->client.is_candidate = true;
 	fal_client_send(&s->client, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
-	char frozen[256];
-	list_frozen_tensors(s->runtime.setup.model, frozen);
-	if (s->opt->verbose)
-		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
-			    s->client.at, s->runtime.setup.job.name,
-			    fal_suite_name(fal_chan_suite(s->client.chan)),
-			    fal_chan_is_unsealed(s->client.chan)
-				    ? ", unsealed on this machine"
-				    : "",
-			    (double)m.ready.task_ns * 1e-6, frozen);
+	if (!s->opt->verbose)
+		return;
+	const struct fal_model *model = s->runtime.setup.model;
+	char frozen[256] = ""; /* tensors */
+	uint32_t more = 0;
+	size_t n = 0;
+	for (uint32_t i = 0; i < model->tensors; i++)
+		if (model->tensor[i].frozen && n + strlen(model->tensor[i].name) < 200)
+			n += (size_t)snprintf(frozen + n, sizeof(frozen) - n, "%s %s",
+					      n == 0 ? "; not stepped:" : ",",
+					      model->tensor[i].name);
+		else
+			more += model->tensor[i].frozen;
+	if (more > 0)
+		snprintf(frozen + n, sizeof(frozen) - n, " and %u more", more);
+	fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
+		    s->client.at, s->runtime.setup.job.name,
+		    fal_suite_name(fal_chan_suite(s->client.chan)),
+		    fal_chan_is_unsealed(s->client.chan) ? ", unsealed on this machine"
+							 : "",
+		    (double)m.ready.task_ns * 1e-6, frozen);
 }
 
 /* --- the job ---------------------------------------------------------------------- */

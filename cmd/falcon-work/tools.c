@@ -609,34 +609,16 @@ try_sum(struct trial *t, uint32_t half, uint32_t count)
 	return true;
 }
 
-/* Prints the part of a task's time that does not depend on the task's size. */
-static void
-print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
-	   double half_ms)
-{
-	static const double much = 1.0 / 3;
-	const double each = fmax(0, (ms - half_ms) / (count - half));
-	const double fixed = fmax(0, (ms - each * count) / ms);
-	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of the "
-	       "time %s\n",
-	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
-	       fixed > 0.5 ? "does not depend on its size: larger ones (batch.task) "
-			     "would cost little more"
-			   : "does not depend on its size");
-	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
-	if (job->tail > 0 && small > much)
-		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% of the "
-		       "time does not depend on its size: a larger batch.tail-task, or "
-		       "batch.tail = 0, would cost less\n",
-		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
-}
-
-/* The statistics of a batch make halves differ from their task: there the two halves are
- * of the same samples. */
+/* Computes halves of a task: for the check of sums, and to print the part of a task's
+ * time that does not depend on the task's size.  The statistics of a batch make halves
+ * differ from their task: there the two halves are of the same samples.  False: no more
+ * can be tried. */
 static bool
 try_halves(struct trial *t, double ms)
 {
-	const bool repeats = t->setup.job.buffers != NULL;
+	static const double much = 1.0 / 3; /* of the time of a small task */
+	const struct fal_job *job = &t->setup.job;
+	const bool repeats = job->buffers != NULL;
 	uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
 	struct trainer_result a, b;
 	if (half == 0)
@@ -653,13 +635,25 @@ try_halves(struct trial *t, double ms)
 	/* The time of the second run, as for the whole task. */
 	if (!trial_compute(t, 0, half, false, t->grad[0], &a))
 		return false;
-	print_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
-	if (repeats && t->setup.job.task < FAL_JOB_STATISTICS &&
-	    t->setup.job.task < t->setup.job.batch)
+	const double half_ms = (double)a.ns * 1e-6;
+	const double each = fmax(0, (ms - half_ms) / (count - half));
+	const double fixed = fmax(0, (ms - each * count) / ms);
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of the "
+	       "time %s\n",
+	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
+	       fixed > 0.5 ? "does not depend on its size: larger ones (batch.task) "
+			     "would cost little more"
+			   : "does not depend on its size");
+	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
+	if (job->tail > 0 && small > much)
+		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% of the "
+		       "time does not depend on its size: a larger batch.tail-task, or "
+		       "batch.tail = 0, would cost less\n",
+		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
+	if (repeats && job->task < FAL_JOB_STATISTICS && job->task < job->batch)
 		printf("ok the statistics of batch norm are those of %u sample%s "
 		       "(batch.task): %d or more are usual\n",
-		       t->setup.job.task, fal_text_plural(t->setup.job.task),
-		       FAL_JOB_STATISTICS);
+		       job->task, fal_text_plural(job->task), FAL_JOB_STATISTICS);
 	return true;
 }
 
