@@ -263,28 +263,6 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	return status;
 }
 
-/* Reads the signed statement `path` and appends its line to `statement`. */
-static int
-statement_read(const char *path, const uint8_t public[static FAL_KEY_BYTES],
-	       struct fal_buf *statement)
-{
-	struct text text;
-	size_t n;
-	const int status = file_read(path, &text);
-	if (status != FAL_EXIT_DONE)
-		return status;
-	const int err = fal_sign_check(public, text.p, text.n, &n);
-	if (err == FAL_OK)
-		fal_put_bytes(statement, text.p, n);
-	fal_secret_free(text.p);
-	if (err == FAL_EFORMAT)
-		return fail(FAL_EXIT_NO, "%s: is not a signed statement", path);
-	if (err == FAL_EAUTH)
-		return fail(FAL_EXIT_NO, "%s: is not the content that this key signed",
-			    path);
-	return statement->err < 0 ? file_fail(path, statement->err) : FAL_EXIT_DONE;
-}
-
 /* falcon-key verify --key FILE STATEMENT [RUN] */
 int
 cmd_verify(const struct options *o, const char *const *arg, size_t n)
@@ -297,12 +275,26 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 	int status = file_read(o->key, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	const int err = fal_sign_public_parse(text.p, text.n, public);
+	int err = fal_sign_public_parse(text.p, text.n, public);
 	fal_secret_free(text.p);
 	if (err < 0)
 		return fail(FAL_EXIT_USAGE, "%s: not a public key to verify with",
 			    o->key);
-	status = statement_read(arg[0], public, &statement);
+	status = file_read(arg[0], &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	size_t signed_n;
+	err = fal_sign_check(public, text.p, text.n, &signed_n);
+	if (err == FAL_OK)
+		fal_put_bytes(&statement, text.p, signed_n);
+	fal_secret_free(text.p);
+	if (err == FAL_EFORMAT)
+		return fail(FAL_EXIT_NO, "%s: is not a signed statement", arg[0]);
+	if (err == FAL_EAUTH)
+		return fail(FAL_EXIT_NO, "%s: is not the content that this key signed",
+			    arg[0]);
+	if (statement.err < 0)
+		status = file_fail(arg[0], statement.err);
 	if (status == FAL_EXIT_DONE && n > 1) {
 		struct fal_buf now = { 0 };
 		status = statement_of_run(arg[1], &now);
