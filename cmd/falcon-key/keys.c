@@ -234,21 +234,6 @@ parse_public(const char *what, const char *text, uint8_t key[static FAL_KEY_BYTE
 	return FAL_EXIT_DONE;
 }
 
-/* falcon-key new --coordinator KEY: a client creates its own key. */
-static int
-client_create_key(const struct options *o)
-{
-	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
-	int status = parse_public("--coordinator", o->coordinator, server);
-	if (status != FAL_EXIT_DONE)
-		return status;
-	struct new_key *m = fal_secret_alloc(sizeof(*m));
-	new_key_create(m, o, public, server);
-	status = client_print(m->client);
-	fal_secret_free(m);
-	return status;
-}
-
 /* Makes `by` change the keyring, under a lock. */
 static int
 keyring_change(const struct options *o,
@@ -279,6 +264,7 @@ run_add_or_new(struct options *o, const char *command)
 	enum fal_role parsed;
 	int64_t end;
 	char now[FAL_EXPIRY_TEXT];
+	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
 	if (o->role == NULL)
 		o->role = fal_role_name(FAL_ROLE_WORK);
 	const bool is_client = o->coordinator != NULL;
@@ -309,7 +295,17 @@ run_add_or_new(struct options *o, const char *command)
 	if (o->expires != NULL && end <= (int64_t)time(NULL))
 		return fail(FAL_EXIT_USAGE, "--expires: '%s' is over: it is %s here",
 			    o->expires, fal_expiry_text(time(NULL), now));
-	return is_client ? client_create_key(o) : keyring_change(o, keyring_add_key);
+	if (!is_client)
+		return keyring_change(o, keyring_add_key);
+	/* The client creates its own key. */
+	int status = parse_public("--coordinator", o->coordinator, server);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	struct new_key *m = fal_secret_alloc(sizeof(*m));
+	new_key_create(m, o, public, server);
+	status = client_print(m->client);
+	fal_secret_free(m);
+	return status;
 }
 
 /* falcon-key add --keyring FILE … NAME [PUBLIC] */

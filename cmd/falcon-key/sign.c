@@ -118,6 +118,9 @@ on_run_line(void *arg, struct fal_trace_line *l)
 	return FAL_OK;
 }
 
+/* Reads the files.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM, FAL_ENOMEM;
+ * FAL_ESTATE: the job is not done; FAL_EFORMAT: trace, job and model do not belong
+ * together, or the trace does not chain. */
 static int
 run_read(struct run *r)
 {
@@ -154,38 +157,6 @@ run_read(struct run *r)
 		if (err == FAL_ENOENT)
 			err = FAL_OK;
 	}
-	return err;
-}
-
-/* Reads the state folder `dir` of a done job and appends its statement.  The same folder
- * makes the same bytes.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM,
- * FAL_ENOMEM; FAL_ESTATE: the job is not done; FAL_EFORMAT: trace, job and model do not
- * belong together, or the trace does not chain. */
-static int
-statement_make(const char *dir, struct fal_buf *out, struct fal_diag *diag)
-{
-	struct run r = { .dir = dir, .diag = diag };
-	int err = run_read(&r);
-	if (err == FAL_OK) {
-		fal_json_open(out, '{');
-		fal_json_member_str(out, "name", r.name);
-		fal_json_member_str(out, "job", r.job);
-		fal_json_member_str(out, "model", r.net);
-		fal_json_member_str(out, "data", r.data);
-		fal_json_member_str(out, "version", r.program);
-		fal_json_member_u64(out, "lines", r.lines);
-		fal_json_member_str(out, "chain", r.chain.link);
-		fal_json_key(out, "sha256");
-		fal_json_open(out, '{');
-		for (int f = 0; f < FILES; f++)
-			if (r.sha256[f][0] != '\0')
-				fal_json_member_str(out, names[f], r.sha256[f]);
-		fal_json_close(out, '}');
-		fal_json_close(out, '}');
-		err = out->err;
-	}
-	if (err == FAL_ENOMEM)
-		fal_diag_set(diag, err, "out of memory");
 	return err;
 }
 
@@ -230,12 +201,35 @@ cmd_pair(const struct options *o, const char *const *arg, size_t n)
 	return status;
 }
 
-/* Makes the statement of the run; returns an exit code. */
+/* Reads the state folder `dir` of a done job and appends its statement.  The same folder
+ * makes the same bytes.  Returns an exit code, FAL_EXIT_TEMPFAIL if the job is not done.
+ */
 static int
 statement_of_run(const char *dir, struct fal_buf *out)
 {
 	struct fal_diag diag = { "" };
-	const int err = statement_make(dir, out, &diag);
+	struct run r = { .dir = dir, .diag = &diag };
+	int err = run_read(&r);
+	if (err == FAL_OK) {
+		fal_json_open(out, '{');
+		fal_json_member_str(out, "name", r.name);
+		fal_json_member_str(out, "job", r.job);
+		fal_json_member_str(out, "model", r.net);
+		fal_json_member_str(out, "data", r.data);
+		fal_json_member_str(out, "version", r.program);
+		fal_json_member_u64(out, "lines", r.lines);
+		fal_json_member_str(out, "chain", r.chain.link);
+		fal_json_key(out, "sha256");
+		fal_json_open(out, '{');
+		for (int f = 0; f < FILES; f++)
+			if (r.sha256[f][0] != '\0')
+				fal_json_member_str(out, names[f], r.sha256[f]);
+		fal_json_close(out, '}');
+		fal_json_close(out, '}');
+		err = out->err;
+	}
+	if (err == FAL_ENOMEM)
+		fal_diag_set(&diag, err, "out of memory");
 	return err < 0 ? fail(err == FAL_ESTATE ? FAL_EXIT_TEMPFAIL : FAL_EXIT_NO, "%s",
 			      diag.text)
 		       : FAL_EXIT_DONE;
@@ -269,28 +263,6 @@ cmd_sign(const struct options *o, const char *const *arg, size_t n)
 	return status;
 }
 
-/* Reads the signed statement `path` and appends its line to `statement`. */
-static int
-statement_read(const char *path, const uint8_t public[static FAL_KEY_BYTES],
-	       struct fal_buf *statement)
-{
-	struct text text;
-	size_t n;
-	const int status = file_read(path, &text);
-	if (status != FAL_EXIT_DONE)
-		return status;
-	const int err = fal_sign_check(public, text.p, text.n, &n);
-	if (err == FAL_OK)
-		fal_put_bytes(statement, text.p, n);
-	fal_secret_free(text.p);
-	if (err == FAL_EFORMAT)
-		return fail(FAL_EXIT_NO, "%s: is not a signed statement", path);
-	if (err == FAL_EAUTH)
-		return fail(FAL_EXIT_NO, "%s: is not the content that this key signed",
-			    path);
-	return statement->err < 0 ? file_fail(path, statement->err) : FAL_EXIT_DONE;
-}
-
 /* falcon-key verify --key FILE STATEMENT [RUN] */
 int
 cmd_verify(const struct options *o, const char *const *arg, size_t n)
@@ -303,12 +275,26 @@ cmd_verify(const struct options *o, const char *const *arg, size_t n)
 	int status = file_read(o->key, &text);
 	if (status != FAL_EXIT_DONE)
 		return status;
-	const int err = fal_sign_public_parse(text.p, text.n, public);
+	int err = fal_sign_public_parse(text.p, text.n, public);
 	fal_secret_free(text.p);
 	if (err < 0)
 		return fail(FAL_EXIT_USAGE, "%s: not a public key to verify with",
 			    o->key);
-	status = statement_read(arg[0], public, &statement);
+	status = file_read(arg[0], &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	size_t signed_n;
+	err = fal_sign_check(public, text.p, text.n, &signed_n);
+	if (err == FAL_OK)
+		fal_put_bytes(&statement, text.p, signed_n);
+	fal_secret_free(text.p);
+	if (err == FAL_EFORMAT)
+		return fail(FAL_EXIT_NO, "%s: is not a signed statement", arg[0]);
+	if (err == FAL_EAUTH)
+		return fail(FAL_EXIT_NO, "%s: is not the content that this key signed",
+			    arg[0]);
+	if (statement.err < 0)
+		status = file_fail(arg[0], statement.err);
 	if (status == FAL_EXIT_DONE && n > 1) {
 		struct fal_buf now = { 0 };
 		status = statement_of_run(arg[1], &now);

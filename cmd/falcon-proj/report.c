@@ -38,30 +38,6 @@ table_add_ms(struct fal_table *t, double seconds)
 	fal_table_number(t, 1e3 * seconds, 1);
 }
 
-/* Adds a row for each number of lanes that the worker ran; the first row has the worker.
- */
-static void
-table_add_report_worker(struct fal_table *t, const struct fal_report_worker *w)
-{
-	fal_table_row(t, "%s\t%s\t%s", w->shown,
-		      w->row->suspicion.holds ? "suspect" : fal_class_name(w->class),
-		      !(w->in_class > 0) ? "-" : /* the class held in no clock */
-			      w->persistent ? "persistent"
-					    : "transient");
-	fal_table_number(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
-	fal_table_add(t, "%s", fal_cause_name(w->cause));
-	fal_table_number(t, w->slower, 2);
-	if (w->speeds == 0)
-		fal_table_row(t, "%u\t-\t-\t-", w->lanes);
-	for (size_t i = 0; i < w->speeds; i++) {
-		const struct fal_report_speed *s = &w->speed[i];
-		if (i > 0)
-			fal_table_row(t, "\t\t\t\t\t");
-		fal_table_row(t, "%u\t%.1f\t%.1f\t%.1f", s->lanes, s->median, s->p10,
-			      s->p90);
-	}
-}
-
 /* Returns the reason for most of the worker's waiting. */
 static const char *
 worker_wait_reason(const struct fal_report *r, const struct fal_report_worker *w)
@@ -144,8 +120,29 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 			       .drops = "P10 P90 LANES CLOCKS% HOLDS SAMPLES/S CAUSE" };
 	fal_table_row(&t, "WORKER\tCLASS\tHOLDS\tCLOCKS%%\tCAUSE\tSLOWER\tLANES\t"
 			  "SAMPLES/S\tP10\tP90");
-	for (size_t i = 0; i < r->workers; i++)
-		table_add_report_worker(&t, &r->worker[i]);
+	for (size_t i = 0; i < r->workers; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		fal_table_row(&t, "%s\t%s\t%s", w->shown,
+			      w->row->suspicion.holds ? "suspect"
+						      : fal_class_name(w->class),
+			      !(w->in_class > 0) ? "-" : /* the class held in no clock */
+				      w->persistent ? "persistent"
+						    : "transient");
+		fal_table_number(&t, w->in_class > 0 ? 100 * w->in_class : (double)NAN,
+				 0);
+		fal_table_add(&t, "%s", fal_cause_name(w->cause));
+		fal_table_number(&t, w->slower, 2);
+		if (w->speeds == 0)
+			fal_table_row(&t, "%u\t-\t-\t-", w->lanes);
+		/* A row for each number of lanes that the worker ran: */
+		for (size_t k = 0; k < w->speeds; k++) {
+			const struct fal_report_speed *s = &w->speed[k];
+			if (k > 0)
+				fal_table_row(&t, "\t\t\t\t\t");
+			fal_table_row(&t, "%u\t%.1f\t%.1f\t%.1f", s->lanes, s->median,
+				      s->p10, s->p90);
+		}
+	}
 	report_put_table(out, &t);
 	report_put_times(out, r);
 	if (r->clock > 0 && r->above == NULL)
@@ -162,23 +159,6 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 			fal_put_fmt(out, "%s fell %ju times, %.0f s of work lost\n",
 				    r->worker[i].shown, r->worker[i].row->falls.n,
 				    r->worker[i].row->falls.seconds);
-}
-
-static void
-report_json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
-{
-	fal_json_member_open(out, "speed", '[');
-	for (size_t i = 0; i < w->speeds; i++) {
-		const struct fal_report_speed *s = &w->speed[i];
-		fal_json_open(out, '{');
-		fal_json_member_u64(out, "lanes", s->lanes);
-		fal_json_member_u64(out, "clocks", s->clocks);
-		fal_json_member_fixed(out, "median", s->median, 3);
-		fal_json_member_fixed(out, "p10", s->p10, 3);
-		fal_json_member_fixed(out, "p90", s->p90, 3);
-		fal_json_close(out, '}');
-	}
-	fal_json_close(out, ']');
 }
 
 static void
@@ -203,7 +183,18 @@ report_json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_u64(out, "lanes", w->lanes);
 	fal_json_member_u64(out, "lanes_max", w->row->lanes_max);
 	fal_json_member_u64(out, "cores", w->row->cores);
-	report_json_speeds(out, w);
+	fal_json_member_open(out, "speed", '[');
+	for (size_t i = 0; i < w->speeds; i++) {
+		const struct fal_report_speed *s = &w->speed[i];
+		fal_json_open(out, '{');
+		fal_json_member_u64(out, "lanes", s->lanes);
+		fal_json_member_u64(out, "clocks", s->clocks);
+		fal_json_member_fixed(out, "median", s->median, 3);
+		fal_json_member_fixed(out, "p10", s->p10, 3);
+		fal_json_member_fixed(out, "p90", s->p90, 3);
+		fal_json_close(out, '}');
+	}
+	fal_json_close(out, ']');
 	fal_json_member_fixed(out, "compute", w->compute, 6);
 	fal_json_member_fixed(out, "push", w->push, 6);
 	fal_json_member_fixed(out, "pull", w->pull, 6);

@@ -113,19 +113,6 @@ options_grid(const struct proj_opt *o, struct fal_grid g)
 	return g;
 }
 
-static int
-remove_machine(struct fal_cost *c, const char *name)
-{
-	const struct fal_cost_machine *m = fal_cost_find(c, name);
-	if (m == NULL)
-		return fail(FAL_EXIT_USAGE,
-			    "--without: '%s': no such worker in the trace", name);
-	if (c->machines == 1)
-		return fail(FAL_EXIT_USAGE, "--without: '%s': is the last worker", name);
-	fal_cost_remove(c, (size_t)(m - c->machine));
-	return -1;
-}
-
 /* Returns -1 to go on, or an exit code after one line on stderr about the option. */
 static int
 check_option(const char *option, int err, const struct fal_diag *diag)
@@ -145,10 +132,19 @@ apply_changes(const struct proj_opt *o, struct fal_cost *c)
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
 		code = check_option("--with", fal_machines_add(c, o->with.v[i], &diag),
 				    &diag);
-	for (size_t i = 0; i < o->without.n && code < 0; i++)
-		code = remove_machine(c, o->without.v[i]);
 	if (code >= 0)
 		return code;
+	for (size_t i = 0; i < o->without.n; i++) {
+		const char *name = o->without.v[i];
+		const struct fal_cost_machine *m = fal_cost_find(c, name);
+		if (m == NULL)
+			return fail(FAL_EXIT_USAGE,
+				    "--without: '%s': no such worker in the trace", name);
+		if (c->machines == 1)
+			return fail(FAL_EXIT_USAGE, "--without: '%s': is the last worker",
+				    name);
+		fal_cost_remove(c, (size_t)(m - c->machine));
+	}
 	const uint32_t lanes = (uint32_t)o->lanes;
 	for (size_t i = 0; lanes > 0 && i < c->machines; i++) {
 		struct fal_cost_machine *m = &c->machine[i];
@@ -303,24 +299,6 @@ whatif_put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf
 			    cost->machines, fal_text_plural(cost->machines), o->seed,
 			    cost->grid.batch);
 	fal_put_fmt(out, "\n");
-}
-
-static void
-whatif_put_change(const struct whatif_change *c, struct fal_buf *out)
-{
-	const char *sign = c->by_s < 0 ? "-" : "+";
-	const double by = fabs(c->by_s);
-	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
-	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
-	if (c->kind == WHATIF_SIZE)
-		fal_put_fmt(out, "%s: %s%.1f s per epoch%s\n", c->what, sign, by,
-			    c->other ? ", another model" : "");
-	else if (c->kind == WHATIF_ADD)
-		fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n", c->what,
-			    verdict, sign, by);
-	else
-		fal_put_fmt(out, "%s is %sworth keeping: without it %s%.1f s per epoch\n",
-			    c->what, verdict, sign, by);
 }
 
 /* A number of a JSON object. */
@@ -505,20 +483,35 @@ whatif_answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 	fal_cost_task_sizes(&w->cost, &w->whole, &w->small);
 	if (o->json) {
 		whatif_json(w, out);
-	} else {
-		whatif_put_head(o, w, out);
-		whatif_put_rows(w, out);
-		bool other = false;
-		for (size_t i = 0; i < w->rows; i++)
-			other |= w->row[i].other;
-		if (other)
-			fal_put_fmt(out,
-				    "another model: only training shows its accuracy\n");
-		for (size_t i = 0; i < w->rows; i++)
-			if (w->row[i].warning[0] != '\0')
-				fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
-		for (size_t i = 0; i < w->changes; i++)
-			whatif_put_change(&w->change[i], out);
+		return FAL_EXIT_DONE;
+	}
+	whatif_put_head(o, w, out);
+	whatif_put_rows(w, out);
+	bool other = false;
+	for (size_t i = 0; i < w->rows; i++)
+		other |= w->row[i].other;
+	if (other)
+		fal_put_fmt(out, "another model: only training shows its accuracy\n");
+	for (size_t i = 0; i < w->rows; i++)
+		if (w->row[i].warning[0] != '\0')
+			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
+	for (size_t i = 0; i < w->changes; i++) {
+		const struct whatif_change *c = &w->change[i];
+		const char *sign = c->by_s < 0 ? "-" : "+";
+		const double by = fabs(c->by_s);
+		const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
+		const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
+		if (c->kind == WHATIF_SIZE)
+			fal_put_fmt(out, "%s: %s%.1f s per epoch%s\n", c->what, sign, by,
+				    c->other ? ", another model" : "");
+		else if (c->kind == WHATIF_ADD)
+			fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n",
+				    c->what, verdict, sign, by);
+		else
+			fal_put_fmt(
+				out,
+				"%s is %sworth keeping: without it %s%.1f s per epoch\n",
+				c->what, verdict, sign, by);
 	}
 	return FAL_EXIT_DONE;
 }

@@ -111,27 +111,11 @@ parse_hash(const char *hex, uint8_t out[static FAL_HASH_BYTES])
 	return hex != NULL && fal_unhex(hex, FAL_HASH_BYTES, out) == FAL_OK;
 }
 
-static int
-course_take_update(struct course *c, struct fal_trace_line *l)
-{
-	const struct fal_ev_update *e = &l->is.update;
-	struct course_clock *at = course_clock_at(c, l, e->clock);
-	if (at == NULL)
-		return l->err;
-	at->lr = e->lr;
-	at->total = c->job.clocks;
-	at->has_hash = parse_hash(e->hash, at->hash);
-	at->has_exponents = parse_hash(e->exponents, at->exponents);
-	c->newest = at->version = e->version;
-	if (at->why == COURSE_COMPUTABLE && e->version - at->base > c->delay)
-		c->delay = e->version - at->base;
-	return FAL_OK;
-}
-
 int
 course_line(void *course, struct fal_trace_line *l)
 {
 	struct course *c = course;
+	struct course_clock *at;
 	const char *link = json_string_value(json_object_get(l->o, "h"));
 	c->counted += l->event == FAL_EV_GAP ? l->is.gap.lines : 1;
 	for (size_t i = 0; i < c->marks && link != NULL; i++)
@@ -153,7 +137,17 @@ course_line(void *course, struct fal_trace_line *l)
 	case FAL_EV_LEDGER:
 		return course_take_ledger(c, l);
 	case FAL_EV_UPDATE:
-		return course_take_update(c, l);
+		at = course_clock_at(c, l, l->is.update.clock);
+		if (at == NULL)
+			return l->err;
+		at->lr = l->is.update.lr;
+		at->total = c->job.clocks;
+		at->has_hash = parse_hash(l->is.update.hash, at->hash);
+		at->has_exponents = parse_hash(l->is.update.exponents, at->exponents);
+		c->newest = at->version = l->is.update.version;
+		if (at->why == COURSE_COMPUTABLE && at->version - at->base > c->delay)
+			c->delay = at->version - at->base;
+		return FAL_OK;
 	case FAL_EV_DONE:
 		snprintf(c->sha256, sizeof(c->sha256), "%s",
 			 l->is.done.sha256 != NULL ? l->is.done.sha256 : "");

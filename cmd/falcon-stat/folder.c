@@ -122,29 +122,6 @@ folder_check_job(struct folder *f)
 		      job->audit == FAL_JOB_AUDIT_SUMS);
 }
 
-/* Computes the hash of the version in a model's file. */
-static int
-folder_hash_model(const struct folder *f, const struct fal_buf *bytes,
-		  struct fal_model **m, uint8_t out[static FAL_HASH_BYTES],
-		  struct fal_diag *diag)
-{
-	const struct fal_safetensors file =
-		fal_job_tensors(&f->job, "model.safetensors", bytes);
-	int err = fal_safetensors_model(&file, m, diag);
-	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
-		err = fal_model_align(*m, FAL_BLOCK);
-	if (err < 0)
-		return err;
-	float *params = fal_calloc_aligned((*m)->params, sizeof(*params));
-	if (params == NULL)
-		return FAL_ENOMEM;
-	err = fal_safetensors_get(&file, *m, params, diag);
-	if (err == FAL_OK)
-		fal_leaf_model(params, (*m)->params, out);
-	free(params);
-	return err;
-}
-
 /* Reads DIR/name and computes its SHA-256, in hex; false as folder_read. */
 static bool
 folder_read_sum(struct folder *f, const char *name, bool must, char hex[static 65],
@@ -172,12 +149,23 @@ folder_check_model(struct folder *f)
 	if (f->job.name == NULL || (told[0] != '\0' && strcmp(told, f->sha256) != 0))
 		goto free_bytes;
 	struct fal_model *m = NULL;
+	float *params = NULL;
 	uint8_t hash[FAL_HASH_BYTES];
 	struct fal_diag diag = { "" };
-	const int err = folder_hash_model(f, &bytes, &m, hash, &diag);
+	const struct fal_safetensors file =
+		fal_job_tensors(&f->job, "model.safetensors", &bytes);
+	int err = fal_safetensors_model(&file, &m, &diag);
+	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
+		err = fal_model_align(m, FAL_BLOCK);
+	if (err == FAL_OK) {
+		params = fal_calloc_aligned(m->params, sizeof(*params));
+		err = params != NULL ? fal_safetensors_get(&file, m, params, &diag)
+				     : FAL_ENOMEM;
+	}
 	if (err < 0) {
 		folder_fail(f, err, "%s/%s", f->dir, diag.text);
 	} else {
+		fal_leaf_model(params, m->params, hash);
 		fal_hex(hash, sizeof(hash), f->hash);
 		if (f->facts->failed[0] == '\0')
 			expect_text(f, "model.safetensors: hash", f->facts->model_hash,
@@ -186,6 +174,7 @@ folder_check_model(struct folder *f)
 			      f->job.hashes > 0 ? f->job.hashes
 						: fal_leaf_interval(m->params));
 	}
+	free(params);
 	fal_model_free(m);
 free_bytes:
 	fal_buf_free(&bytes);

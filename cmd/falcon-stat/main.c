@@ -118,9 +118,8 @@ parse_percent(const char *text, double *out)
 	return *out > 0;
 }
 
-/* Refuses options that exclude each other. */
 static int
-stat_check_options(const struct stat_source *src, const struct options *o)
+run_stat(const struct stat_source *src, const struct options *o)
 {
 	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
 	const char *name = src->name, *wrong = NULL;
@@ -135,21 +134,12 @@ stat_check_options(const struct stat_source *src, const struct options *o)
 		wrong = "--recompute, and with it --directory and --from, are for "
 			"--audit of a run's folder";
 	if (wrong != NULL)
-		fal_cli_err(PROG, "%s", wrong);
-	else if (o->audit && src->live)
-		fal_cli_err(PROG, "%s: --audit needs the whole trace, a file", name);
-	else if (o->follow && !src->live)
-		fal_cli_err(PROG, "%s: --follow needs an address", name);
-	else
-		return FAL_EXIT_DONE;
-	return FAL_EXIT_USAGE;
-}
-
-static int
-run_stat(const struct stat_source *src, const struct options *o)
-{
-	if (stat_check_options(src, o) != FAL_EXIT_DONE)
-		return FAL_EXIT_USAGE;
+		return fal_cli_usage(PROG, "%s", wrong);
+	if (o->audit && src->live)
+		return fal_cli_usage(PROG, "%s: --audit needs the whole trace, a file",
+				     name);
+	if (o->follow && !src->live)
+		return fal_cli_usage(PROG, "%s: --follow needs an address", name);
 	if (o->follow)
 		return stat_source_follow(src);
 	if (o->watch)

@@ -180,16 +180,25 @@ anchor_end(const struct recompute *r, const struct anchor *p, uint64_t n)
 	return end;
 }
 
-/* Notes why no clock can be drawn. */
-static int
-plan_explain(struct recompute *r)
+int
+plan_measure(struct recompute *r, uint64_t n)
 {
-	const struct course *c = &r->course;
+	for (size_t i = 0; i < r->anchors; i++) {
+		struct anchor *p = &r->anchor[i];
+		if (p->is_model)
+			continue;
+		p->reach = anchor_end(r, p, n) - p->clock;
+		r->out->reach += p->reach;
+		r->out->kept += p->reach > 0;
+	}
+	if (r->out->reach > 0)
+		return FAL_OK;
+	/* Notes why no clock can be drawn. */
 	for (size_t i = 0; i < r->anchors; i++) {
 		const uint64_t clock = r->anchor[i].clock;
-		if (r->anchor[i].is_model || clock >= c->clocks)
+		if (r->anchor[i].is_model || clock >= r->course.clocks)
 			continue;
-		const struct course_clock *at = &c->clock[clock];
+		const struct course_clock *at = &r->course.clock[clock];
 		switch (clock_status(r, clock)) {
 		case COURSE_UNLAWFUL:
 			return recompute_cannot_judge(
@@ -209,47 +218,22 @@ plan_explain(struct recompute *r)
 		r, "no version but the first is kept, and none has a hash");
 }
 
-int
-plan_measure(struct recompute *r, uint64_t n)
-{
-	for (size_t i = 0; i < r->anchors; i++) {
-		struct anchor *p = &r->anchor[i];
-		if (p->is_model)
-			continue;
-		p->reach = anchor_end(r, p, n) - p->clock;
-		r->out->reach += p->reach;
-		r->out->kept += p->reach > 0;
-	}
-	return r->out->reach > 0 ? FAL_OK : plan_explain(r);
-}
-
-/* Draws an anchor that was not drawn before, with a probability in proportion to its
- * reach; NULL: there is none. */
-static struct anchor *
-plan_draw_anchor(struct recompute *r)
-{
-	uint64_t all = 0;
-	for (size_t i = 0; i < r->anchors; i++)
-		all += r->anchor[i].is_drawn ? 0 : r->anchor[i].reach;
-	if (all == 0)
-		return NULL;
-	uint64_t at = fal_rng_u64(&r->rng) % all;
-	for (size_t i = 0;; i++) {
-		struct anchor *p = &r->anchor[i];
-		if (p->is_drawn)
-			continue;
-		if (at < p->reach)
-			return p;
-		at -= p->reach;
-	}
-}
-
 void
 plan_draw(struct recompute *r, uint64_t n, uint64_t *total)
 {
-	struct anchor *p;
 	*total = 0;
-	while (*total < n && (p = plan_draw_anchor(r)) != NULL) {
+	while (*total < n) {
+		/* Draws an anchor that was not drawn before, with a probability in
+		 * proportion to its reach. */
+		uint64_t all = 0;
+		for (size_t i = 0; i < r->anchors; i++)
+			all += r->anchor[i].is_drawn ? 0 : r->anchor[i].reach;
+		if (all == 0)
+			return;
+		uint64_t at = fal_rng_u64(&r->rng) % all;
+		struct anchor *p = r->anchor;
+		for (; p->is_drawn || at >= p->reach; p++)
+			at -= p->is_drawn ? 0 : p->reach;
 		p->is_drawn = true;
 		p->reach = anchor_end(r, p, n - *total) - p->clock;
 		*total += p->reach;

@@ -400,42 +400,9 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 	table_put(out, &t);
 }
 
-/* "last move: by psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, …; 3 in all" */
 static void
-put_moves(struct fal_buf *out, const struct fal_trace_moves *m)
-{
-	const char *sign = ":";
-	if (m->moves == 0)
-		return;
-	fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by), m->t,
-		    m->blocks, fal_text_plural(m->blocks));
-	if (!isnan(m->took))
-		fal_put_fmt(out, " in %.2f s", m->took);
-	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
-		if (m->more[i] == 0)
-			continue;
-		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
-		sign = ",";
-	}
-	fal_put_fmt(out, "; %ju in all\n", m->moves);
-}
-
-static void
-json_moves(struct fal_buf *out, const struct fal_trace_moves *m)
-{
-	fal_json_member_u64(out, "moves", m->moves);
-	if (m->moves == 0)
-		return;
-	fal_json_member_open(out, "last_move", '{');
-	fal_json_member_str(out, "by", m->by);
-	fal_json_member_fixed(out, "at", m->t, 6);
-	fal_json_member_fixed(out, "took", m->took, 6);
-	fal_json_member_u64(out, "blocks", m->blocks);
-	fal_json_close(out, '}');
-}
-
-static void
-json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
+json_shards(struct fal_buf *out, const struct fal_shard_rows *r,
+	    const struct fal_trace_moves *m)
 {
 	fal_json_member_open(out, "shards", '[');
 	for (uint32_t i = 0; i < r->n; i++) {
@@ -458,6 +425,15 @@ json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, ']');
+	fal_json_member_u64(out, "moves", m->moves);
+	if (m->moves == 0)
+		return;
+	fal_json_member_open(out, "last_move", '{');
+	fal_json_member_str(out, "by", m->by);
+	fal_json_member_fixed(out, "at", m->t, 6);
+	fal_json_member_fixed(out, "took", m->took, 6);
+	fal_json_member_u64(out, "blocks", m->blocks);
+	fal_json_close(out, '}');
 }
 
 /* ---- the job ---- */
@@ -475,7 +451,24 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 	put_workers(out, s);
 	put_groups(out, s);
 	put_shards(out, &s->shards);
-	put_moves(out, &s->moves);
+	/* "last move: by psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, …; 3 in
+	 * all" */
+	const struct fal_trace_moves *m = &s->moves;
+	if (m->moves > 0) {
+		const char *sign = ":";
+		fal_put_fmt(out, "last move: by %s at %.1f s: %ju block%s", PLAIN(m->by),
+			    m->t, m->blocks, fal_text_plural(m->blocks));
+		if (!isnan(m->took))
+			fal_put_fmt(out, " in %.2f s", m->took);
+		for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
+			if (m->more[i] == 0)
+				continue;
+			fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1,
+				    (long long)m->more[i]);
+			sign = ",";
+		}
+		fal_put_fmt(out, "; %ju in all\n", m->moves);
+	}
 	put_totals(out, s);
 }
 
@@ -565,10 +558,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	if (s->shards.n > 0) {
-		json_shards(out, &s->shards);
-		json_moves(out, &s->moves);
-	}
+	if (s->shards.n > 0)
+		json_shards(out, &s->shards, &s->moves);
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
 	fal_json_member_fixed(out, "clocks_s", s->rate.clocks, 3);
@@ -664,40 +655,33 @@ put_gauge(struct fal_buf *out, const char *key, const struct fal_summary *s,
 	}
 }
 
-/* Puts the job's own metrics: the gauge falcon_metric. */
-static void
-put_metric_gauges(struct fal_buf *out, const char *run, json_t *metrics)
-{
-	const char *metric, *of;
-	json_t *o, *v;
-	if (metrics != NULL)
-		fal_put_fmt(out, "# TYPE falcon_metric gauge\n"
-				 "# HELP falcon_metric metrics of falcon-stat --json.\n");
-	json_object_foreach(metrics, metric, o)
-	{
-		json_object_foreach(o, of, v)
-		{
-			if (!json_is_number(v))
-				continue;
-			fal_put_fmt(out, "falcon_metric{");
-			put_label(out, "run", run);
-			fal_put_fmt(out, ",metric=\"%s\",of=\"%s\"} %.15g\n", metric, of,
-				    json_number_value(v));
-		}
-	}
-}
-
 void
 stat_openmetrics(struct fal_buf *out, const struct fal_summary *s)
 {
 	struct fal_buf text = { 0 };
 	json_error_t why;
-	const char *key;
-	json_t *v;
+	const char *key, *metric;
+	json_t *v, *of;
 	stat_table_json(&text, s);
 	json_t *o = fal_json_load(text.p, text.n, 0, &why);
 	json_t *workers = json_object_get(o, "workers");
-	put_metric_gauges(out, s->name, json_object_get(o, "metrics"));
+	/* The job's own metrics: the gauge falcon_metric. */
+	json_t *metrics = json_object_get(o, "metrics");
+	if (metrics != NULL)
+		fal_put_fmt(out, "# TYPE falcon_metric gauge\n"
+				 "# HELP falcon_metric metrics of falcon-stat --json.\n");
+	json_object_foreach(metrics, metric, of)
+	{
+		json_object_foreach(of, key, v)
+		{
+			if (!json_is_number(v))
+				continue;
+			fal_put_fmt(out, "falcon_metric{");
+			put_label(out, "run", s->name);
+			fal_put_fmt(out, ",metric=\"%s\",of=\"%s\"} %.15g\n", metric, key,
+				    json_number_value(v));
+		}
+	}
 	json_object_foreach(o, key, v) if (json_is_number(v) || json_is_boolean(v))
 		put_gauge(out, key, s, o, NULL);
 	json_object_foreach(json_array_get(workers, 0), key,

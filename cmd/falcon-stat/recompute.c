@@ -180,44 +180,39 @@ claim_is_right(const char *hex, const struct fal_replay_task *t, bool fenced)
 	return !t->nonfinite && memcmp(hash, t->hash, sizeof(hash)) == 0;
 }
 
-static void
-contrib_read(const struct recompute *r, const struct fal_ev_contrib *e,
-	     struct contrib *all, size_t i)
-{
-	struct contrib *to = &all[i];
-	const bool has_hashes = e->hashes.v != NULL;
-	size_t filled = 0, at = 0;
-	*to = (struct contrib){ .id = { e->c.v[0], e->c.v[1] },
-				.blocks = e->blocks,
-				.root = i,
-				.fenced = e->fenced,
-				.sum = e->sum.v };
-	while (e->fills.n > 0 && filled < i &&
-	       memcmp(all[filled].id, e->fills.v, sizeof(to->id)) != 0)
-		filled++;
-	if (e->fills.n > 0 && filled < i)
-		to->root = all[filled].root;
-	for (size_t k = 0; k < e->tasks.n; k++) {
-		const uint64_t *row = e->tasks.v + 2 * k;
-		for (uint64_t t = row[0]; t < clock_tasks(r) && t - row[0] < row[1];
-		     t++) {
-			const char *hash = at < e->hashes.n ? e->hashes.v[at] : "";
-			at++;
-			to->computed += r->task[t].sum;
-			if (!has_hashes || claim_is_right(hash, &r->task[t], to->fenced))
-				continue;
-			to->first = to->n_wrong++ == 0 ? t : to->first;
-		}
-	}
-}
-
 /* Returns the contributions of a line, compared with the computed tasks. */
 static struct contrib *
 line_read_contribs(const struct recompute *r, const struct fal_ev_ledger *e)
 {
 	struct contrib *all = fal_xcalloc(e->contrib.n + 1, sizeof(*all));
-	for (size_t i = 0; i < e->contrib.n; i++)
-		contrib_read(r, &e->contrib.v[i], all, i);
+	for (size_t i = 0; i < e->contrib.n; i++) {
+		const struct fal_ev_contrib *c = &e->contrib.v[i];
+		struct contrib *to = &all[i];
+		size_t filled = 0, at = 0;
+		*to = (struct contrib){ .id = { c->c.v[0], c->c.v[1] },
+					.blocks = c->blocks,
+					.root = i,
+					.fenced = c->fenced,
+					.sum = c->sum.v };
+		while (c->fills.n > 0 && filled < i &&
+		       memcmp(all[filled].id, c->fills.v, sizeof(to->id)) != 0)
+			filled++;
+		if (c->fills.n > 0 && filled < i)
+			to->root = all[filled].root;
+		for (size_t k = 0; k < c->tasks.n; k++) {
+			const uint64_t *row = c->tasks.v + 2 * k, end = clock_tasks(r);
+			for (uint64_t t = row[0]; t < end && t - row[0] < row[1]; t++) {
+				const char *hash =
+					at < c->hashes.n ? c->hashes.v[at] : "";
+				at++;
+				to->computed += r->task[t].sum;
+				if (c->hashes.v == NULL ||
+				    claim_is_right(hash, &r->task[t], to->fenced))
+					continue;
+				to->first = to->n_wrong++ == 0 ? t : to->first;
+			}
+		}
+	}
 	return all;
 }
 

@@ -73,21 +73,6 @@ on_file_chunk(void *arg, const void *p, size_t n)
 	return f->code < 0 ? FAL_OK : FAL_ESTATE; /* ends the feeding */
 }
 
-/* Feeds the file; returns -1 at its end, else an exit code. */
-static int
-source_feed_file(struct feed *f)
-{
-	struct fal_diag diag;
-	const struct fal_cli_pass first = { fal_trace_find_restarts, f->r };
-	const struct fal_cli_pass then = { on_file_chunk, f };
-	f->code = -1;
-	int err = fal_cli_feed_twice(f->s->name, first, then, &diag);
-	if (err == FAL_OK || f->code >= 0)
-		return f->code;
-	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
-	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-}
-
 /* ---- a live job ---- */
 
 /* Sets the deadline of the next message.  A follower has no deadline, as a clock may take
@@ -170,11 +155,25 @@ stat_source_read(const struct stat_source *s, enum stat_reading how,
 	struct feed f = { .s = s,
 			  .follows = how == STAT_READ_ON && s->live,
 			  .on_line = on_line,
-			  .arg = arg };
+			  .arg = arg,
+			  .code = -1 };
 	f.r = fal_trace_reader_new(on_feed_line, &f);
 	if (how == STAT_READ_CUT)
 		fal_trace_reader_deliver_cut(f.r);
-	int code = s->live ? source_feed_live(&f) : source_feed_file(&f);
+	int code;
+	if (s->live) {
+		code = source_feed_live(&f);
+	} else {
+		const struct fal_cli_pass first = { fal_trace_find_restarts, f.r };
+		const struct fal_cli_pass then = { on_file_chunk, &f };
+		const int err = fal_cli_feed_twice(s->name, first, then, &diag);
+		code = f.code;
+		if (err < 0 && code < 0) {
+			fal_cli_err(PROG, "%s",
+				    err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
+			code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+		}
+	}
 	if (code <= FAL_EXIT_DONE && !f.follows) {
 		int err = fal_trace_end(f.r, &diag);
 		code = err < 0 ? source_fail(s, err, &diag) : FAL_EXIT_DONE;

@@ -62,9 +62,8 @@ on_signal(int signum)
 
 /* ---- lines ------------------------------------------------------------------------- */
 
-/* Keeps an event in the words of falcon-trace(5): name, worker, reason, author. */
-static void
-watch_note(struct watch *w, const struct fal_trace_line *l)
+static int
+on_watched_line(void *arg, struct fal_trace_line *l)
 {
 	const uint64_t usual = 1ULL << FAL_EV_JOB | 1ULL << FAL_EV_CLOCK |
 			       1ULL << FAL_EV_UPDATE | 1ULL << FAL_EV_EVAL |
@@ -72,27 +71,9 @@ watch_note(struct watch *w, const struct fal_trace_line *l)
 			       1ULL << FAL_EV_NOW | 1ULL << FAL_EV_VERSION;
 	static const char *const reason[] = { "why", "reason", "scheme" };
 	const char *why = NULL, *by = json_string_value(json_object_get(l->o, "by"));
-	char *text = w->event[w->events % EVENTS];
+	struct watch *w = arg;
 	for (size_t i = 0; i < 3 && why == NULL; i++)
 		why = json_string_value(json_object_get(l->o, reason[i]));
-	if ((usual >> l->event & 1) != 0 || (l->event == FAL_EV_PLACE && by == NULL))
-		return;
-	snprintf(text, sizeof(w->event[0]), "%8.1f s %s %s%s%s%s%s", l->t, l->ev,
-		 l->worker != NULL ? l->worker : "",
-		 l->worker != NULL && why != NULL ? ": " : "", why != NULL ? why : "",
-		 by != NULL ? " by " : "", by != NULL ? by : "");
-	fal_text_plain(text, sizeof(w->event[0]), text);
-	w->events++;
-	if (l->event == FAL_EV_POLICY) /* with the settings of workers */
-		snprintf(w->policy, sizeof(w->policy), "%.*s", (int)l->is.policy.policy.n,
-			 l->is.policy.policy.n > 0 ? l->is.policy.policy.p : "");
-	fal_text_plain(w->policy, sizeof(w->policy), w->policy);
-}
-
-static int
-on_watched_line(void *arg, struct fal_trace_line *l)
-{
-	struct watch *w = arg;
 	uv_mutex_lock(&w->lock);
 	if (w->is_fresh) { /* forgets the reading before */
 		fal_summary_free(&w->sum);
@@ -102,7 +83,22 @@ on_watched_line(void *arg, struct fal_trace_line *l)
 		w->policy[0] = '\0';
 		w->hint = "q quits";
 	}
-	watch_note(w, l);
+	/* Keeps an event in the words of falcon-trace(5): name, worker, reason, author.
+	 */
+	if ((usual >> l->event & 1) == 0 && (l->event != FAL_EV_PLACE || by != NULL)) {
+		char *text = w->event[w->events++ % EVENTS];
+		snprintf(text, sizeof(w->event[0]), "%8.1f s %s %s%s%s%s%s", l->t, l->ev,
+			 l->worker != NULL ? l->worker : "",
+			 l->worker != NULL && why != NULL ? ": " : "",
+			 why != NULL ? why : "", by != NULL ? " by " : "",
+			 by != NULL ? by : "");
+		fal_text_plain(text, sizeof(w->event[0]), text);
+	}
+	if (l->event == FAL_EV_POLICY) { /* with the settings of workers */
+		snprintf(w->policy, sizeof(w->policy), "%.*s", (int)l->is.policy.policy.n,
+			 l->is.policy.policy.n > 0 ? l->is.policy.policy.p : "");
+		fal_text_plain(w->policy, sizeof(w->policy), w->policy);
+	}
 	(void)fal_curve_line(&w->curve, l);
 	const int err = fal_summary_line(&w->sum, l);
 	w->arrived = uv_hrtime();
@@ -143,29 +139,6 @@ read_lines(void *arg)
 
 /* ---- the screen -------------------------------------------------------------------- */
 
-/* Adds the worker's recent time as a bar of `width` characters. */
-static void
-table_add_bar(struct fal_table *t, const struct fal_summary_spent *r, double width,
-	      bool colour)
-{
-	static const char *const sgr[] = { "\033[32m", "\033[34m", "\033[36m",
-					   "\033[90m" };
-	const double part[] = { r->compute, r->push, r->pull, r->wait };
-	const double all = fmax(part[0] + part[1] + part[2] + part[3], 1e-9);
-	char bar[BAR_MOST + 4 * 8] = "";
-	size_t from = 0, n = 0;
-	double sum = 0;
-	for (size_t i = 0; i < 4; i++) {
-		sum += part[i];
-		const size_t to = (size_t)lround(width * sum / all);
-		if (colour)
-			n = (size_t)(stpcpy(bar + n, sgr[i]) - bar);
-		for (; from < to; from++)
-			bar[n++] = "#><."[i];
-	}
-	fal_table_add(t, "%.*s%s", (int)n, bar, colour ? "\033[0m" : "");
-}
-
 /* Puts a row for each worker, at most `room` rows: first the workers in trouble, last the
  * workers that have left. */
 static void
@@ -176,7 +149,9 @@ put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 	struct fal_table t = { .shorten = 12,
 			       .width = columns,
 			       .drops = "SAMPLES/S FALLS LANES OUT IN SHARE CAUSE" };
-	const double bar = fmax(fmin((double)columns - WORKER, BAR_MOST), BAR_LEAST);
+	static const char *const sgr[] = { "\033[32m", "\033[34m", "\033[36m",
+					   "\033[90m" };
+	const double width = fmax(fmin((double)columns - WORKER, BAR_MOST), BAR_LEAST);
 	size_t rows = 0;
 	stat_table_head(&t, "WORKER CLASS CAUSE LANES SHARE IN OUT FALLS SAMPLES/S TIME");
 	for (size_t k = 0; k < 3 * s->n_worker; k++) {
@@ -191,7 +166,22 @@ put_watched_workers(struct fal_buf *out, const struct watch *w, size_t room,
 			      stat_worker_cause(of), of->lanes, of->share, of->tasks.in,
 			      of->tasks.out, of->falls.n,
 			      stat_worker_rates(of).samples_s);
-		table_add_bar(&t, &of->recent, bar, w->colour);
+		/* The worker's recent time as a bar: */
+		const struct fal_summary_spent *r = &of->recent;
+		const double part[] = { r->compute, r->push, r->pull, r->wait };
+		const double all = fmax(part[0] + part[1] + part[2] + part[3], 1e-9);
+		char bar[BAR_MOST + 4 * 8] = "";
+		size_t from = 0, n = 0;
+		double sum = 0;
+		for (size_t i = 0; i < 4; i++) {
+			sum += part[i];
+			const size_t to = (size_t)lround(width * sum / all);
+			if (w->colour)
+				n = (size_t)(stpcpy(bar + n, sgr[i]) - bar);
+			for (; from < to; from++)
+				bar[n++] = "#><."[i];
+		}
+		fal_table_add(&t, "%.*s%s", (int)n, bar, w->colour ? "\033[0m" : "");
 	}
 	fal_table_text(&t, out);
 	if (rows > room)

@@ -72,32 +72,6 @@ change_fail(struct change *c, int err, const struct fal_diag *diag)
 	fal_client_abort(c->client, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
 }
 
-static void
-change_send_policy(struct change *c)
-{
-	struct fal_policy_text one;
-	struct fal_diag diag;
-	struct fal_buf b = { 0 };
-	int err = change_take_policy(&c->text, &one, &diag);
-	if (err < 0) {
-		change_fail(c, err, &diag);
-		return;
-	}
-	snprintf(c->place, sizeof(c->place), "%.255s:%u", one.name, one.line);
-	fal_json_open(&b, '{');
-	fal_json_key(&b, "policy");
-	fal_put_bytes(&b, one.p, one.n);
-	fal_json_member_bool(&b, "dry_run", c->o->dry_run);
-	fal_json_member_bool(&b, "allow_model", c->o->allow_model);
-	fal_json_member_u64(&b, "min_dwell", c->o->min_dwell);
-	fal_json_close(&b, '}');
-	c->is_pending = true;
-	if (b.err < 0)
-		fal_out_of_memory();
-	sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
-	fal_buf_free(&b);
-}
-
 /* ---- stdin --------------------------------------------------------------------- */
 
 /* Sets `text` to the next line of stdin; false: no whole line is there. */
@@ -174,11 +148,10 @@ on_stdin_readable(uv_poll_t *h, int status, int events)
 static void
 change_send_next(struct change *c)
 {
-	while (!fal_client_is_over(c->client)) {
-		if (c->text.n > 0) {
-			change_send_policy(c);
-			return;
-		}
+	struct fal_policy_text one;
+	struct fal_diag diag;
+	struct fal_buf b = { 0 };
+	while (c->text.n == 0 && !fal_client_is_over(c->client)) {
 		if (c->from_stdin && change_next_line(c))
 			continue;
 		if (!c->from_stdin || c->eof) {
@@ -191,6 +164,26 @@ change_send_next(struct change *c)
 			change_read_stdin(c);
 		}
 	}
+	if (fal_client_is_over(c->client))
+		return;
+	int err = change_take_policy(&c->text, &one, &diag);
+	if (err < 0) {
+		change_fail(c, err, &diag);
+		return;
+	}
+	snprintf(c->place, sizeof(c->place), "%.255s:%u", one.name, one.line);
+	fal_json_open(&b, '{');
+	fal_json_key(&b, "policy");
+	fal_put_bytes(&b, one.p, one.n);
+	fal_json_member_bool(&b, "dry_run", c->o->dry_run);
+	fal_json_member_bool(&b, "allow_model", c->o->allow_model);
+	fal_json_member_u64(&b, "min_dwell", c->o->min_dwell);
+	fal_json_close(&b, '}');
+	c->is_pending = true;
+	if (b.err < 0)
+		fal_out_of_memory();
+	sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
+	fal_buf_free(&b);
 }
 
 static void

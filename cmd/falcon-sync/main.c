@@ -53,28 +53,6 @@ struct options {
 	uint64_t timeout; /* 0: not given */
 };
 
-/* Returns whether the options fit the verb; false after a line on stderr. */
-static bool
-options_fit_verb(const struct options *o, enum verb v)
-{
-	const struct sync_change *c = &o->change;
-	const bool changes = v == SET || v == APPLY;
-	const char *wrong = NULL;
-	if (c->dry_run && !changes)
-		wrong = "--dry-run: only with set and apply";
-	else if (c->min_dwell != NO_DWELL && !changes)
-		wrong = "--min-dwell: only with set and apply";
-	else if (c->allow_model && v != APPLY)
-		wrong = "--allow-model: only with apply";
-	else if (c->json && !changes && v != SHOW)
-		wrong = "--json: only with show, set and apply";
-	else if (o->timeout > 0 && v != CHECKPOINT)
-		wrong = "--timeout: only with checkpoint";
-	if (wrong != NULL)
-		return fail(false, "%s", wrong);
-	return true;
-}
-
 static int
 verb_run(enum verb v, const struct sync_conf *conf, struct options *o,
 	 const char *const *arg, size_t n)
@@ -128,8 +106,21 @@ run_sync(const struct fal_cli *cli, struct options *o)
 	if (n < verbs[v].min || n > verbs[v].max)
 		return fail(FAL_EXIT_USAGE, "usage: %s ADDR %s%s", PROG, name,
 			    verbs[v].operands);
-	if (!options_fit_verb(o, v))
-		return FAL_EXIT_USAGE;
+	const struct sync_change *c = &o->change;
+	const bool changes = v == SET || v == APPLY;
+	const char *wrong = NULL;
+	if (c->dry_run && !changes)
+		wrong = "--dry-run: only with set and apply";
+	else if (c->min_dwell != NO_DWELL && !changes)
+		wrong = "--min-dwell: only with set and apply";
+	else if (c->allow_model && v != APPLY)
+		wrong = "--allow-model: only with apply";
+	else if (c->json && !changes && v != SHOW)
+		wrong = "--json: only with show, set and apply";
+	else if (o->timeout > 0 && v != CHECKPOINT)
+		wrong = "--timeout: only with checkpoint";
+	if (wrong != NULL)
+		return fail(FAL_EXIT_USAGE, "%s", wrong);
 	int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
 	if (code < 0)
 		code = fal_cli_range(cli, "timeout", 1, UINT32_MAX);

@@ -137,21 +137,6 @@ on_order_close(void *arg, struct fal_client *client, int code)
 
 /* ---- show ---------------------------------------------------------------------- */
 
-/* Adds the keys of the policy, in the form of `set`. */
-static void
-table_add_policy(struct fal_table *t, const struct fal_policy *p)
-{
-	const struct fal_policy plain = { .rule = p->rule, .no_clones = p->no_clones };
-	struct fal_policy_change *v;
-	char rule[FAL_RULE_TEXT];
-	const size_t n = fal_policy_changes(&plain, p, &v);
-	fal_table_row(t, "scheme\t%s", fal_rule_text(&p->rule, rule));
-	fal_table_row(t, "clones\t%s", p->no_clones ? "no" : "yes");
-	for (size_t i = 0; i < n; i++)
-		fal_table_row(t, "%s\t%s", v[i].key, v[i].to);
-	free(v);
-}
-
 /* Reads an answer to SHOW and prints it for a person. */
 static int
 print_show(const json_t *o)
@@ -159,6 +144,8 @@ print_show(const json_t *o)
 	const struct fal_policy none = { 0 };
 	struct fal_table t = { .columns = 2 };
 	struct fal_policy p;
+	struct fal_policy_change *v;
+	char rule[FAL_RULE_TEXT];
 	json_t *policy;
 	const char *scheme = json_string_value(json_object_get(o, "next_scheme"));
 	json_int_t since, clock;
@@ -174,8 +161,15 @@ print_show(const json_t *o)
 	err = fal_policy_json_take(policy, &place, &none, &p, NULL);
 	if (err < 0)
 		return err;
+	/* The keys of the policy, in the form of `set`: */
+	const struct fal_policy plain = { .rule = p.rule, .no_clones = p.no_clones };
+	const size_t n = fal_policy_changes(&plain, &p, &v);
 	fal_table_row(&t, "KEY\tVALUE");
-	table_add_policy(&t, &p);
+	fal_table_row(&t, "scheme\t%s", fal_rule_text(&p.rule, rule));
+	fal_table_row(&t, "clones\t%s", p.no_clones ? "no" : "yes");
+	for (size_t i = 0; i < n; i++)
+		fal_table_row(&t, "%s\t%s", v[i].key, v[i].to);
+	free(v);
 	fal_policy_free(&p);
 	fal_table_row(&t, "since\t%jd\tby", (int64_t)since);
 	fal_table_add(&t, "%s", by);

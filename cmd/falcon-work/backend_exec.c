@@ -96,30 +96,6 @@ sample_layout_of(const struct fal_setup *s)
 	return l;
 }
 
-/* Writes the safetensors header of the two tensors of samples; a sample that is a vector
- * has one dimension. */
-static void
-put_samples_header(const struct fal_setup *s, struct fal_buf *out)
-{
-	const struct fal_part *part = &s->manifest.train;
-	const struct sample_layout l = sample_layout_of(s);
-	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
-		    l.targets ? "F32" : "I64", s->job.task);
-	if (l.text)
-		fal_put_fmt(out, ",%u", l.y_each);
-	fal_put_fmt(out,
-		    "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]},"
-		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
-		    l.y_at, l.y_at + l.y, l.whole ? "I64" : "F32", s->job.task);
-	if (part->shape[0] == 1 && part->shape[1] == 1)
-		fal_put_fmt(out, "%u", l.x_each);
-	else
-		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
-			    part->shape[2]);
-	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.x_at,
-		    l.x_at + l.x);
-}
-
 void
 trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 {
@@ -150,7 +126,25 @@ trainer_job_make(struct trainer_job *j, const struct fal_setup *s)
 			t->frozen |= o->range[k].rule == FAL_RANGE_FROZEN &&
 				     t->offset - o->range[k].first < o->range[k].count;
 	}
-	put_samples_header(s, &j->samples);
+	/* The safetensors header of the two tensors of samples; a sample that is a vector
+	 * has one dimension. */
+	const struct fal_part *part = &s->manifest.train;
+	struct fal_buf *out = &j->samples;
+	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
+		    l.targets ? "F32" : "I64", s->job.task);
+	if (l.text)
+		fal_put_fmt(out, ",%u", l.y_each);
+	fal_put_fmt(out,
+		    "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]},"
+		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
+		    l.y_at, l.y_at + l.y, l.whole ? "I64" : "F32", s->job.task);
+	if (part->shape[0] == 1 && part->shape[1] == 1)
+		fal_put_fmt(out, "%u", l.x_each);
+	else
+		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
+			    part->shape[2]);
+	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.x_at,
+		    l.x_at + l.x);
 	if (fal_safetensors_header(s->model, &j->params) < 0 || j->samples.err < 0)
 		fal_out_of_memory();
 }
@@ -215,34 +209,27 @@ trainer_job_fill_params(const struct fal_setup *s, float *params)
 	}
 }
 
-/* Fills x with windows of a text, and y with the byte that follows each byte. */
-static int
-fill_windows(const struct fal_lane_task *job, uint32_t window, int64_t *y, int64_t *x)
-{
-	const struct fal_batch *b = &job->batch;
-	for (uint32_t i = 0; i < job->count; i++) {
-		const uint32_t id = fal_order_at(b->order, job->first + i);
-		uint32_t none;
-		const uint8_t *row = fal_samples_row(b->samples, id, &none);
-		if (row == NULL)
-			return FAL_ENOENT;
-		for (uint32_t k = 0; k < window; k++) {
-			*x++ = row[k];
-			*y++ = row[k + 1];
-		}
-	}
-	return FAL_OK;
-}
-
 int
 trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *j,
 			 uint32_t *label, void *data)
 {
 	const struct sample_layout l = sample_layout_of(s);
 	void *x = (uint8_t *)data + l.x_at, *at = (uint8_t *)data + l.y_at;
-	int64_t *y = at;
+	int64_t *y = at, *next = x;
+	/* Of a text: x gets windows, and y the byte that follows each byte. */
+	for (uint32_t i = 0; i < j->count && l.text; i++) {
+		const uint32_t id = fal_order_at(j->batch.order, j->first + i);
+		uint32_t none;
+		const uint8_t *row = fal_samples_row(j->batch.samples, id, &none);
+		if (row == NULL)
+			return FAL_ENOENT;
+		for (uint32_t k = 0; k < l.y_each; k++) {
+			*next++ = row[k];
+			*y++ = row[k + 1];
+		}
+	}
 	if (l.text)
-		return fill_windows(j, l.y_each, y, x);
+		return FAL_OK;
 	int err =
 		l.whole ? fal_batch_fill_integers(&j->batch, j->first, j->count, x, label)
 			: fal_batch_fill(&j->batch, j->first, j->count, x, label);
@@ -313,16 +300,10 @@ static const uint64_t fixed_id = UINT64_C(1) << 48; /* ids of lanes' tasks are b
 /* ns before a failed task is tried again; doubled each time. */
 #define PAUSE_NS UINT64_C(50000000)
 
-static struct exec_backend *
-exec_of(struct backend *b)
-{
-	return (struct exec_backend *)b;
-}
-
 static struct backend_memory
 exec_memory(struct backend *b, uint64_t room)
 {
-	const struct exec_backend *m = exec_of(b);
+	const struct exec_backend *m = (struct exec_backend *)b;
 	const uint64_t params = m->setup->model->params * sizeof(float);
 	const uint64_t samples = b->needs_samples ? m->job.samples_bytes : 0;
 	(void)room;
@@ -334,7 +315,7 @@ exec_memory(struct backend *b, uint64_t room)
 static int
 exec_start(struct backend *b)
 {
-	struct exec_backend *m = exec_of(b);
+	struct exec_backend *m = (struct exec_backend *)b;
 	struct fal_setup *s = m->setup;
 	m->lane = fal_xcalloc(m->pool->lanes, sizeof(*m->lane));
 	for (uint32_t i = 0; i < m->pool->lanes; i++) {
@@ -380,7 +361,7 @@ check_failures(struct exec_backend *m, uint32_t lane)
 static void
 exec_free(struct backend *b)
 {
-	struct exec_backend *m = exec_of(b);
+	struct exec_backend *m = (struct exec_backend *)b;
 	/* No trainer may use the job after the job is freed. */
 	for (uint32_t i = 0; i < m->pool->lanes; i++)
 		trainer_clear_job(m->pool->trainer[i]);
@@ -451,7 +432,7 @@ probe_lane(struct exec_backend *m, uint32_t lane, struct trainer_result *r,
 static int
 exec_probe(struct backend *b, struct backend_profile *out)
 {
-	struct exec_backend *m = exec_of(b);
+	struct exec_backend *m = (struct exec_backend *)b;
 	const struct fal_grad_hello *hello = &m->pool->hello;
 	uint8_t bits[FAL_HASH_BYTES];
 	struct trainer_result r;
@@ -602,31 +583,11 @@ compute_task(struct exec_try *try)
 	return err;
 }
 
-/* Converts the gradient, beside the trainer's next task. */
-static int
-convert_gradient(const struct exec_try *try, struct fal_task_result *ran)
-{
-	struct trainer *t = try->m->lane[try->lane].trainer;
-	const struct fal_task_output made = {
-		.grad = try->job->run.eval ? NULL : trainer_hold_grads(t, try->area),
-		.packed = try->m->setup->model,
-		.loss = try->r.loss,
-		.right = try->r.right,
-		.metrics = &try->r.metrics,
-	};
-	pthread_mutex_unlock(&try->m->lane[try->lane].turn);
-	ran->task_ns = try->r.ns;
-	const int err = fal_lane_task_finish(try->job, &made, ran);
-	if (made.grad != NULL)
-		trainer_release_grads(t);
-	return err;
-}
-
 static int
 exec_run(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 	 struct fal_task_result *ran)
 {
-	struct exec_backend *m = exec_of(b);
+	struct exec_backend *m = (struct exec_backend *)b;
 	struct exec_try try = { .m = m,
 				.lane = slot % m->pool->lanes,
 				.area = slot / m->pool->lanes,
@@ -647,7 +608,20 @@ exec_run(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 			*ran = (struct fal_task_result){ .cancelled = true };
 			return err;
 		}
-		err = convert_gradient(&try, ran);
+		/* The gradient is converted beside the trainer's next task. */
+		const struct fal_task_output made = {
+			.grad = job->run.eval ? NULL
+					      : trainer_hold_grads(l->trainer, try.area),
+			.packed = m->setup->model,
+			.loss = try.r.loss,
+			.right = try.r.right,
+			.metrics = &try.r.metrics,
+		};
+		pthread_mutex_unlock(&l->turn);
+		ran->task_ns = try.r.ns;
+		err = fal_lane_task_finish(job, &made, ran);
+		if (made.grad != NULL)
+			trainer_release_grads(l->trainer);
 		again = !again && ran->nonfinite;
 	} while (err == FAL_OK && again);
 	return err;
@@ -656,7 +630,7 @@ exec_run(struct backend *b, uint32_t slot, const struct fal_lane_task *job,
 static void
 exec_cancel(struct backend *b, uint32_t slot, uint64_t id)
 {
-	const struct trainer_pool *pool = exec_of(b)->pool;
+	const struct trainer_pool *pool = ((struct exec_backend *)b)->pool;
 	trainer_cancel(pool->trainer[slot % pool->lanes], slot / pool->lanes, id);
 }
 
@@ -673,7 +647,7 @@ exec_progress(const struct backend *b)
 static void
 exec_quit(struct backend *b)
 {
-	const struct trainer_pool *pool = exec_of(b)->pool;
+	const struct trainer_pool *pool = ((struct exec_backend *)b)->pool;
 	for (uint32_t i = 0; i < pool->lanes; i++)
 		trainer_quit(pool->trainer[i]);
 }

@@ -16,35 +16,30 @@ struct native {
 	struct fal_task_runner **runner; /* by lane, or NULL */
 };
 
-/* Makes the net for the largest batch, of up to eight tasks, whose trial fits into `room`
- * bytes.  The time of this batch shows the fixed cost of a small task.  NULL: there is no
- * such batch. */
-static struct fal_net *
-native_large_net(const struct fal_setup *s, uint64_t room)
-{
-	enum { TASKS = 8 };
-	const struct fal_job *job = &s->job;
-	for (uint64_t tasks = TASKS; tasks > 1; tasks /= 2) {
-		const uint64_t n = tasks * job->task;
-		struct fal_net *net;
-		if (n > job->batch || fal_net_new(s->model, (uint32_t)n, &net) < 0)
-			continue;
-		if (fal_task_runner_trial_bytes(net) <= room)
-			return net;
-		fal_net_free(net);
-	}
-	return NULL;
-}
-
 /* A lane's thread takes so much for its stack and for its own heap. */
 enum { THREAD_BYTES = 256 << 10 };
 
 static struct backend_memory
 native_memory(struct backend *b, uint64_t room)
 {
+	enum { TASKS = 8 };
 	struct native *m = (struct native *)b;
+	const struct fal_job *job = &m->setup->job;
 	fal_net_free(m->large);
-	m->large = native_large_net(m->setup, room);
+	m->large = NULL;
+	/* Makes the net for the largest batch, of up to eight tasks, whose trial fits
+	 * into `room` bytes.  The time of this batch shows the fixed cost of a small
+	 * task. */
+	for (uint64_t tasks = TASKS; tasks > 1 && m->large == NULL; tasks /= 2) {
+		const uint64_t n = tasks * job->task;
+		struct fal_net *net;
+		if (n > job->batch || fal_net_new(m->setup->model, (uint32_t)n, &net) < 0)
+			continue;
+		if (fal_task_runner_trial_bytes(net) <= room)
+			m->large = net;
+		else
+			fal_net_free(net);
+	}
 	const uint64_t small = fal_task_runner_trial_bytes(m->net);
 	const uint64_t large =
 		m->large != NULL ? fal_task_runner_trial_bytes(m->large) : 0;

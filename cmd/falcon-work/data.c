@@ -135,18 +135,6 @@ chunk_slot(struct prefetch *f, struct chunk_ref w)
 	return NULL;
 }
 
-/* Takes the next chunk to fetch.  False: there is no such chunk. */
-static bool
-next_chunk(struct prefetch *f, struct chunk_ref *w)
-{
-	while (f->urgents > 0 || f->next < f->n) {
-		*w = f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
-		if (!has_chunk(f, *w) && chunk_slot(f, *w) == NULL)
-			return true;
-	}
-	return false;
-}
-
 static void prefetch_on_idle(uv_idle_t *idle);
 
 static void
@@ -178,26 +166,6 @@ slot_work(uv_work_t *work)
 		p->err = fal_cache_put(cache, p->hash, p->bytes.p, p->bytes.n);
 }
 
-/* The cache was read: adds the chunk, or requests it. */
-static void
-slot_on_read(struct slot *p)
-{
-	struct prefetch *f = p->prefetch;
-	const struct chunk_ref c = p->chunk;
-	int err = p->err;
-	if (err == FAL_OK)
-		err = fal_samples_put_chunk(f->samples[c.test], c.chunk, p->bytes.p,
-					    p->bytes.n);
-	fal_buf_free(&p->bytes);
-	if (err < 0 && f->is_running) {
-		slot_request(p);
-		return;
-	}
-	slot_free(p);
-	if (err == FAL_OK && f->is_running)
-		f->ops.on_chunk(f->ops.arg);
-}
-
 static void
 slot_on_work_end(uv_work_t *work, int status)
 {
@@ -209,10 +177,25 @@ slot_on_work_end(uv_work_t *work, int status)
 		fal_cli_err(PROG, "--cache: %s: data are not kept there: %s", f->cache,
 			    fal_strerror(p->err));
 	}
-	if (p->stage == SLOT_READING && !f->is_freed)
-		slot_on_read(p);
-	else
+	if (p->stage != SLOT_READING || f->is_freed) {
 		slot_free(p);
+		prefetch_release(f);
+		return;
+	}
+	/* The cache was read: adds the chunk, or requests it. */
+	const struct chunk_ref c = p->chunk;
+	int err = p->err;
+	if (err == FAL_OK)
+		err = fal_samples_put_chunk(f->samples[c.test], c.chunk, p->bytes.p,
+					    p->bytes.n);
+	fal_buf_free(&p->bytes);
+	if (err < 0 && f->is_running) {
+		slot_request(p);
+	} else {
+		slot_free(p);
+		if (err == FAL_OK && f->is_running)
+			f->ops.on_chunk(f->ops.arg);
+	}
 	prefetch_release(f);
 }
 
@@ -238,18 +221,20 @@ static void
 prefetch_on_idle(uv_idle_t *idle)
 {
 	struct prefetch *f = idle->data;
-	struct chunk_ref w;
-	unsigned i = 0;
-	while (i < PREFETCH_SLOTS && f->slot[i].stage != SLOT_FREE)
-		i++;
-	if (i == PREFETCH_SLOTS || !next_chunk(f, &w)) {
-		uv_idle_stop(idle);
+	struct slot *p = f->slot, *end = p + PREFETCH_SLOTS;
+	while (p < end && p->stage != SLOT_FREE)
+		p++;
+	while (p < end && (f->urgents > 0 || f->next < f->n)) {
+		const struct chunk_ref w =
+			f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
+		if (has_chunk(f, w) || chunk_slot(f, w) != NULL)
+			continue;
+		p->chunk = w;
+		if (!slot_use_cache(p, SLOT_READING))
+			slot_request(p);
 		return;
 	}
-	struct slot *p = &f->slot[i];
-	p->chunk = w;
-	if (!slot_use_cache(p, SLOT_READING))
-		slot_request(p);
+	uv_idle_stop(idle); /* no slot is free, or no chunk is missing */
 }
 
 static void

@@ -95,22 +95,6 @@ need_with_probe(struct job_runtime *k, uint64_t agent, uint64_t room)
 				     m.address_space };
 }
 
-/* Logs the need of the job with k->maximum, and checks the need against --max-memory. The
- * probe of a larger batch may take as much memory as versions and sums will take later,
- * or 16 MiB; if --max-memory allows less, there is no such probe. */
-static int
-runtime_check_need(struct job_runtime *k, struct fal_diag *diag)
-{
-	const struct work_opt *opt = k->conf.opt;
-	const uint64_t least = 16 << 20, most = opt->max_memory;
-	const struct fal_agent_conf conf = runtime_agent_conf(k);
-	const uint64_t agent = fal_agent_bytes(&conf, &k->maximum);
-	k->need = need_with_probe(k, agent, agent > least ? agent : least);
-	if (most != 0 && k->need.bytes > most)
-		k->need = need_with_probe(k, agent, 0);
-	return memory_need_check(opt, k->setup.job.name, "needs", k->need, 0, diag);
-}
-
 int
 runtime_grow(struct job_runtime *k, const struct fal_agent_limits *to, size_t streams,
 	     struct fal_diag *diag)
@@ -231,8 +215,19 @@ runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
 		err = backend_exec_new(&k->setup, opt->trainers, &k->backend, diag);
 	else if (err == FAL_OK)
 		err = backend_native_new(&k->setup, opt->lanes_max, &k->backend, diag);
-	if (err == FAL_OK)
-		err = runtime_check_need(k, diag);
+	if (err < 0)
+		return err;
+	/* Logs the need of the job with k->maximum, and checks the need against
+	 * --max-memory.  The probe of a larger batch may take as much memory as versions
+	 * and sums will take later, or 16 MiB; if --max-memory allows less, there is no
+	 * such probe. */
+	const uint64_t least = 16 << 20, most = opt->max_memory;
+	const struct fal_agent_conf agent_conf = runtime_agent_conf(k);
+	const uint64_t agent = fal_agent_bytes(&agent_conf, &k->maximum);
+	k->need = need_with_probe(k, agent, agent > least ? agent : least);
+	if (most != 0 && k->need.bytes > most)
+		k->need = need_with_probe(k, agent, 0);
+	err = memory_need_check(opt, k->setup.job.name, "needs", k->need, 0, diag);
 	if (err < 0)
 		return err;
 	k->fetches_nothing = opt->data_dir != NULL || !k->backend->needs_samples;

@@ -78,10 +78,24 @@ struct lanes {
 	struct lane lane[];
 };
 
-/* Ends the lane's task; an emulated task ends at its virtual end.  The mutex is held. */
+/* Computes the lane's task, and ends it; an emulated task ends at its virtual end.  The
+ * mutex is held, but not while computing. */
 static void
-lane_finish(struct lane *l, struct lane_result r)
+lane_compute(struct lane *l)
 {
+	struct lane_result r = { .ran.cancelled = l->is_cancelled };
+	if (!l->is_cancelled) {
+		pthread_mutex_unlock(&l->lanes->mutex);
+		const uint64_t from = uv_hrtime();
+		struct backend *b = l->lanes->conf.backend;
+		r.err = b->ops->run(b, l->number, &l->job, &r.ran);
+		/* The time of an unfinished task predicts no other task's time. */
+		l->took_ns = l->job.run.eval || r.ran.cancelled
+				     ? 0
+				     : uv_hrtime() - from - l->waited_ns;
+		l->took_count = l->job.count;
+		pthread_mutex_lock(&l->lanes->mutex);
+	}
 	uint64_t now = uv_hrtime();
 	const uint64_t due = l->begun_ns + l->virtual_ns;
 	const struct timespec t = { (time_t)(due / 1000000000),
@@ -101,26 +115,6 @@ lane_finish(struct lane *l, struct lane_result r)
 	r.late_ns = (int64_t)(l->ended.late - l->regained_ns);
 	l->result = r;
 	l->state = LANE_OVER;
-}
-
-/* Computes the lane's task.  The mutex is held, but not while computing. */
-static void
-lane_compute(struct lane *l)
-{
-	struct lane_result r = { .ran.cancelled = l->is_cancelled };
-	if (!l->is_cancelled) {
-		pthread_mutex_unlock(&l->lanes->mutex);
-		const uint64_t from = uv_hrtime();
-		struct backend *b = l->lanes->conf.backend;
-		r.err = b->ops->run(b, l->number, &l->job, &r.ran);
-		/* The time of an unfinished task predicts no other task's time. */
-		l->took_ns = l->job.run.eval || r.ran.cancelled
-				     ? 0
-				     : uv_hrtime() - from - l->waited_ns;
-		l->took_count = l->job.count;
-		pthread_mutex_lock(&l->lanes->mutex);
-	}
-	lane_finish(l, r);
 }
 
 static void
@@ -272,24 +266,6 @@ start_fault(const struct lanes *all, uv_timer_t *timer, uint64_t at, uv_timer_cb
 
 /* ---- beginning and end --- */
 
-static int
-lane_start_thread(struct lanes *all, uint32_t number)
-{
-	struct lane *l = &all->lane[number];
-	pthread_condattr_t monotonic;
-	l->lanes = all;
-	l->number = number;
-	l->wait = (struct fal_net_wait){ l, on_blocks_needed };
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	if (pthread_create(&l->thread, NULL, lane_thread, l) == 0)
-		return FAL_OK;
-	pthread_cond_destroy(&l->wake);
-	return FAL_ENOMEM; /* no memory for a stack */
-}
-
 int
 lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 {
@@ -312,12 +288,21 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	all->crash.data = all->freeze.data = all;
 	all->handles = 5;
 	pthread_mutex_init(&all->mutex, NULL);
-	int err = FAL_OK;
-	for (; all->threads < conf->lanes && err == FAL_OK; all->threads += err == FAL_OK)
-		err = lane_start_thread(all, all->threads);
-	if (err < 0) {
-		lanes_free(all);
-		return err;
+	for (; all->threads < conf->lanes; all->threads++) {
+		struct lane *l = &all->lane[all->threads];
+		pthread_condattr_t monotonic;
+		l->lanes = all;
+		l->number = all->threads;
+		l->wait = (struct fal_net_wait){ l, on_blocks_needed };
+		pthread_condattr_init(&monotonic);
+		pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+		pthread_cond_init(&l->wake, &monotonic);
+		pthread_condattr_destroy(&monotonic);
+		if (pthread_create(&l->thread, NULL, lane_thread, l) != 0) {
+			pthread_cond_destroy(&l->wake);
+			lanes_free(all);
+			return FAL_ENOMEM; /* no memory for a stack */
+		}
 	}
 	*out = all;
 	return FAL_OK;
@@ -356,45 +341,6 @@ lanes_free(struct lanes *all)
 	uv_close((uv_handle_t *)&all->freeze, lanes_on_closed);
 }
 
-/* Begins the held task; the mutex is held.  True: the caller has to wake the lane after
- * unlocking the mutex; otherwise the lane would wake up only to wait for the mutex. */
-static bool
-begin_task(struct lanes *all, struct lane *l)
-{
-	const uint64_t now = uv_hrtime();
-	struct fal_emul *e = all->conf.emulate;
-	uint32_t active = 1;
-	for (uint32_t i = 0; i < all->conf.lanes; i++)
-		active += all->lane[i].state == LANE_RUNNING;
-	l->virtual_ns = 0;
-	l->begun_ns = now;
-	if (e != NULL) {
-		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
-		l->begun_ns =
-			fal_emul_task_begin_time(&l->previous, now, &l->regained_ns);
-		l->task = fal_emul_begin(e, &job, l->begun_ns);
-		l->virtual_ns = l->task.end - l->begun_ns;
-		if (!all->faults_started) {
-			uv_update_time(all->crash.loop);
-			start_fault(all, &all->crash, e->crash_ns, on_crash);
-			start_fault(all, &all->freeze, e->freeze_ns, on_freeze);
-		}
-		all->faults_started = true;
-	}
-	/* The loop's thread computes the task if the lane's last task was quick. */
-	if (!all->conf.backend->only_computes || e != NULL || l->job.run.eval ||
-	    l->job.run.coming || l->took_ns == 0 ||
-	    l->took_ns >= QUICK_NS / all->conf.lanes || l->job.count > l->took_count) {
-		l->state = LANE_RUNNING;
-		l->job.wait = l->job.run.coming ? &l->wait : NULL;
-		return true;
-	}
-	lane_compute(l);
-	uv_check_start(&all->check, lanes_on_check); /* on_end follows from the loop */
-	uv_idle_start(&all->idle, lanes_on_idle);
-	return false;
-}
-
 void
 lane_start(struct lanes *all, uint32_t lane, const struct fal_lane_task *job,
 	   bool has_samples)
@@ -420,12 +366,47 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_lane_task *job,
 void
 lane_release(struct lanes *all, uint32_t lane)
 {
+	struct lane *l = &all->lane[lane];
+	struct fal_emul *e = all->conf.emulate;
+	uint32_t active = 1;
 	pthread_mutex_lock(&all->mutex);
-	assert(all->lane[lane].state == LANE_HELD);
-	const bool wake = begin_task(all, &all->lane[lane]);
+	assert(l->state == LANE_HELD);
+	const uint64_t now = uv_hrtime();
+	for (uint32_t i = 0; i < all->conf.lanes; i++)
+		active += all->lane[i].state == LANE_RUNNING;
+	l->virtual_ns = 0;
+	l->begun_ns = now;
+	if (e != NULL) {
+		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
+		l->begun_ns =
+			fal_emul_task_begin_time(&l->previous, now, &l->regained_ns);
+		l->task = fal_emul_begin(e, &job, l->begun_ns);
+		l->virtual_ns = l->task.end - l->begun_ns;
+		if (!all->faults_started) {
+			uv_update_time(all->crash.loop);
+			start_fault(all, &all->crash, e->crash_ns, on_crash);
+			start_fault(all, &all->freeze, e->freeze_ns, on_freeze);
+		}
+		all->faults_started = true;
+	}
+	/* The loop's thread computes the task if the lane's last task was quick. */
+	const bool wake = !all->conf.backend->only_computes || e != NULL ||
+			  l->job.run.eval || l->job.run.coming || l->took_ns == 0 ||
+			  l->took_ns >= QUICK_NS / all->conf.lanes ||
+			  l->job.count > l->took_count;
+	if (wake) {
+		l->state = LANE_RUNNING;
+		l->job.wait = l->job.run.coming ? &l->wait : NULL;
+	} else {
+		lane_compute(l);
+		/* on_end follows from the loop */
+		uv_check_start(&all->check, lanes_on_check);
+		uv_idle_start(&all->idle, lanes_on_idle);
+	}
 	pthread_mutex_unlock(&all->mutex);
+	/* Under the mutex the lane would wake up only to wait for the mutex. */
 	if (wake)
-		pthread_cond_signal(&all->lane[lane].wake);
+		pthread_cond_signal(&l->wake);
 }
 
 void

@@ -81,37 +81,6 @@ set_lanes(const struct args *t, struct work_opt *opt)
 	return FAL_EXIT_DONE;
 }
 
-/* Parses the values of options; 0 or an exit code. */
-static int
-parse_work_options(const struct args *t, const char *addr, struct work_opt *opt)
-{
-	struct fal_diag diag;
-	const int code = set_lanes(t, opt);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	if (fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
-		return fal_cli_usage(PROG, "%s", diag.text);
-	if (opt->name != NULL && !fal_name_valid(opt->name))
-		return value_error("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
-	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
-		return value_error("compress", t->compress, "auto, always or never");
-	return FAL_EXIT_DONE;
-}
-
-/* Reads --emulate, once the worker has its name; 0 or an exit code. */
-static int
-read_emulate(const char *spec, struct work_opt *opt)
-{
-	const struct fal_spec_host host = { opt->name, opt->lanes_max };
-	struct fal_diag diag;
-	if (spec == NULL)
-		return FAL_EXIT_DONE;
-	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0)
-		return fal_cli_usage(PROG, "--emulate: %s", diag.text);
-	opt->cores = opt->emulate->cores;
-	return FAL_EXIT_DONE;
-}
-
 /* Works until the coordinator's job is done; with opt->stays, also for the
  * coordinator's later jobs.  A coordinator that stays may offer the finished job
  * again, so pauses double. */
@@ -136,13 +105,27 @@ static int
 run_worker(const struct args *t, const char *addr, struct work_opt *opt)
 {
 	struct fal_client_key *key = NULL;
-	int code = parse_work_options(t, addr, opt);
+	struct fal_diag diag;
+	int code = set_lanes(t, opt);
+	if (code == FAL_EXIT_DONE &&
+	    fal_addrs_parse(addr, opt->addr, FAL_ADDRS_MAX, &opt->addrs, &diag) < 0)
+		code = fal_cli_usage(PROG, "%s", diag.text);
+	if (code == FAL_EXIT_DONE && opt->name != NULL && !fal_name_valid(opt->name))
+		code = value_error("name", opt->name, "1 to 63 of A-Z a-z 0-9 . _ -");
+	if (code == FAL_EXIT_DONE && t->compress != NULL &&
+	    fal_compress_parse(t->compress, &opt->compress) < 0)
+		code = value_error("compress", t->compress, "auto, always or never");
 	if (code == FAL_EXIT_DONE)
 		code = fal_client_key_load(PROG, t->key, FAL_ROLE_WORK, &key);
 	if (code == FAL_EXIT_DONE && opt->name == NULL)
 		opt->name = key->name;
-	if (code == FAL_EXIT_DONE)
-		code = read_emulate(t->emulate, opt);
+	if (code == FAL_EXIT_DONE && t->emulate != NULL) { /* the worker has its name */
+		const struct fal_spec_host host = { opt->name, opt->lanes_max };
+		if (fal_spec_read(t->emulate, &host, &opt->emulate, &diag) < 0)
+			code = fal_cli_usage(PROG, "--emulate: %s", diag.text);
+		else
+			opt->cores = opt->emulate->cores;
+	}
 	if (code != FAL_EXIT_DONE) {
 		fal_spec_free(opt->emulate);
 		fal_secret_free(key);

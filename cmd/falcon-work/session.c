@@ -118,34 +118,6 @@ link_is_needed(const struct shard_link *l)
 	return i < l->first - 1 + l->count;
 }
 
-/* Sets the link's address and its key. */
-static int
-link_set_target(struct shard_link *l, const struct fal_msg *m)
-{
-	const struct fal_client *c = &l->session->client;
-	const struct fal_addr *to = &c->conf.addr[c->addr_index];
-	struct fal_addr at;
-	int err = fal_addr_parse(m->map.address, &at, NULL);
-	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
-		err = FAL_EFORMAT; /* a coordinator may run no command here */
-	/* A command that reaches the coordinator also reaches the listeners in the
-	 * coordinator's network. */
-	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
-		fal_addr_via_command(to, &at, &l->addr);
-	else
-		l->addr = at;
-	l->key = fal_secret_alloc(sizeof(*l->key));
-	if (err < 0)
-		return err;
-	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
-	memcpy(l->key->name, m->map.name, sizeof(l->key->name));
-	memcpy(l->key->psk, m->map.psk, sizeof(l->key->psk));
-	memcpy(l->key->server, m->map.public, sizeof(l->key->server));
-	l->first = m->map.first;
-	l->count = m->map.count;
-	return FAL_OK;
-}
-
 static void
 link_remove(struct session *s, size_t at)
 {
@@ -179,19 +151,28 @@ links_add(struct session *s, const struct fal_msg *m)
 	FAL_XGROW(s->link, s->links_cap, s->links + 1);
 	l->session = s;
 	s->link[s->links++] = l;
-	return link_set_target(l, m);
-}
-
-/* After a new block map: removes the links whose stream has ended and whose shards have
- * no blocks. */
-static void
-links_remove_unneeded(struct session *s)
-{
-	for (size_t i = s->links; i > 0; i--) {
-		const struct shard_link *l = s->link[i - 1];
-		if (l->was_dialled && l->client.chan == NULL && !link_is_needed(l))
-			link_remove(s, i - 1);
-	}
+	/* The link's address and its key: */
+	const struct fal_addr *to = &s->client.conf.addr[s->client.addr_index];
+	struct fal_addr at;
+	int err = fal_addr_parse(m->map.address, &at, NULL);
+	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
+		err = FAL_EFORMAT; /* a coordinator may run no command here */
+	/* A command that reaches the coordinator also reaches the listeners in the
+	 * coordinator's network. */
+	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
+		fal_addr_via_command(to, &at, &l->addr);
+	else
+		l->addr = at;
+	l->key = fal_secret_alloc(sizeof(*l->key));
+	if (err < 0)
+		return err;
+	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
+	memcpy(l->key->name, m->map.name, sizeof(l->key->name));
+	memcpy(l->key->psk, m->map.psk, sizeof(l->key->psk));
+	memcpy(l->key->server, m->map.public, sizeof(l->key->server));
+	l->first = m->map.first;
+	l->count = m->map.count;
+	return FAL_OK;
 }
 
 enum link_fact {
@@ -443,57 +424,6 @@ on_agent_came(void *arg, uint32_t lane, uint32_t blocks)
 	lane_add_blocks(s->runtime.lanes, lane, blocks);
 }
 
-/* Lists the frozen tensors for a log line. */
-static void
-list_frozen_tensors(const struct fal_model *m, char out[static 256])
-{
-	uint32_t more = 0;
-	size_t n = 0;
-	out[0] = '\0';
-	for (uint32_t i = 0; i < m->tensors; i++)
-		if (m->tensor[i].frozen && n + strlen(m->tensor[i].name) < 200)
-			n += (size_t)snprintf(out + n, 256 - n, "%s %s",
-					      n == 0 ? "; not stepped:" : ",",
-					      m->tensor[i].name);
-		else
-			more += m->tensor[i].frozen;
-	if (more > 0)
-		snprintf(out + n, 256 - n, " and %u more", more);
-}
-
-static void
-send_ready(struct session *s)
-{
-	const struct fal_emul *e = s->opt->emulate;
-	const struct backend_profile *p = &s->runtime.profile;
-	struct fal_msg m = { .type = FAL_MSG_READY };
-	memcpy(m.ready.fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	memcpy(m.ready.kernels, p->kernels, sizeof(m.ready.kernels));
-	memcpy(m.ready.data, p->data_hash, FAL_DATA_HASH);
-	m.ready.task_ns = p->task_ns;
-	m.ready.large = p->large_batch;
-	m.ready.large_ns = p->large_ns;
-	if (e != NULL) {
-		m.ready.task_ns = fal_emul_probe_ns(e, s->runtime.setup.job.task);
-		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
-	}
-	s->phase = READY;
-	/* the coordinator may refuse the worker's numerics */
-	s->client.is_candidate = true;
-	fal_client_send(&s->client, &m);
-	fal_cli_notify("READY=1\nSTATUS=working");
-	char frozen[256];
-	list_frozen_tensors(s->runtime.setup.model, frozen);
-	if (s->opt->verbose)
-		fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
-			    s->client.at, s->runtime.setup.job.name,
-			    fal_suite_name(fal_chan_suite(s->client.chan)),
-			    fal_chan_is_unsealed(s->client.chan)
-				    ? ", unsealed on this machine"
-				    : "",
-			    (double)m.ready.task_ns * 1e-6, frozen);
-}
-
 /* --- the job ---------------------------------------------------------------------- */
 
 /* Called when a task of this clock begins: from time to time logs the progress of the
@@ -623,14 +553,55 @@ request_chunk(void *arg, bool test, uint32_t chunk)
 	fal_client_send(&s->client, &m);
 }
 
+/* Called when something that tasks wait for has come: data, the probe's end, a stream.
+ * Releases tasks and, once nothing is missing for the first one, sends READY. */
 static void
 session_on_chunk(void *arg)
 {
 	struct session *s = arg;
 	runtime_release_tasks(&s->runtime);
-	if (s->phase < READY && !fal_client_is_over(&s->client) &&
-	    runtime_is_ready(&s->runtime) && links_all(s, LINK_IS_OPEN))
-		send_ready(s);
+	if (s->phase >= READY || fal_client_is_over(&s->client) ||
+	    !runtime_is_ready(&s->runtime) || !links_all(s, LINK_IS_OPEN))
+		return;
+	const struct fal_emul *e = s->opt->emulate;
+	const struct backend_profile *p = &s->runtime.profile;
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	memcpy(m.ready.fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	memcpy(m.ready.kernels, p->kernels, sizeof(m.ready.kernels));
+	memcpy(m.ready.data, p->data_hash, FAL_DATA_HASH);
+	m.ready.task_ns = p->task_ns;
+	m.ready.large = p->large_batch;
+	m.ready.large_ns = p->large_ns;
+	if (e != NULL) {
+		m.ready.task_ns = fal_emul_probe_ns(e, s->runtime.setup.job.task);
+		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
+	}
+	s->phase = READY;
+	/* the coordinator may refuse the worker's numerics */
+	s->client.is_candidate = true;
+	fal_client_send(&s->client, &m);
+	fal_cli_notify("READY=1\nSTATUS=working");
+	if (!s->opt->verbose)
+		return;
+	const struct fal_model *model = s->runtime.setup.model;
+	char frozen[256] = ""; /* tensors */
+	uint32_t more = 0;
+	size_t n = 0;
+	for (uint32_t i = 0; i < model->tensors; i++)
+		if (model->tensor[i].frozen && n + strlen(model->tensor[i].name) < 200)
+			n += (size_t)snprintf(frozen + n, sizeof(frozen) - n, "%s %s",
+					      n == 0 ? "; not stepped:" : ",",
+					      model->tensor[i].name);
+		else
+			more += model->tensor[i].frozen;
+	if (more > 0)
+		snprintf(frozen + n, sizeof(frozen) - n, " and %u more", more);
+	fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
+		    s->client.at, s->runtime.setup.job.name,
+		    fal_suite_name(fal_chan_suite(s->client.chan)),
+		    fal_chan_is_unsealed(s->client.chan) ? ", unsealed on this machine"
+							 : "",
+		    (double)m.ready.task_ns * 1e-6, frozen);
 }
 
 /* The probe or the loading of a local copy has ended. */
@@ -753,7 +724,14 @@ session_on_agent_msg(struct session *s, struct fal_client *c, const struct fal_m
 		return err;
 	err = fal_agent_msg(s->agent, uv_hrtime(), m);
 	if (err == FAL_OK && m->type == FAL_MSG_BLOCKS) {
-		links_remove_unneeded(s);
+		/* Removes the links whose stream has ended and whose shards have no
+		 * blocks in the new map. */
+		for (size_t i = s->links; i > 0; i--) {
+			const struct shard_link *l = s->link[i - 1];
+			if (l->was_dialled && l->client.chan == NULL &&
+			    !link_is_needed(l))
+				link_remove(s, i - 1);
+		}
 		if (!links_all(s, LINK_IS_USABLE)) /* the stream ended before its shards
 						    got blocks */
 			session_stream_lost(s);

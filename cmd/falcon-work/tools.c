@@ -96,23 +96,6 @@ eval_load_setup(struct eval *e, const char *file, struct fal_diag *diag)
 	return err;
 }
 
-static int
-eval_load_params(struct eval *e, const char *path, struct fal_diag *diag)
-{
-	const struct fal_model *m = e->setup.model;
-	struct fal_buf bytes = { 0 };
-	int err =
-		fal_cli_read(path, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
-	const struct fal_safetensors file = fal_job_tensors(&e->job, path, &bytes);
-	e->params = fal_calloc_aligned(m->params, sizeof(float));
-	if (err == FAL_OK && e->params == NULL)
-		err = diag_nomem(diag);
-	if (err == FAL_OK)
-		err = fal_safetensors_get(&file, m, e->params, diag);
-	fal_buf_free(&bytes);
-	return err;
-}
-
 /* Loads the job, the samples (a file without labels, or, NULL, the job's test set) and
  * the model. */
 static int
@@ -135,7 +118,19 @@ eval_load(struct eval *e, const char *job, const char *samples, const char *mode
 		err = fal_load_set(&files, &e->set, diag);
 	if (err == FAL_OK)
 		err = eval_load_setup(e, job, diag);
-	return err < 0 ? err : eval_load_params(e, model, diag);
+	if (err < 0)
+		return err;
+	const struct fal_model *m = e->setup.model;
+	struct fal_buf bytes = { 0 };
+	err = fal_cli_read(model, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
+	const struct fal_safetensors file = fal_job_tensors(&e->job, model, &bytes);
+	e->params = fal_calloc_aligned(m->params, sizeof(float));
+	if (err == FAL_OK && e->params == NULL)
+		err = diag_nomem(diag);
+	if (err == FAL_OK)
+		err = fal_safetensors_get(&file, m, e->params, diag);
+	fal_buf_free(&bytes);
+	return err;
 }
 
 static int
@@ -614,34 +609,16 @@ try_sum(struct trial *t, uint32_t half, uint32_t count)
 	return true;
 }
 
-/* Prints the part of a task's time that does not depend on the task's size. */
-static void
-print_cost(const struct fal_job *job, uint32_t count, double ms, uint32_t half,
-	   double half_ms)
-{
-	static const double much = 1.0 / 3;
-	const double each = fmax(0, (ms - half_ms) / (count - half));
-	const double fixed = fmax(0, (ms - each * count) / ms);
-	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of the "
-	       "time %s\n",
-	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
-	       fixed > 0.5 ? "does not depend on its size: larger ones (batch.task) "
-			     "would cost little more"
-			   : "does not depend on its size");
-	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
-	if (job->tail > 0 && small > much)
-		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% of the "
-		       "time does not depend on its size: a larger batch.tail-task, or "
-		       "batch.tail = 0, would cost less\n",
-		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
-}
-
-/* The statistics of a batch make halves differ from their task: there the two halves are
- * of the same samples. */
+/* Computes halves of a task: for the check of sums, and to print the part of a task's
+ * time that does not depend on the task's size.  The statistics of a batch make halves
+ * differ from their task: there the two halves are of the same samples.  False: no more
+ * can be tried. */
 static bool
 try_halves(struct trial *t, double ms)
 {
-	const bool repeats = t->setup.job.buffers != NULL;
+	static const double much = 1.0 / 3; /* of the time of a small task */
+	const struct fal_job *job = &t->setup.job;
+	const bool repeats = job->buffers != NULL;
 	uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
 	struct trainer_result a, b;
 	if (half == 0)
@@ -658,13 +635,25 @@ try_halves(struct trial *t, double ms)
 	/* The time of the second run, as for the whole task. */
 	if (!trial_compute(t, 0, half, false, t->grad[0], &a))
 		return false;
-	print_cost(&t->setup.job, count, ms, half, (double)a.ns * 1e-6);
-	if (repeats && t->setup.job.task < FAL_JOB_STATISTICS &&
-	    t->setup.job.task < t->setup.job.batch)
+	const double half_ms = (double)a.ns * 1e-6;
+	const double each = fmax(0, (ms - half_ms) / (count - half));
+	const double fixed = fmax(0, (ms - each * count) / ms);
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of the "
+	       "time %s\n",
+	       count, fal_text_plural(count), ms, half, half_ms, 100 * fixed,
+	       fixed > 0.5 ? "does not depend on its size: larger ones (batch.task) "
+			     "would cost little more"
+			   : "does not depend on its size");
+	const double small = fixed * ms / (fixed * ms + each * job->tail_task);
+	if (job->tail > 0 && small > much)
+		printf("ok a task of the clock's tail, of %u sample%s: %.0f %% of the "
+		       "time does not depend on its size: a larger batch.tail-task, or "
+		       "batch.tail = 0, would cost less\n",
+		       job->tail_task, fal_text_plural(job->tail_task), 100 * small);
+	if (repeats && job->task < FAL_JOB_STATISTICS && job->task < job->batch)
 		printf("ok the statistics of batch norm are those of %u sample%s "
 		       "(batch.task): %d or more are usual\n",
-		       t->setup.job.task, fal_text_plural(t->setup.job.task),
-		       FAL_JOB_STATISTICS);
+		       job->task, fal_text_plural(job->task), FAL_JOB_STATISTICS);
 	return true;
 }
 
@@ -723,30 +712,14 @@ try_eval(struct trial *t)
 	fal_buf_free(&text);
 }
 
-/* Prints what the trainer says of its own data. */
-static void
-print_data(const struct fal_grad_hello *h)
-{
-	static const uint8_t none[FAL_GRAD_DATA];
-	char hex[2 * FAL_GRAD_DATA + 1];
-	if (h->samples)
-		return;
-	if (memcmp(h->data, none, sizeof(none)) == 0) {
-		puts("ok the trainer gives no hash of its data, so a worker with other "
-		     "data is not refused (in Python, give dataset=)");
-		return;
-	}
-	fal_hex(h->data, FAL_GRAD_DATA, hex);
-	printf("ok data %s: a worker with others is refused\n", hex);
-}
-
 int
 try_run(const struct work_opt *opt, const char *file, const char *command)
 {
+	static const uint8_t none[FAL_GRAD_DATA];
 	const struct trainer_conf conf = { .command = command, .worker = "try" };
 	struct fal_diag diag = { "" };
 	struct trial t = { 0 };
-	char params[32];
+	char params[32], hex[2 * FAL_GRAD_DATA + 1];
 	double ms;
 	int err = trial_load(&t, opt, file, &diag);
 	if (err < 0) {
@@ -759,13 +732,19 @@ try_run(const struct work_opt *opt, const char *file, const char *command)
 	} else if (trainer_job_check_data(&t.setup, &t.pool->hello, &diag) < 0) {
 		print_fault(&t, "%s", diag.text);
 	} else {
-		const char *about = t.pool->hello.about;
+		const struct fal_grad_hello *h = &t.pool->hello;
 		const struct fal_model *m = t.setup.model;
-		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
-		       *about != '\0' ? ", " : "", m->tensors,
+		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", h->about,
+		       h->about[0] != '\0' ? ", " : "", m->tensors,
 		       fal_text_plural(m->tensors), fal_text_thousands(m->values, params),
 		       fal_text_plural(m->values));
-		print_data(&t.pool->hello);
+		if (!h->samples && memcmp(h->data, none, sizeof(none)) == 0) {
+			puts("ok the trainer gives no hash of its data, so a worker with "
+			     "other data is not refused (in Python, give dataset=)");
+		} else if (!h->samples) {
+			fal_hex(h->data, FAL_GRAD_DATA, hex);
+			printf("ok data %s: a worker with others is refused\n", hex);
+		}
 		trainer_set_job(t.pool->trainer[0], &t.job);
 		if (try_twice(&t, &ms) && try_halves(&t, ms) && try_ends(&t))
 			try_eval(&t);

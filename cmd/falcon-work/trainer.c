@@ -429,22 +429,11 @@ read_some(int fd, struct fal_buf *b)
 	return n;
 }
 
-static void
-stderr_log_line(struct trainer *t, const char *p, size_t n)
-{
-	char line[STDERR_LINE + 1];
-	memcpy(line, p, n);
-	line[n] = '\0';
-	fal_text_plain(line, sizeof(line), line);
-	fal_cli_err(PROG, "trainer %u: %s", t->conf.number, line);
-	if (line[strspn(line, " ")] != '\0')
-		fal_diag_set(&t->keeper.last_line, 0, "%.180s", line);
-}
-
 /* Logs the lines of standard error; `rest`: also a last line without an end. */
 static void
 stderr_log(struct trainer *t, bool rest)
 {
+	char line[STDERR_LINE + 1];
 	size_t at = 0;
 	/* A NUL would end a text: '?' replaces it, as it replaces other controls. */
 	for (size_t i = 0; i < t->keeper.err.n; i++)
@@ -465,7 +454,12 @@ stderr_log(struct trainer *t, bool rest)
 			n = (size_t)(nl - p);
 		else if (left > STDERR_LINE) /* fal_text_cut reads one byte beyond */
 			n = fal_text_cut(p, STDERR_LINE);
-		stderr_log_line(t, p, n);
+		memcpy(line, p, n);
+		line[n] = '\0';
+		fal_text_plain(line, sizeof(line), line);
+		fal_cli_err(PROG, "trainer %u: %s", t->conf.number, line);
+		if (line[strspn(line, " ")] != '\0')
+			fal_diag_set(&t->keeper.last_line, 0, "%.180s", line);
 		at += n + (nl != NULL) +
 		      (nl == cr && nl != NULL && n + 1 < left && nl[1] == '\n');
 	}
