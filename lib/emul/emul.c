@@ -175,48 +175,6 @@ seconds_to_ns(double seconds)
 	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 }
 
-/* Returns the pace of clock `n`, from 0, under a pattern of work; { 1, 0 } for other
- * kinds. */
-static struct fal_clock_pace
-pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
-	     const struct fal_machine *m, uint64_t n)
-{
-	struct fal_clock_pace pace = { 1, 0 };
-	const double t0 = (double)m->t0_ns * 1e-9;
-	double u[4];
-	fal_emul_draw(m, kind, n, u);
-	switch (kind) {
-	case FAL_PATTERN_JITTER:
-		/* A clock takes at least a tenth of its usual time. */
-		pace.slow = fmax(0.1, 1 + p->arg[0] * normal_of(u[0], u[1]));
-		break;
-	case FAL_PATTERN_SLEEP:
-		pace.pause_ns = m->index % 2 == 1 ? seconds_to_ns(p->arg[0]) : 0;
-		break;
-	case FAL_PATTERN_RANDOM_CLOCK:
-		if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
-			pace.slow = p->arg[0];
-		break;
-	case FAL_PATTERN_RANDOM_SLEEP:
-		pace.pause_ns = u[0] < p->arg[0] ? seconds_to_ns(u[1] * p->arg[1]) : 0;
-		break;
-	case FAL_PATTERN_GAUSS_SLEEP:
-		if (u[0] < p->arg[0])
-			pace.pause_ns = seconds_to_ns(
-				t0 * (p->arg[1] + p->arg[2] * normal_of(u[1], u[2])));
-		break;
-	case FAL_PATTERN_POWER_LAW:
-		pace.slow = pow(u[0], -1 / (p->arg[0] - 1));
-		break;
-	case FAL_PATTERN_SHIFTED_EXP:
-		pace.slow = p->arg[0] - (1 - p->arg[0]) * log(u[0]);
-		break;
-	default:
-		break;
-	}
-	return pace;
-}
-
 /* --- of time --------------------------------------------------------------------- */
 
 static uint64_t
@@ -381,15 +339,48 @@ work_end(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
 struct fal_clock_pace
 fal_emul_pace(const struct fal_emul *e, uint64_t n)
 {
+	const struct fal_machine *m = &e->machine;
+	const double t0 = (double)m->t0_ns * 1e-9;
 	struct fal_clock_pace all = { 1, 0 };
 	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
+		const struct fal_pattern *p = &e->pattern[i];
 		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
-		if (!e->pattern[i].on || !fal_pattern_is_clocked(kind))
+		double u[4];
+		if (!p->on || !fal_pattern_is_clocked(kind))
 			continue;
-		const struct fal_clock_pace p =
-			pattern_pace(kind, &e->pattern[i], &e->machine, n);
-		all.slow *= p.slow;
-		all.pause_ns += p.pause_ns;
+		fal_emul_draw(m, kind, n, u);
+		switch (kind) {
+		case FAL_PATTERN_JITTER:
+			/* A clock takes at least a tenth of its usual time. */
+			all.slow *= fmax(0.1, 1 + p->arg[0] * normal_of(u[0], u[1]));
+			break;
+		case FAL_PATTERN_SLEEP:
+			if (m->index % 2 == 1)
+				all.pause_ns += seconds_to_ns(p->arg[0]);
+			break;
+		case FAL_PATTERN_RANDOM_CLOCK:
+			if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
+				all.slow *= p->arg[0];
+			break;
+		case FAL_PATTERN_RANDOM_SLEEP:
+			if (u[0] < p->arg[0])
+				all.pause_ns += seconds_to_ns(u[1] * p->arg[1]);
+			break;
+		case FAL_PATTERN_GAUSS_SLEEP:
+			if (u[0] < p->arg[0])
+				all.pause_ns += seconds_to_ns(
+					t0 *
+					(p->arg[1] + p->arg[2] * normal_of(u[1], u[2])));
+			break;
+		case FAL_PATTERN_POWER_LAW:
+			all.slow *= pow(u[0], -1 / (p->arg[0] - 1));
+			break;
+		case FAL_PATTERN_SHIFTED_EXP:
+			all.slow *= p->arg[0] - (1 - p->arg[0]) * log(u[0]);
+			break;
+		default:
+			break;
+		}
 	}
 	return all;
 }
@@ -422,29 +413,6 @@ record_work(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
 	record_until(e, end);
 }
 
-/* A part of a task within one clock. */
-struct task_part {
-	uint64_t end; /* the first sample of the next part */
-	double work_ns;
-	struct fal_clock_pace pace;
-};
-
-/* Returns the part of task `t` that begins at sample `first`. */
-static struct task_part
-task_part_from(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
-{
-	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
-	struct task_part p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
-	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
-		p.pace.pause_ns = 0;
-	if (t->samples == 0)
-		return p;
-	if (e->clock != 0 && (n + 1) * e->clock < p.end)
-		p.end = (n + 1) * e->clock;
-	p.work_ns *= (double)(p.end - first) / t->samples;
-	return p;
-}
-
 /* Advances through task `t` to its end, at most to `stop`, and writes the speeds met if
  * `is_recorded`.  Returns the end, from the origin, and the next sample in `*reached`. */
 static uint64_t
@@ -455,18 +423,29 @@ walk_task(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop,
 	const uint64_t last = t->first + t->samples;
 	double left;
 	do {
-		const struct task_part p = task_part_from(e, t, first);
+		/* The part of the task from sample `first` on, within one clock. */
+		const uint64_t n = e->clock != 0 ? first / e->clock : 0;
+		struct fal_clock_pace pace = fal_emul_pace(e, n);
+		uint64_t next = last; /* the first sample of the next part */
+		double work_ns = t->work_ns;
+		if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
+			pace.pause_ns = 0;
+		if (t->samples > 0) {
+			if (e->clock != 0 && (n + 1) * e->clock < next)
+				next = (n + 1) * e->clock;
+			work_ns *= (double)(next - first) / t->samples;
+		}
 		const uint64_t room = stop > now ? stop - now : 0;
-		const uint64_t pause = p.pace.pause_ns < room ? p.pace.pause_ns : room;
-		left = p.work_ns * p.pace.slow;
+		const uint64_t pause = pace.pause_ns < room ? pace.pause_ns : room;
+		left = work_ns * pace.slow;
 		const uint64_t end = work_end(e, now + pause, stop, &left);
 		if (is_recorded && pause > 0)
 			record_work(e, now, now + pause, 0);
 		if (is_recorded)
-			record_work(e, now + pause, end, 1 / p.pace.slow);
+			record_work(e, now + pause, end, 1 / pace.slow);
 		now = end;
-		const double done = 1 - left / (p.work_ns * p.pace.slow);
-		first += (uint64_t)ceil((double)(p.end - first) * done);
+		const double done = 1 - left / (work_ns * pace.slow);
+		first += (uint64_t)ceil((double)(next - first) * done);
 	} while (left == 0 && first < last && now < stop);
 	*reached = first;
 	return now;
@@ -557,31 +536,6 @@ parse_speed_line(struct fal_speeds *s, char *line, const char **bad)
 	return NULL;
 }
 
-static int
-parse_speeds(const char *path, char *text, struct fal_speeds *s, struct fal_diag *diag)
-{
-	unsigned number = 0;
-	for (char *rest = text; rest != NULL;) {
-		char *line = strsep(&rest, "\n");
-		const char *bad, *why = NULL;
-		number++;
-		/* Strip the comment and the blanks at both ends. */
-		line[strcspn(line, "#")] = '\0';
-		line += strspn(line, " \t");
-		for (size_t n = strlen(line);
-		     n > 0 && strchr(" \t\r", line[n - 1]) != NULL;)
-			line[--n] = '\0';
-		if (*line != '\0')
-			why = parse_speed_line(s, line, &bad);
-		if (why != NULL)
-			return fal_diag_set(diag, FAL_EFORMAT, "%s:%u: '%s' %s", path,
-					    number, FAL_QUOTE(bad), why);
-	}
-	if (s->n == 0)
-		return fal_diag_set(diag, FAL_EFORMAT, "%s: no line with a speed", path);
-	return FAL_OK;
-}
-
 int
 fal_speeds_read(const char *path, struct fal_speeds *out, struct fal_diag *diag)
 {
@@ -596,8 +550,25 @@ fal_speeds_read(const char *path, struct fal_speeds *out, struct fal_diag *diag)
 	if (err == FAL_OK && text.err < 0)
 		err = fal_diag_set(diag, text.err, "%s: %s", path,
 				   fal_strerror(text.err));
-	if (err == FAL_OK)
-		err = parse_speeds(path, (char *)text.p, &s, diag);
+	unsigned number = 0; /* of the line */
+	for (char *rest = (char *)text.p; rest != NULL && err == FAL_OK;) {
+		char *line = strsep(&rest, "\n");
+		const char *bad, *why = NULL;
+		number++;
+		/* Strip the comment and the blanks at both ends. */
+		line[strcspn(line, "#")] = '\0';
+		line += strspn(line, " \t");
+		for (size_t n = strlen(line);
+		     n > 0 && strchr(" \t\r", line[n - 1]) != NULL;)
+			line[--n] = '\0';
+		if (*line != '\0')
+			why = parse_speed_line(&s, line, &bad);
+		if (why != NULL)
+			err = fal_diag_set(diag, FAL_EFORMAT, "%s:%u: '%s' %s", path,
+					   number, FAL_QUOTE(bad), why);
+	}
+	if (err == FAL_OK && s.n == 0)
+		err = fal_diag_set(diag, FAL_EFORMAT, "%s: no line with a speed", path);
 	fal_buf_free(&text);
 	if (err < 0)
 		fal_speeds_free(&s);

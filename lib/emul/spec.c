@@ -131,21 +131,6 @@ parse_item_value(struct spec_parser *r, const struct item *i, char *value)
 	return FAL_EFORMAT;
 }
 
-static int
-parse_pattern_item(struct spec_parser *r, char *value)
-{
-	enum fal_pattern_kind kind;
-	struct fal_pattern p;
-	struct fal_diag why;
-	if (fal_pattern_parse(value, &kind, &p, &why) < 0)
-		return REFUSE(r, "pattern: %s", why.text);
-	if (r->seen_patterns[kind])
-		return REFUSE(r, "pattern %s is given twice", fal_pattern_name(kind));
-	r->seen_patterns[kind] = true;
-	r->e->pattern[kind] = p;
-	return FAL_OK;
-}
-
 /* Parses one item, which may stand once in a scope; changes `value`. */
 static int
 parse_item(struct spec_parser *r, const char *key, char *value)
@@ -170,8 +155,18 @@ parse_item(struct spec_parser *r, const char *key, char *value)
 		{ "freeze", FREEZE, e, 0, 0, "AT:FOR, in seconds" },
 	};
 	struct fal_diag bad;
-	if (strcmp(key, "pattern") == 0)
-		return parse_pattern_item(r, value);
+	if (strcmp(key, "pattern") == 0) {
+		enum fal_pattern_kind kind;
+		struct fal_pattern p;
+		if (fal_pattern_parse(value, &kind, &p, &bad) < 0)
+			return REFUSE(r, "pattern: %s", bad.text);
+		if (r->seen_patterns[kind])
+			return REFUSE(r, "pattern %s is given twice",
+				      fal_pattern_name(kind));
+		r->seen_patterns[kind] = true;
+		e->pattern[kind] = p;
+		return FAL_OK;
+	}
 	for (unsigned i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
 		if (strcmp(key, items[i].key) != 0)
 			continue;
@@ -196,49 +191,7 @@ begin_scope(struct spec_parser *r)
 	memset(r->seen_patterns, 0, sizeof(r->seen_patterns));
 }
 
-/* Parses KEY=VALUE[,KEY=VALUE...]; changes `list`. */
-static int
-parse_item_list(struct spec_parser *r, char *list)
-{
-	int err = FAL_OK;
-	begin_scope(r);
-	while (list != NULL && err == FAL_OK) {
-		char *item = strsep(&list, ","), *value = strchr(item, '=');
-		if (value == NULL)
-			return fal_diag_set(r->diag, FAL_EFORMAT, "'%s' is not KEY=VALUE",
-					    FAL_QUOTE(item));
-		*value++ = '\0';
-		err = parse_item(r, item, value);
-	}
-	return err;
-}
-
 /* --- files ----------------------------------------------------------------------- */
-
-/* Parses "[w1 w2]", the machines of a section. */
-static int
-parse_section(struct spec_parser *r, const char *names, unsigned line)
-{
-	char *copy = fal_xstrdup(names);
-	int err = FAL_OK;
-	r->is_own_section = false;
-	for (char *rest = copy; rest != NULL && err == FAL_OK;) {
-		const char *name = strsep(&rest, " \t");
-		if (*name == '\0')
-			continue;
-		r->machines++;
-		if (strcmp(name, r->host->name) != 0)
-			continue;
-		if (r->index != 0)
-			err = REFUSE(r, "%s:%u: machine '%s' for the second time",
-				     r->file, line, name);
-		r->is_own_section = true;
-		r->index = r->machines;
-	}
-	free(copy);
-	begin_scope(r);
-	return err;
-}
 
 /* Parses the entries before the first section and in this machine's section. */
 static int
@@ -247,14 +200,33 @@ on_spec_entry(void *user, const char *section, const char *key, const char *valu
 {
 	struct spec_parser *r = user;
 	struct fal_diag why;
-	if (key == NULL)
-		return parse_section(r, section, line);
+	int err = FAL_OK;
+	if (key == NULL) { /* "[w1 w2]", the machines of a section */
+		char *copy = fal_xstrdup(section);
+		r->is_own_section = false;
+		for (char *rest = copy; rest != NULL && err == FAL_OK;) {
+			const char *name = strsep(&rest, " \t");
+			if (*name == '\0')
+				continue;
+			r->machines++;
+			if (strcmp(name, r->host->name) != 0)
+				continue;
+			if (r->index != 0)
+				err = REFUSE(r, "%s:%u: machine '%s' for the second time",
+					     r->file, line, name);
+			r->is_own_section = true;
+			r->index = r->machines;
+		}
+		free(copy);
+		begin_scope(r);
+		return err;
+	}
 	if (r->machines > 0 && !r->is_own_section)
 		return FAL_OK;
 	char *copy = fal_xstrdup(value);
 	struct fal_diag *out = r->diag;
 	r->diag = &why;
-	int err = parse_item(r, key, copy);
+	err = parse_item(r, key, copy);
 	r->diag = out;
 	free(copy);
 	return err < 0 ? fal_diag_set(out, err, "%s:%u: %s", r->file, line, why.text)
@@ -313,13 +285,31 @@ check_items(const struct spec_parser *r)
 	return FAL_OK;
 }
 
-/* Sets the defaults, the machine's own speed, and the time of its crash. */
-static void
-finish_items(struct spec_parser *r)
+/* Parses all of SPEC and opens its files; changes `spec`. */
+static int
+parse_spec(struct spec_parser *r, char *spec)
 {
 	struct fal_emul *e = r->e;
-	const struct fal_machine *m = &e->machine;
-	double u[4];
+	int err = FAL_OK;
+	if (*spec == '@') {
+		r->file = strsep(&spec, ",") + 1;
+		err = read_machines(r);
+	}
+	/* KEY=VALUE[,KEY=VALUE...] */
+	begin_scope(r);
+	while (spec != NULL && err == FAL_OK) {
+		char *item = strsep(&spec, ","), *value = strchr(item, '=');
+		if (value == NULL)
+			return fal_diag_set(r->diag, FAL_EFORMAT, "'%s' is not KEY=VALUE",
+					    FAL_QUOTE(item));
+		*value++ = '\0';
+		err = parse_item(r, item, value);
+	}
+	if (err == FAL_OK)
+		err = check_items(r);
+	if (err < 0)
+		return err;
+	/* The defaults, the machine's own speed, and the time of its crash. */
 	if (e->speed == 0)
 		e->speed = 1;
 	if (e->cores == 0)
@@ -327,39 +317,22 @@ finish_items(struct spec_parser *r)
 	for (unsigned i = 0; i < FAL_PATTERNS; i++)
 		if (e->pattern[i].on)
 			e->speed *= fal_pattern_share((enum fal_pattern_kind)i,
-						      &e->pattern[i], m);
-	if (r->crash_every == 0)
-		return;
-	fal_emul_draw(m, FAL_PATTERNS, 0, u);
-	e->crash_ns = 1 + (uint64_t)(-1e9 * r->crash_every * log(u[0]));
-}
-
-/* Parses all of SPEC and opens its files; changes `spec`. */
-static int
-parse_spec(struct spec_parser *r, char *spec)
-{
-	int err = FAL_OK;
-	if (*spec == '@') {
-		r->file = strsep(&spec, ",") + 1;
-		err = read_machines(r);
+						      &e->pattern[i], &e->machine);
+	if (r->crash_every != 0) {
+		double u[4];
+		fal_emul_draw(&e->machine, FAL_PATTERNS, 0, u);
+		e->crash_ns = 1 + (uint64_t)(-1e9 * r->crash_every * log(u[0]));
 	}
-	if (err == FAL_OK && spec != NULL)
-		err = parse_item_list(r, spec);
-	if (err == FAL_OK)
-		err = check_items(r);
-	if (err < 0)
-		return err;
-	finish_items(r);
 	if (r->trace != NULL)
-		err = fal_speeds_read(r->trace, &r->e->trace, r->diag);
+		err = fal_speeds_read(r->trace, &e->trace, r->diag);
 	if (err < 0 || r->record == NULL)
 		return err;
-	r->e->record = fopen(r->record, "we");
-	if (r->e->record == NULL)
+	e->record = fopen(r->record, "we");
+	if (e->record == NULL)
 		return fal_diag_set(r->diag, FAL_EIO, "%s: %s", r->record,
 				    strerror(errno));
 	/* A crash must not cut the record. */
-	setvbuf(r->e->record, NULL, _IOLBF, 0);
+	setvbuf(e->record, NULL, _IOLBF, 0);
 	return FAL_OK;
 }
 

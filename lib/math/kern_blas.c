@@ -28,11 +28,14 @@ openblas_num_threads_env(void)
 	return 1;
 }
 
+/* Written before the lanes begin. */
+static bool uses_blas;
+
 /* OpenBLAS 0.3.21 takes an unknown, newer Intel CPU for a Prescott, whose kernels are
- * five times slower.  Then this function lets OpenBLAS choose again by the CPU's
- * features, unless the user has set OPENBLAS_CORETYPE. */
+ * five times slower.  Then OpenBLAS is to choose again by the CPU's features, unless the
+ * user has set OPENBLAS_CORETYPE. */
 static void
-correct_core_type(void)
+init_blas(void)
 {
 #ifdef __x86_64__
 	const char *core = NULL;
@@ -41,22 +44,13 @@ correct_core_type(void)
 	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 	    __builtin_cpu_supports("avx512vl"))
 		core = "SkylakeX";
-	if (core == NULL || gotoblas_dynamic_init == NULL ||
-	    strcmp(openblas_get_corename(), "Prescott") != 0 ||
-	    setenv("OPENBLAS_CORETYPE", core, 0) != 0)
-		return;
-	gotoblas_dynamic_quit();
-	gotoblas_dynamic_init();
+	if (core != NULL && gotoblas_dynamic_init != NULL &&
+	    strcmp(openblas_get_corename(), "Prescott") == 0 &&
+	    setenv("OPENBLAS_CORETYPE", core, 0) == 0) {
+		gotoblas_dynamic_quit();
+		gotoblas_dynamic_init();
+	}
 #endif
-}
-
-/* Written before the lanes begin. */
-static bool uses_blas;
-
-static void
-init_blas(void)
-{
-	correct_core_type();
 	openblas_set_num_threads(1);
 }
 

@@ -74,39 +74,6 @@ has_params(const struct fal_layer *l)
 	return l->kind == FAL_LAYER_CONV || l->kind == FAL_LAYER_DENSE;
 }
 
-static void
-plan_layer(struct fal_net *net, uint32_t i)
-{
-	const struct fal_layer *l = &net->m->layer[i];
-	struct layer_plan *p = &net->plan[i];
-	uint64_t out = fal_shape_floats(l->out) * net->batch;
-	if (l->kind == FAL_LAYER_RELU || l->kind == FAL_LAYER_TANH)
-		p->out = i > 0 ? p[-1].out : net->in;
-	else
-		p->out = reserve_floats(net, out);
-	if (l->kind == FAL_LAYER_MAXPOOL) {
-		p->at = (size_t)net->bytes;
-		net->bytes += out + FAL_POOL_SLACK;
-	}
-}
-
-/* Finds for each layer the end of its and all earlier layers' parameters, for any order
- * of the tensors. */
-static void
-plan_param_ends(struct fal_net *net)
-{
-	const struct fal_model *m = net->m;
-	uint64_t end = 0;
-	for (uint32_t i = 0; i < m->layers; i++) {
-		const uint32_t of[2] = { m->layer[i].weight, m->layer[i].bias };
-		for (int k = 0; k < 2 && has_params(&m->layer[i]); k++) {
-			const struct fal_tensor *t = &m->tensor[of[k]];
-			end = t->offset + t->count > end ? t->offset + t->count : end;
-		}
-		net->plan[i].params_end = end;
-	}
-}
-
 /* Fills net->plan and the sizes. */
 static int
 plan_arena(struct fal_net *net)
@@ -134,9 +101,26 @@ plan_arena(struct fal_net *net)
 		scratch = n > scratch ? n : scratch;
 	}
 	net->in = reserve_floats(net, (uint64_t)m->inputs * net->batch);
-	for (uint32_t i = 0; i < m->layers; i++)
-		plan_layer(net, i);
-	plan_param_ends(net);
+	uint64_t end = 0; /* of the parameters of the layers so far, in any order */
+	for (uint32_t i = 0; i < m->layers; i++) {
+		const struct fal_layer *l = &m->layer[i];
+		struct layer_plan *p = &net->plan[i];
+		const uint64_t out = fal_shape_floats(l->out) * net->batch;
+		if (l->kind == FAL_LAYER_RELU || l->kind == FAL_LAYER_TANH)
+			p->out = i > 0 ? p[-1].out : net->in;
+		else
+			p->out = reserve_floats(net, out);
+		if (l->kind == FAL_LAYER_MAXPOOL) {
+			p->at = (size_t)net->bytes;
+			net->bytes += out + FAL_POOL_SLACK;
+		}
+		const uint32_t of[2] = { l->weight, l->bias };
+		for (int k = 0; k < 2 && has_params(l); k++) {
+			const struct fal_tensor *t = &m->tensor[of[k]];
+			end = t->offset + t->count > end ? t->offset + t->count : end;
+		}
+		p->params_end = end;
+	}
 	net->grad[0] = reserve_floats(net, largest);
 	net->grad[1] = reserve_floats(net, largest);
 	net->scratch = reserve_floats(net, scratch);
@@ -533,34 +517,11 @@ fal_net_grad_waiting(const struct fal_net *net, struct fal_arena *a, const float
 
 enum { SUBNORMAL = 4 };
 
-/* The first two results are subnormal or have a subnormal factor: a thread that flushes
- * such numbers to zero gets other bits.  The last two are products of small values, which
- * are left out. */
-static void
-calculate_subnormal(float *scratch, float out[static SUBNORMAL])
-{
-	static const volatile float small[2] = { FLT_MIN, FLT_MIN / 4 };
-	const uint64_t before = fal_kern_begin();
-	out[0] = small[0] * 0x1.000002p-1f;
-	out[1] = small[1] * 0x1p20f;
-	const float one = 1, b[2] = { small[0], small[1] };
-	fal_gemm(&(struct fal_gemm){ .m = 1,
-				     .n = 2,
-				     .k = 1,
-				     .a = &one,
-				     .lda = 1,
-				     .b = b,
-				     .ldb = 2,
-				     .c = out + 2,
-				     .ldc = 2,
-				     .scratch = scratch });
-	fal_kern_end(before);
-}
-
 int
 fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
 		    uint8_t out[static FAL_FINGERPRINT_BYTES])
 {
+	static const volatile float small[2] = { FLT_MIN, FLT_MIN / 4 };
 	const struct fal_model *m = fal_net_model(net);
 	uint32_t n = fal_net_batch(net);
 	size_t inputs = (size_t)n * m->inputs;
@@ -580,7 +541,25 @@ fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t see
 	for (uint32_t i = 0; i < n; i++)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_net_grad(net, a, params, &(struct fal_task){ x, label, n }, grad, &res);
-	calculate_subnormal(a->f + net->scratch, grad + m->params);
+	/* Of the last results, the first two are subnormal or have a subnormal factor: a
+	 * thread that flushes such numbers to zero gets other bits.  The other two are
+	 * products of small values, which are left out. */
+	float *last = grad + m->params;
+	const float one = 1, b[2] = { small[0], small[1] };
+	const uint64_t before = fal_kern_begin();
+	last[0] = small[0] * 0x1.000002p-1f;
+	last[1] = small[1] * 0x1p20f;
+	fal_gemm(&(struct fal_gemm){ .m = 1,
+				     .n = 2,
+				     .k = 1,
+				     .a = &one,
+				     .lda = 1,
+				     .b = b,
+				     .ldb = 2,
+				     .c = last + 2,
+				     .ldc = 2,
+				     .scratch = a->f + net->scratch });
+	fal_kern_end(before);
 	fal_hash(grad, (m->params + SUBNORMAL) * sizeof(*grad), hash);
 	memcpy(out, hash, FAL_FINGERPRINT_BYTES);
 	err = FAL_OK;

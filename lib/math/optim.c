@@ -58,22 +58,6 @@ beta_product(double beta, const struct fal_optim_part *part, uint64_t steps,
 		       : parts_product * fal_power(beta, steps) * part_beta(beta, part);
 }
 
-static void
-set_adamw_factors(const struct fal_optim *o, const struct fal_optim_history *had,
-		  const struct fal_optim_part *part, double rate,
-		  struct fal_optim_step *s)
-{
-	const double b1 = part_beta(o->beta1, part), b2 = part_beta(o->beta2, part);
-	s->beta1 = (float)b1;
-	s->rest1 = (float)(1 - b1);
-	s->beta2 = (float)b2;
-	s->rest2 = (float)(1 - b2);
-	s->lr = (float)(rate /
-			(1 - beta_product(o->beta1, part, had->steps, had->beta1)));
-	s->root = (float)(1 /
-			  sqrt(1 - beta_product(o->beta2, part, had->steps, had->beta2)));
-}
-
 struct fal_optim_step
 fal_optim_part_step(const struct fal_optim *o, float lr,
 		    const struct fal_optim_history *had,
@@ -108,8 +92,18 @@ fal_optim_part_step(const struct fal_optim *o, float lr,
 		s.keep = (float)(1 - s.decay);
 		s.pull = 0;
 	}
-	if (o->kind == FAL_ADAMW)
-		set_adamw_factors(o, had, part, rate, &s);
+	if (o->kind == FAL_ADAMW) {
+		const double b1 = part_beta(o->beta1, part);
+		const double b2 = part_beta(o->beta2, part);
+		s.beta1 = (float)b1;
+		s.rest1 = (float)(1 - b1);
+		s.beta2 = (float)b2;
+		s.rest2 = (float)(1 - b2);
+		s.lr = (float)(rate / (1 - beta_product(o->beta1, part, had->steps,
+							had->beta1)));
+		s.root = (float)(1 / sqrt(1 - beta_product(o->beta2, part, had->steps,
+							   had->beta2)));
+	}
 	return s;
 }
 

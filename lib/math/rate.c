@@ -48,35 +48,6 @@ rate_at(const struct recurrence *r, double theta)
 	return -(cexp(I * theta) - 1) * (1 - y) / (b * g);
 }
 
-static double
-least_rate(const struct recurrence *r)
-{
-	/* Steps of the search in a half turn of z^n, in which the sign changes once. */
-	enum { STEPS = 64 };
-	const uint32_t n = STEPS * ((uint32_t)ceil(r->delay) + r->turn + 1);
-	const double turn = acos(-1);
-	/* a is real at θ = π. */
-	double least = creal(rate_at(r, turn));
-	if (!(least > 0))
-		least = INFINITY;
-	for (uint32_t i = 1; i + 1 < n; i++) {
-		double low = turn * i / n, high = turn * (i + 1) / n;
-		const bool is_above = cimag(rate_at(r, low)) > 0;
-		if (is_above == (cimag(rate_at(r, high)) > 0))
-			continue;
-		for (int k = 0; k < 50; k++) {
-			const double mid = (low + high) / 2;
-			if ((cimag(rate_at(r, mid)) > 0) == is_above)
-				low = mid;
-			else
-				high = mid;
-		}
-		const double a = creal(rate_at(r, low));
-		least = a > 0 && a < least ? a : least;
-	}
-	return least;
-}
-
 double
 fal_stable_rate(const struct fal_optim *o, double pushes, double delay)
 {
@@ -89,7 +60,30 @@ fal_stable_rate(const struct fal_optim *o, double pushes, double delay)
 		.turn = own ? (uint32_t)fmin(pushes, FAL_DELAY_MAX) : 1,
 		.is_nesterov = o->kind == FAL_NESTEROV
 	};
-	return pushes * least_rate(&r) / takes;
+	/* Steps of the search in a half turn of z^n, in which the sign changes once. */
+	enum { STEPS = 64 };
+	const uint32_t n = STEPS * ((uint32_t)ceil(r.delay) + r.turn + 1);
+	const double turn = acos(-1);
+	/* a is real at θ = π. */
+	double least = creal(rate_at(&r, turn));
+	if (!(least > 0))
+		least = INFINITY;
+	for (uint32_t i = 1; i + 1 < n; i++) {
+		double low = turn * i / n, high = turn * (i + 1) / n;
+		const bool is_above = cimag(rate_at(&r, low)) > 0;
+		if (is_above == (cimag(rate_at(&r, high)) > 0))
+			continue;
+		for (int k = 0; k < 50; k++) {
+			const double mid = (low + high) / 2;
+			if ((cimag(rate_at(&r, mid)) > 0) == is_above)
+				low = mid;
+			else
+				high = mid;
+		}
+		const double a = creal(rate_at(&r, low));
+		least = a > 0 && a < least ? a : least;
+	}
+	return pushes * least / takes;
 }
 
 double

@@ -65,43 +65,11 @@ parse_number(const struct model_parser *p, const char *what, const char *s, uint
 }
 
 static int
-parse_option(const struct model_parser *p, const struct layer_type *k, char *word,
-	     struct layer_options *o)
-{
-	static const char *const names[] = { "kernel", "pad", "stride", "init" };
-	uint32_t *const numbers[] = { &o->kernel, &o->pad, &o->stride };
-	char *value = strchr(word, '=');
-	if (value == NULL)
-		return FAIL(p, FAL_EFORMAT, "%s: '%s' is not an option KEY=VALUE",
-			    k->name, FAL_QUOTE(word));
-	*value++ = '\0';
-	unsigned i = 0;
-	while (i < 4 && strcmp(word, names[i]) != 0)
-		i++;
-	unsigned bit = 1u << i;
-	if ((k->options & bit) == 0)
-		return FAIL(p, FAL_EFORMAT, "%s has no option '%s'", k->name,
-			    FAL_QUOTE(word));
-	if ((o->seen & bit) != 0)
-		return FAIL(p, FAL_EFORMAT, "%s: option '%s' is given twice", k->name,
-			    word);
-	o->seen |= bit;
-	if (bit != OPT_INIT)
-		return parse_number(p, names[i], value, bit != OPT_PAD, numbers[i]);
-	if (strcmp(value, "he") == 0)
-		o->init = FAL_INIT_HE;
-	else if (strcmp(value, "glorot") == 0)
-		o->init = FAL_INIT_GLOROT;
-	else
-		return FAIL(p, FAL_EFORMAT, "init '%s' is neither he nor glorot",
-			    FAL_QUOTE(value));
-	return FAL_OK;
-}
-
-static int
 parse_options(const struct model_parser *p, const struct layer_type *k,
 	      struct layer_options *o)
 {
+	static const char *const names[] = { "kernel", "pad", "stride", "init" };
+	uint32_t *const numbers[] = { &o->kernel, &o->pad, &o->stride };
 	unsigned i = 1;
 	int err;
 	if (k->number != NULL) {
@@ -111,9 +79,36 @@ parse_options(const struct model_parser *p, const struct layer_type *k,
 		if ((err = parse_number(p, k->number, p->word[i++], 1, &o->number)) != 0)
 			return err;
 	}
-	for (; i < p->words; i++)
-		if ((err = parse_option(p, k, p->word[i], o)) != 0)
-			return err;
+	for (; i < p->words; i++) {
+		char *word = p->word[i], *value = strchr(word, '=');
+		if (value == NULL)
+			return FAIL(p, FAL_EFORMAT, "%s: '%s' is not an option KEY=VALUE",
+				    k->name, FAL_QUOTE(word));
+		*value++ = '\0';
+		unsigned at = 0;
+		while (at < 4 && strcmp(word, names[at]) != 0)
+			at++;
+		const unsigned bit = 1u << at;
+		if ((k->options & bit) == 0)
+			return FAIL(p, FAL_EFORMAT, "%s has no option '%s'", k->name,
+				    FAL_QUOTE(word));
+		if ((o->seen & bit) != 0)
+			return FAIL(p, FAL_EFORMAT, "%s: option '%s' is given twice",
+				    k->name, word);
+		o->seen |= bit;
+		if (bit != OPT_INIT) {
+			err = parse_number(p, word, value, bit != OPT_PAD, numbers[at]);
+			if (err != 0)
+				return err;
+		} else if (strcmp(value, "he") == 0) {
+			o->init = FAL_INIT_HE;
+		} else if (strcmp(value, "glorot") == 0) {
+			o->init = FAL_INIT_GLOROT;
+		} else {
+			return FAIL(p, FAL_EFORMAT, "init '%s' is neither he nor glorot",
+				    FAL_QUOTE(value));
+		}
+	}
 	return FAL_OK;
 }
 
@@ -281,32 +276,6 @@ parse_input(struct model_parser *p)
 	return FAL_OK;
 }
 
-/* Splits the line at `s` into p->word[]. */
-static int
-split_line(struct model_parser *p, const char *s, size_t n)
-{
-	const char *hash = memchr(s, '#', n);
-	if (hash != NULL)
-		n = (size_t)(hash - s);
-	p->words = 0;
-	if (n >= sizeof(p->text))
-		return FAIL(p, FAL_EFORMAT, "line is longer than %d bytes",
-			    LINE_MAX_BYTES - 1);
-	if (memchr(s, '\0', n) != NULL)
-		return FAIL(p, FAL_EFORMAT, "line has a '%s' byte", "NUL");
-	memcpy(p->text, s, n);
-	p->text[n] = '\0';
-	char *rest = NULL;
-	for (char *w = strtok_r(p->text, " \t\r", &rest); w != NULL;
-	     w = strtok_r(NULL, " \t\r", &rest)) {
-		if (p->words == WORDS_MAX)
-			return FAIL(p, FAL_EFORMAT, "'%s' is one word too many",
-				    FAL_QUOTE(w));
-		p->word[p->words++] = w;
-	}
-	return FAL_OK;
-}
-
 static int
 parse_lines(struct model_parser *p, const char *s, size_t n)
 {
@@ -314,8 +283,27 @@ parse_lines(struct model_parser *p, const char *s, size_t n)
 		const char *nl = memchr(s, '\n', n);
 		size_t len = nl != NULL ? (size_t)(nl - s) : n;
 		p->line++;
-		int err = split_line(p, s, len);
-		if (err == 0 && p->words > 0)
+		/* Splits the line, without its comment, into p->word[]. */
+		const char *hash = memchr(s, '#', len);
+		const size_t end = hash != NULL ? (size_t)(hash - s) : len;
+		p->words = 0;
+		if (end >= sizeof(p->text))
+			return FAIL(p, FAL_EFORMAT, "line is longer than %d bytes",
+				    LINE_MAX_BYTES - 1);
+		if (memchr(s, '\0', end) != NULL)
+			return FAIL(p, FAL_EFORMAT, "line has a '%s' byte", "NUL");
+		memcpy(p->text, s, end);
+		p->text[end] = '\0';
+		char *rest = NULL;
+		for (char *w = strtok_r(p->text, " \t\r", &rest); w != NULL;
+		     w = strtok_r(NULL, " \t\r", &rest)) {
+			if (p->words == WORDS_MAX)
+				return FAIL(p, FAL_EFORMAT, "'%s' is one word too many",
+					    FAL_QUOTE(w));
+			p->word[p->words++] = w;
+		}
+		int err = FAL_OK;
+		if (p->words > 0)
 			err = strcmp(p->word[0], "input") == 0 ? parse_input(p)
 							       : parse_layer(p);
 		if (err != 0)

@@ -14,34 +14,27 @@
 /* The value of a frozen tensor's name in __metadata__. */
 static const char frozen[] = "frozen";
 
-static int
-put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
-{
-	for (size_t i = 0; i < n; i++) {
-		for (size_t k = 0; k < i; k++)
-			if (strcmp(meta[k].key, meta[i].key) == 0)
-				return FAL_EINVAL;
-		if (!fal_text_is_utf8(meta[i].key) || !fal_text_is_utf8(meta[i].value))
-			return FAL_EINVAL;
-		fal_json_member_str(out, meta[i].key, meta[i].value);
-	}
-	return FAL_OK;
-}
-
 /* Writes the header without jansson, which on a lack of memory makes a text with holes.
  */
 static int
 put_tensor_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
 		  struct fal_buf *out)
 {
-	int err = FAL_OK;
 	uint32_t frozens = 0;
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(meta[k].key, meta[i].key) == 0)
+				return FAL_EINVAL;
+		if (!fal_text_is_utf8(meta[i].key) || !fal_text_is_utf8(meta[i].value))
+			return FAL_EINVAL;
+	}
 	for (uint32_t i = 0; i < m->tensors && meta == NULL; i++)
 		frozens += m->tensor[i].frozen;
 	fal_json_open(out, '{');
 	if (n + frozens > 0) {
 		fal_json_member_open(out, "__metadata__", '{');
-		err = put_metadata(meta, n, out);
+		for (size_t i = 0; i < n; i++)
+			fal_json_member_str(out, meta[i].key, meta[i].value);
 		for (uint32_t i = 0; i < m->tensors && frozens > 0; i++)
 			if (m->tensor[i].frozen)
 				fal_json_member_str(out, m->tensor[i].name, frozen);
@@ -63,7 +56,7 @@ put_tensor_header(const struct fal_model *m, const struct fal_metadata *meta, si
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, '}');
-	return err < 0 ? err : out->err;
+	return out->err;
 }
 
 int
@@ -184,26 +177,27 @@ by_begin(const void *a, const void *b)
 				    : (x->end > y->end) - (x->end < y->end);
 }
 
-/* Checks that the tensors cover the data once, without gap. */
-static int
-check_coverage(struct st_reader *r)
+static void
+end_reading(struct st_reader *r)
 {
-	qsort(r->entry, r->entries, sizeof(*r->entry), by_begin);
-	uint32_t i = 0;
-	while (i < r->entries && r->entry[i].begin == r->end && r->entry[i].end >= r->end)
-		r->end = r->entry[i++].end;
-	if (i < r->entries)
-		return FAIL(r, "tensors overlap or leave a gap at byte %ju of the data",
-			    r->end);
-	if (r->data != NULL && r->end != r->bytes)
-		return FAIL(r, "%s", "trailing bytes after the data");
-	return FAL_OK;
+	free(r->entry);
+	json_decref(r->o);
 }
 
-/* Parses, sorts and checks all entries, then drops the ignored tensors. */
+/* Parses the header of n bytes: parses, sorts and checks all entries, then drops the
+ * ignored tensors.  The caller calls end_reading() in any case. */
 static int
-parse_entries(struct st_reader *r)
+parse_header(struct st_reader *r, const char *text, size_t n)
 {
+	json_error_t why;
+	if (n == 0 || text[0] != '{')
+		return FAIL(r, "header does not begin with '%c'", '{');
+	r->o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
+	if (r->o == NULL && why.text[0] == '\0')
+		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory",
+				    r->file->name);
+	if (r->o == NULL)
+		return FAIL(r, "header: %s", fal_text_unless_key(why.text));
 	json_t *meta = json_object_get(r->o, "__metadata__");
 	int err = FAL_OK;
 	if (meta != NULL && !json_is_object(meta))
@@ -220,10 +214,20 @@ parse_entries(struct st_reader *r)
 			err = parse_entry(r, json_object_iter_key(i),
 					  json_object_iter_value(i),
 					  &r->entry[r->entries++]);
-	if (err == 0)
-		err = check_coverage(r);
-	uint32_t kept = 0;
-	for (uint32_t i = 0; err == 0 && i < r->entries; i++) {
+	if (err != 0)
+		return err;
+	/* The tensors must cover the data once, without gap. */
+	qsort(r->entry, r->entries, sizeof(*r->entry), by_begin);
+	uint32_t covered = 0, kept = 0; /* entries */
+	while (covered < r->entries && r->entry[covered].begin == r->end &&
+	       r->entry[covered].end >= r->end)
+		r->end = r->entry[covered++].end;
+	if (covered < r->entries)
+		return FAIL(r, "tensors overlap or leave a gap at byte %ju of the data",
+			    r->end);
+	if (r->data != NULL && r->end != r->bytes)
+		return FAIL(r, "%s", "trailing bytes after the data");
+	for (uint32_t i = 0; i < r->entries; i++) {
 		const struct entry *p = &r->entry[i];
 		const bool is_of_floats = p->dtype[0] != 'I' && p->dtype[0] != 'U' &&
 					  strcmp(p->dtype, "BOOL") != 0;
@@ -232,30 +236,7 @@ parse_entries(struct st_reader *r)
 			r->entry[kept++] = *p;
 	}
 	r->entries = kept;
-	return err;
-}
-
-static void
-end_reading(struct st_reader *r)
-{
-	free(r->entry);
-	json_decref(r->o);
-}
-
-/* Parses the header of n bytes; the caller calls end_reading() in any case. */
-static int
-parse_header(struct st_reader *r, const char *text, size_t n)
-{
-	json_error_t why;
-	if (n == 0 || text[0] != '{')
-		return FAIL(r, "header does not begin with '%c'", '{');
-	r->o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
-	if (r->o != NULL)
-		return parse_entries(r);
-	if (why.text[0] == '\0')
-		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory",
-				    r->file->name);
-	return FAIL(r, "header: %s", fal_text_unless_key(why.text));
+	return FAL_OK;
 }
 
 /* As parse_header, for a whole file. */
@@ -326,23 +307,6 @@ static const struct {
 		    { "BF16", 2, read_bf16 } };
 enum { FLOAT_TYPES = sizeof(float_types) / sizeof(float_types[0]) };
 
-/* Reports a shape that is not the model's. */
-static int
-refuse_shape(const struct st_reader *r, const struct fal_tensor *t, const json_t *shape)
-{
-	char want[FAL_MODEL_MAX_DIMS * 11 + 3] = "[";
-	char *have = json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY);
-	size_t n = 1;
-	for (uint32_t i = 0; i < t->dims; i++)
-		n += (size_t)snprintf(want + n, sizeof(want) - n, "%s%u",
-				      i > 0 ? "," : "", t->dim[i]);
-	snprintf(want + n, sizeof(want) - n, "]");
-	int err = FAIL(r, "tensor '%s' has the shape %s, but the model wants %s",
-		       FAL_QUOTE(t->name), have != NULL ? FAL_QUOTE(have) : "?", want);
-	free(have);
-	return err;
-}
-
 static int
 check_tensor_bytes(const struct st_reader *r, const struct fal_tensor *t,
 		   const struct entry *p, uint64_t value_bytes)
@@ -372,8 +336,20 @@ read_tensor(const struct st_reader *r, const struct fal_tensor *t, float *to)
 	if (type == FLOAT_TYPES)
 		return FAIL(r, "tensor '%s' is %s, but F32, F16 or BF16 is wanted",
 			    FAL_QUOTE(t->name), FAL_QUOTE(p.dtype));
-	if (p.dims != t->dims || memcmp(p.dim, t->dim, p.dims * sizeof(*p.dim)) != 0)
-		return refuse_shape(r, t, p.shape);
+	if (p.dims != t->dims || memcmp(p.dim, t->dim, p.dims * sizeof(*p.dim)) != 0) {
+		char want[FAL_MODEL_MAX_DIMS * 11 + 3] = "[";
+		char *have = json_dumps(p.shape, JSON_COMPACT | JSON_ENCODE_ANY);
+		size_t n = 1;
+		for (uint32_t i = 0; i < t->dims; i++)
+			n += (size_t)snprintf(want + n, sizeof(want) - n, "%s%u",
+					      i > 0 ? "," : "", t->dim[i]);
+		snprintf(want + n, sizeof(want) - n, "]");
+		err = FAIL(r, "tensor '%s' has the shape %s, but the model wants %s",
+			   FAL_QUOTE(t->name), have != NULL ? FAL_QUOTE(have) : "?",
+			   want);
+		free(have);
+		return err;
+	}
 	err = check_tensor_bytes(r, t, &p, float_types[type].bytes);
 	if (err == 0 && to != NULL)
 		float_types[type].read(to, r->data + p.begin, t->count);
@@ -438,17 +414,19 @@ make_tensor(const struct st_reader *r, const struct entry *p, struct fal_tensor 
 	return check_tensor_bytes(r, t, p, sizeof(float));
 }
 
-/* Makes all tensors, in the order of the data. */
+/* Makes the model from the entries, in the order of the data, unless `err` is an error,
+ * and ends the reading. */
 static int
-make_tensors(const struct st_reader *r, struct fal_model *m)
+make_model(struct st_reader *r, int err, struct fal_model **out)
 {
-	int err = FAL_OK;
-	if (r->entries == 0)
-		return FAIL(r, "has no '%s'", "tensors");
-	if (r->entries > FAL_MODEL_MAX_TENSORS)
-		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
-				    r->file->name, FAL_MODEL_MAX_TENSORS);
-	m->tensor = fal_xcalloc(r->entries, sizeof(*m->tensor));
+	struct fal_model *m = fal_xcalloc(1, sizeof(*m));
+	if (err == 0 && r->entries == 0)
+		err = FAIL(r, "has no '%s'", "tensors");
+	else if (err == 0 && r->entries > FAL_MODEL_MAX_TENSORS)
+		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
+				   r->file->name, FAL_MODEL_MAX_TENSORS);
+	if (err == 0)
+		m->tensor = fal_xcalloc(r->entries, sizeof(*m->tensor));
 	while (err == 0 && m->tensors < r->entries) {
 		struct fal_tensor *t = &m->tensor[m->tensors];
 		err = make_tensor(r, &r->entry[m->tensors++], t);
@@ -459,16 +437,6 @@ make_tensors(const struct st_reader *r, struct fal_model *m)
 	if (err == 0 && m->params > FAL_MODEL_MAX_FLOATS)
 		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than 2^31 values",
 				   r->file->name);
-	return err;
-}
-
-/* Makes the model from the entries unless `err` is an error, and ends the reading. */
-static int
-make_model(struct st_reader *r, int err, struct fal_model **out)
-{
-	struct fal_model *m = fal_xcalloc(1, sizeof(*m));
-	if (err == 0)
-		err = make_tensors(r, m);
 	end_reading(r);
 	if (err == 0)
 		*out = m;

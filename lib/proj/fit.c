@@ -380,53 +380,12 @@ line_busy_s(const struct fit_line *c)
 	return c->e->compute + c->e->push + c->e->pull + c->latency;
 }
 
-/* Adds the line to the sums, unless an event disturbed the time since the line before. */
-static void
-fit_add_sums(struct fal_fit *f, struct fit_worker *w, const struct fit_line *c)
-{
-	const bool own_round = c->e->round != FAL_TRACE_ABSENT;
-	struct fit_clock *at = own_round ? NULL : fit_clock_at(f, c->e->clock);
-	if (at != NULL && line_busy_s(c) > at->busy && !w->suspect)
-		at->busy = line_busy_s(c);
-	if (w->breaks == f->breaks && c->e->clock >= f->from) {
-		f->compute += w->suspect ? 0 : c->e->compute;
-		f->spent += line_busy_s(c) + c->wait;
-	}
-	w->breaks = f->breaks;
-	if (c->ran.all.tasks > 0)
-		ring_put(&f->tx, (double)c->e->tx);
-	if (c->e->pull_all > 0)
-		ring_put(&f->rx, (double)c->e->rx);
-	if (own_round && line_busy_s(c) + c->wait > 0)
-		ring_put(&f->wait, c->wait);
-}
-
 static void
 worker_add_report(struct fit_worker *w, const struct fit_report *report)
 {
 	if (w->n < FAL_FIT_CLOCKS)
 		FAL_XGROW(w->report, w->cap, w->n + 1);
 	w->report[w->n++ % FAL_FIT_CLOCKS] = *report;
-}
-
-/* Makes a report of the time that the worker hung.  Removes this time from the line, and
- * the cancelled tasks, as the hang caused them. */
-static void
-worker_add_hang(struct fit_worker *w, struct fit_line *c, double ran, double t,
-		double *all)
-{
-	const double s = fmin(worker_hung_s(w, t), *all - ran / w->lanes);
-	w->hung = 0;
-	if (!(s > 0))
-		return;
-	*all -= s;
-	c->compute = (double)NAN; /* tells nothing about the turns */
-	c->cut = 0;
-	c->cut_s = 0;
-	worker_add_report(w, &(struct fit_report){ .clock = (uint32_t)c->e->clock,
-						   .hang = w->hangs,
-						   .turn = NAN,
-						   .seconds = (float)s });
 }
 
 /* Makes a report of each pace of the line.  A line without seconds lasted since the line
@@ -438,7 +397,20 @@ worker_add_line(struct fit_worker *w, struct fit_line *c, double t)
 	double all = line_busy_s(c) + c->wait;
 	if (!(all > 0))
 		all = t - w->t;
-	worker_add_hang(w, c, ran, t, &all);
+	/* The time that the worker hung has a report of its own.  The line loses this
+	 * time, and the cancelled tasks, as the hang caused them. */
+	const double hung = fmin(worker_hung_s(w, t), all - ran / w->lanes);
+	w->hung = 0;
+	if (hung > 0) {
+		all -= hung;
+		c->compute = (double)NAN; /* tells nothing about the turns */
+		c->cut = 0;
+		c->cut_s = 0;
+		worker_add_report(w, &(struct fit_report){ .clock = (uint32_t)c->e->clock,
+							   .hang = w->hangs,
+							   .turn = NAN,
+							   .seconds = (float)hung });
+	}
 	w->t = t;
 	/* The seconds that a lane spent around each task; all lanes are busy in all waves
 	 * of tasks but the last.  Below 0 if tasks of the line ran before the line. */
@@ -500,7 +472,21 @@ fit_take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		return 0;
 	if (e->lanes > 0)
 		w->lanes = (uint32_t)e->lanes;
-	fit_add_sums(f, w, &c);
+	struct fit_clock *at = own_round ? NULL : fit_clock_at(f, e->clock);
+	if (at != NULL && line_busy_s(&c) > at->busy && !w->suspect)
+		at->busy = line_busy_s(&c);
+	/* The sums leave out a line if an event disturbed its time. */
+	if (w->breaks == f->breaks && e->clock >= f->from) {
+		f->compute += w->suspect ? 0 : e->compute;
+		f->spent += line_busy_s(&c) + c.wait;
+	}
+	w->breaks = f->breaks;
+	if (c.ran.all.tasks > 0)
+		ring_put(&f->tx, (double)e->tx);
+	if (e->pull_all > 0)
+		ring_put(&f->rx, (double)e->rx);
+	if (own_round && line_busy_s(&c) + c.wait > 0)
+		ring_put(&f->wait, c.wait);
 	worker_add_line(w, &c, l->t);
 	return 0;
 }
@@ -612,25 +598,6 @@ worker_median(const struct fal_fit *f, const struct fit_worker *w, size_t at,
 	return scratch_median(s);
 }
 
-/* Returns the seconds that the row's lanes spend around a task: the median of the lines
- * or their mean, the smaller of the two, at least 0.  Cancelled tasks weigh little in the
- * median; the mean is the same whichever line a task ran in. */
-static double
-worker_turn_s(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
-{
-	double sum = 0, tasks = 0;
-	s->n = 0;
-	for (uint64_t i = 0; i < worker_reports(w); i++) {
-		const struct fit_report *t = worker_report(w, i);
-		if (t->clock < fit_first_clock(f) || isnan(t->turn))
-			continue;
-		s->v[s->n++] = (double)t->turn;
-		sum += (double)t->turn * (double)t->ran;
-		tasks += (double)t->ran;
-	}
-	return fmax(fmin(scratch_median(s), tasks > 0 ? sum / tasks : 0), 0);
-}
-
 /* Returns a quantile of the ring. */
 static double
 ring_quantile(const struct fit_ring *r, double share, struct scratch *s)
@@ -728,22 +695,6 @@ paces_add_report(struct paces *p, const struct fit_report *t, double tasks, doub
 	}
 }
 
-/* Returns whether the worker hangs repeatedly, or at present.  A single hang is no
- * property of a machine. */
-static bool
-worker_hangs(const struct fal_fit *f, const struct fit_worker *w)
-{
-	uint32_t first = 0, last = 0;
-	for (uint64_t i = 0; i < worker_reports(w); i++) {
-		const struct fit_report *t = worker_report(w, i);
-		if (t->hang == 0 || t->clock < fit_first_clock(f))
-			continue;
-		first = first == 0 ? t->hang : first;
-		last = t->hang;
-	}
-	return first != last || (last != 0 && (w->suspect || w->stuck));
-}
-
 /* Returns the paces of a row, report by report.  A report without tasks gets the speed of
  * the nearest earlier report, else of the nearest later one; 0: there is none. */
 static struct paces
@@ -751,9 +702,19 @@ worker_paces(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 	     struct scratch *s)
 {
 	struct paces p = { .v = s->pace };
-	const bool hangs = worker_hangs(f, w);
-	s->has_hangs |= hangs;
 	const struct fal_policy_worker *e = fal_policy_find(&f->policy, w->name);
+	uint32_t first = 0, last = 0; /* hangs */
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
+		if (t->hang == 0 || t->clock < fit_first_clock(f))
+			continue;
+		first = first == 0 ? t->hang : first;
+		last = t->hang;
+	}
+	/* The worker hangs repeatedly, or at present.  A single hang is no property of a
+	 * machine. */
+	const bool hangs = first != last || (last != 0 && (w->suspect || w->stuck));
+	s->has_hangs |= hangs;
 	double task_s = 0;
 	uint64_t ran = 0; /* reports with tasks */
 	for (uint64_t i = 0; i < worker_reports(w); i++) {
@@ -802,6 +763,21 @@ fit_add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scra
 	const double own = worker_fixed(f, w, s);
 	const double fixed = isnan(own) ? s->common_fixed : own;
 	const struct paces paces = worker_paces(f, w, fixed, s);
+	/* The seconds that the row's lanes spend around a task: the median of the lines
+	 * or their mean, the smaller of the two, at least 0.  Cancelled tasks weigh
+	 * little in the median; the mean is the same whichever line a task ran in. */
+	double sum = 0, tasks = 0;
+	s->n = 0;
+	for (uint64_t i = 0; i < worker_reports(w); i++) {
+		const struct fit_report *t = worker_report(w, i);
+		if (t->clock < fit_first_clock(f) || isnan(t->turn))
+			continue;
+		s->v[s->n++] = (double)t->turn;
+		sum += (double)t->turn * (double)t->ran;
+		tasks += (double)t->ran;
+	}
+	const double turn_s =
+		fmax(fmin(scratch_median(s), tasks > 0 ? sum / tasks : 0), 0);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
@@ -810,7 +786,7 @@ fit_add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scra
 		.fixed = fixed,
 		.pace = paces.v,
 		.paces = paces.n,
-		.turn_s = worker_turn_s(f, w, s),
+		.turn_s = turn_s,
 		.pull_s = worker_median(f, w, offsetof(struct fit_report, pull), s),
 		.push_s = worker_median(f, w, offsetof(struct fit_report, push), s),
 		.rtt_s = w->rtt,
@@ -867,32 +843,6 @@ cost_fill_unknown(struct fal_cost *c, struct scratch *s)
 	return 0;
 }
 
-/* Sets the coordinator's costs.  The rest of a clock includes the coordinator's messages,
- * which a simulation adds itself. */
-static void
-fit_set_coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
-{
-	c->message_s = FAL_FIT_MESSAGE_S;
-	c->byte_s = FAL_FIT_BYTE_S;
-	c->push_bytes = ring_quantile(&f->tx, 0.5, s);
-	c->pull_bytes = ring_quantile(&f->rx, 0.5, s);
-	const double talk =
-		2 * c->message_s + (c->push_bytes + c->pull_bytes) * c->byte_s;
-	/* The seconds of a clock in which the last worker neither computes, pulls nor
-	 * pushes.  For workers with rounds of their own: the wait of the workers that did
-	 * not wait for others; among n workers that wait for each other, one does not. */
-	s->n = 0;
-	for (size_t i = 0; i < FAL_FIT_CLOCKS && f->shared; i++) {
-		const struct fit_clock *at = &f->clock[i];
-		if (at->number > fit_first_clock(f) && at->seconds > 0 && at->busy > 0)
-			s->v[s->n++] = at->seconds - at->busy;
-	}
-	const double n = (double)c->machines;
-	c->step_s = f->shared ? scratch_median(s) - n * talk
-			      : ring_quantile(&f->wait, 0.5 / n, s) - talk;
-	c->step_s = fmax(c->step_s, 0);
-}
-
 /* Computes the model.  FAL_ETRUNC. */
 static int
 fit_model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
@@ -920,8 +870,28 @@ fit_model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 			fit_add_machine(f, &f->worker[i], s, out);
 	if (cost_fill_unknown(out, s) < 0)
 		return FAL_ETRUNC;
-	fit_set_coordinator(f, s, out);
-	const double share = fal_grid_size(&f->job.grid, 0) / (double)out->machines;
+	/* The coordinator's costs.  The rest of a clock includes the coordinator's
+	 * messages, which a simulation adds itself. */
+	out->message_s = FAL_FIT_MESSAGE_S;
+	out->byte_s = FAL_FIT_BYTE_S;
+	out->push_bytes = ring_quantile(&f->tx, 0.5, s);
+	out->pull_bytes = ring_quantile(&f->rx, 0.5, s);
+	const double talk =
+		2 * out->message_s + (out->push_bytes + out->pull_bytes) * out->byte_s;
+	/* The seconds of a clock in which the last worker neither computes, pulls nor
+	 * pushes.  For workers with rounds of their own: the wait of the workers that did
+	 * not wait for others; among m workers that wait for each other, one does not. */
+	s->n = 0;
+	for (size_t i = 0; i < FAL_FIT_CLOCKS && f->shared; i++) {
+		const struct fit_clock *at = &f->clock[i];
+		if (at->number > fit_first_clock(f) && at->seconds > 0 && at->busy > 0)
+			s->v[s->n++] = at->seconds - at->busy;
+	}
+	const double m = (double)out->machines;
+	const double rest = f->shared ? scratch_median(s) - m * talk
+				      : ring_quantile(&f->wait, 0.5 / m, s) - talk;
+	out->step_s = fmax(rest, 0);
+	const double share = fal_grid_size(&f->job.grid, 0) / m;
 	for (size_t i = 0; i < out->machines; i++)
 		fal_cost_choose_pacing(&out->machine[i], share);
 	return 0;

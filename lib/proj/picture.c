@@ -141,56 +141,6 @@ fal_gantt_line(void *band, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Sets begin and end. */
-static void
-gantt_choose_time(struct fal_gantt *b)
-{
-	double *v = fal_xcalloc(b->rows, sizeof(*v));
-	size_t n = 0;
-	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
-	double known = 0;
-	b->end = 0;
-	for (size_t i = 0; i < b->rows; i++) {
-		const struct fal_gantt_row *r = &b->row[i];
-		if (r->n == 0 || (r->left && r->left_t < newest))
-			continue;
-		const size_t back = r->n < FAL_GANTT_CLOCKS ? r->n : FAL_GANTT_CLOCKS;
-		v[n++] = r->part[r->n - back].begin;
-		b->end = fmax(b->end, r->part[r->n - 1].end);
-		if (r->cut)
-			known = fmax(known, r->part[0].begin);
-	}
-	b->begin = n > 0 ? fmax(fal_quantile(v, n, 0.5), known) : b->end;
-	free(v);
-}
-
-/* Chooses the drawn rows, in the order of `row`, their first parts, and the updates. */
-static void
-gantt_choose_rows(struct fal_gantt *b)
-{
-	const double least = b->begin + SLIVER * (b->end - b->begin);
-	b->n_shown = 0;
-	b->own = false;
-	for (size_t i = 0; i < b->rows; i++) {
-		struct fal_gantt_row *r = &b->row[i];
-		r->first = 0;
-		while (r->first < r->n && r->part[r->first].end <= least)
-			r->first++;
-		if (r->first == r->n)
-			continue;
-		b->end = fmax(b->end, r->part[r->n - 1].end);
-		b->own = b->own || r->part[r->n - 1].own;
-		b->shown[b->n_shown++] = i;
-	}
-	size_t i = 0;
-	while (i < b->updates && b->update[i].t < b->begin)
-		i++;
-	b->first_update = i;
-	while (i < b->updates && b->update[i].t <= b->end)
-		i++;
-	b->shown_updates = i - b->first_update;
-}
-
 static int
 row_name_order(const void *a, const void *b, void *rows)
 {
@@ -237,10 +187,48 @@ gantt_find_persistent(struct fal_gantt *b)
 int
 fal_gantt_end(struct fal_gantt *b, struct fal_diag *diag)
 {
-	gantt_choose_time(b);
+	/* The drawn time. */
+	double *v = fal_xcalloc(b->rows, sizeof(*v));
+	size_t n = 0;
+	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
+	double known = 0;
+	b->end = 0;
+	for (size_t i = 0; i < b->rows; i++) {
+		const struct fal_gantt_row *r = &b->row[i];
+		if (r->n == 0 || (r->left && r->left_t < newest))
+			continue;
+		const size_t back = r->n < FAL_GANTT_CLOCKS ? r->n : FAL_GANTT_CLOCKS;
+		v[n++] = r->part[r->n - back].begin;
+		b->end = fmax(b->end, r->part[r->n - 1].end);
+		if (r->cut)
+			known = fmax(known, r->part[0].begin);
+	}
+	b->begin = n > 0 ? fmax(fal_quantile(v, n, 0.5), known) : b->end;
+	free(v);
+	/* The drawn rows, in the order of `row`, their first parts, and the updates. */
+	const double least = b->begin + SLIVER * (b->end - b->begin);
 	free(b->shown);
 	b->shown = fal_xcalloc(b->rows, sizeof(*b->shown));
-	gantt_choose_rows(b);
+	b->n_shown = 0;
+	b->own = false;
+	for (size_t i = 0; i < b->rows; i++) {
+		struct fal_gantt_row *r = &b->row[i];
+		r->first = 0;
+		while (r->first < r->n && r->part[r->first].end <= least)
+			r->first++;
+		if (r->first == r->n)
+			continue;
+		b->end = fmax(b->end, r->part[r->n - 1].end);
+		b->own = b->own || r->part[r->n - 1].own;
+		b->shown[b->n_shown++] = i;
+	}
+	size_t at = 0;
+	while (at < b->updates && b->update[at].t < b->begin)
+		at++;
+	b->first_update = at;
+	while (at < b->updates && b->update[at].t <= b->end)
+		at++;
+	b->shown_updates = at - b->first_update;
 	qsort_r(b->shown, b->n_shown, sizeof(*b->shown), row_name_order, b->row);
 	if (b->n_shown == 0)
 		return fal_diag_set(diag, FAL_ETRUNC, "no clock ended");

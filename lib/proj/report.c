@@ -154,22 +154,6 @@ frame_has_row(const struct fal_report_state *s, size_t row, size_t at)
 	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
 }
 
-static void
-cell_add(struct report_cell *to, const struct report_cell *c)
-{
-	to->load.clocks += c->load.clocks;
-	to->load.tasks += c->load.tasks;
-	to->load.size += c->load.size;
-	to->load.lane_s += c->load.lane_s;
-	to->load.push += c->load.push;
-	to->load.pull += c->load.pull;
-	to->load.latency += c->load.latency;
-	to->compute += c->compute;
-	to->wait += c->wait;
-	to->samples += c->samples;
-	to->idle += c->idle;
-}
-
 /* Adds weight · use. */
 static void
 report_use_add(struct report_use *to, const struct report_use *use, double weight)
@@ -312,12 +296,24 @@ report_close_frame(struct fal_report_state *s, size_t at)
 	const double least = frame_least_wait(s, at);
 	for (size_t i = 0; i < s->rows && is_complete; i++) {
 		struct report_row *w = &s->row[i];
-		const struct report_use use = cell_use(&w->cell[at], least);
-		cell_add(&w->sums.cell, &w->cell[at]);
+		const struct report_cell *c = &w->cell[at];
+		const struct report_use use = cell_use(c, least);
+		struct report_cell *sum = &w->sums.cell;
+		sum->load.clocks += c->load.clocks;
+		sum->load.tasks += c->load.tasks;
+		sum->load.size += c->load.size;
+		sum->load.lane_s += c->load.lane_s;
+		sum->load.push += c->load.push;
+		sum->load.pull += c->load.pull;
+		sum->load.latency += c->load.latency;
+		sum->compute += c->compute;
+		sum->wait += c->wait;
+		sum->samples += c->samples;
+		sum->idle += c->idle;
 		report_use_add(&w->sums.use, &use, 1);
 		report_use_add(&s->use, &use, w->speed / speed);
 		if (!report_shared(s))
-			s->samples += w->cell[at].won_samples;
+			s->samples += c->won_samples;
 	}
 	if (report_shared(s) && is_complete)
 		frame_add_clock(s, at, speed);
@@ -413,21 +409,6 @@ report_next_frame(struct fal_report_state *s)
 	s->base++;
 }
 
-/* Returns the frame of the clock: 0 or 1, or 2 if that frame is closed.  Lines come up to
- * a clock late, so a line closes the frames from two clocks before it back. */
-static size_t
-report_open_frame(struct fal_report_state *s, uint64_t clock)
-{
-	if (!s->open)
-		s->base = clock;
-	s->open = true;
-	while (clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
-		report_next_frame(s);
-	if (clock > s->base + 1)
-		s->base = clock;
-	return clock < s->base ? 2 : (size_t)(clock - s->base);
-}
-
 /* Adds a line with `size` full tasks. */
 static void
 cell_add_line(struct report_cell *c, const struct report_line *t, double size)
@@ -455,35 +436,30 @@ cell_add_line(struct report_cell *c, const struct report_line *t, double size)
 	}
 }
 
-/* Returns the speeds at a number of lanes, and adds their ring if it is new; NULL: too
- * many rings. */
-static struct report_ring *
-row_ring(struct report_row *w, uint32_t lanes)
-{
-	const size_t size = sizeof(*w->ring);
-	const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
-	if (at < w->rings && w->ring[at].lanes == lanes)
-		return &w->ring[at];
-	if (w->rings == RINGS_MAX)
-		return NULL;
-	FAL_XGROW(w->ring, w->cap_rings, w->rings + 1);
-	memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
-	w->ring[at] = (struct report_ring){ .lanes = lanes };
-	return &w->ring[at];
-}
-
-/* Notes the speed of each pace, converted to full tasks. */
+/* Notes the speed of each pace, converted to full tasks, in the ring of the row's number
+ * of lanes, which may be new.  Notes nothing if the row has too many rings. */
 static void
 row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 		const struct report_line *t)
 {
 	const double full = fal_grid_full_samples(&job->grid) * (double)t->lanes;
+	const uint32_t lanes = (uint32_t)t->lanes;
+	const size_t size = sizeof(*w->ring);
 	struct report_ring *r = NULL;
 	for (size_t i = 0; i < t->ran.paces; i++) {
 		const struct fal_trace_pace *p = &t->ran.pace[i];
 		const double seconds = (double)p->tasks * p->task_s;
-		if (!(seconds > 0) || (r = row_ring(w, (uint32_t)t->lanes)) == NULL)
+		if (!(seconds > 0))
 			continue;
+		const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
+		if (at == w->rings || w->ring[at].lanes != lanes) {
+			if (w->rings == RINGS_MAX)
+				return;
+			FAL_XGROW(w->ring, w->cap_rings, w->rings + 1);
+			memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
+			w->ring[at] = (struct report_ring){ .lanes = lanes };
+		}
+		r = &w->ring[at];
 		if (r->n < FAL_REPORT_SPEEDS)
 			FAL_XGROW(r->v, r->cap, r->n + 1);
 		r->v[r->n++ % FAL_REPORT_SPEEDS] =
@@ -507,12 +483,22 @@ report_take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	};
 	fal_trace_clock_paces(l, job, &t.ran);
 	struct report_row *w = &s->row[row];
-	size_t at = 0;
+	size_t at = 0; /* the frame of the clock: 0 or 1, or 2 if that frame is closed */
 	if (l->err < 0)
 		return l->err;
 	row_note_speeds(job, fixed, w, &t);
-	if (report_shared(s))
-		at = report_open_frame(s, e->clock);
+	if (report_shared(s)) {
+		if (!s->open)
+			s->base = e->clock;
+		s->open = true;
+		/* Lines come up to a clock late, so a line closes the frames from two
+		 * clocks before it back. */
+		while (e->clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
+			report_next_frame(s);
+		if (e->clock > s->base + 1)
+			s->base = e->clock;
+		at = e->clock < s->base ? 2 : (size_t)(e->clock - s->base);
+	}
 	s->has_clocks = true;
 	w->lanes = (uint32_t)t.lanes;
 	struct fal_report_counts *c = &w->counts;
@@ -689,26 +675,6 @@ worker_speed_at(const struct fal_report_worker *w, uint32_t lanes)
 	return NULL;
 }
 
-static void
-worker_set_speeds(const struct report_row *w, struct fal_report_worker *out)
-{
-	double v[FAL_REPORT_SPEEDS];
-	out->speed = fal_xcalloc(w->rings, sizeof(*out->speed));
-	out->speeds = w->rings;
-	for (size_t i = 0; i < w->rings; i++) {
-		const struct report_ring *r = &w->ring[i];
-		const size_t n = r->n < FAL_REPORT_SPEEDS ? r->n : FAL_REPORT_SPEEDS;
-		memcpy(v, r->v, n * sizeof(*v));
-		out->speed[i] = (struct fal_report_speed){
-			.lanes = r->lanes,
-			.clocks = r->clocks,
-			.median = fal_quantile(v, n, 0.5),
-			.p10 = fal_quantile(v, n, 0.1),
-			.p90 = fal_quantile(v, n, 0.9),
-		};
-	}
-}
-
 static bool
 class_is_frequent(const struct report_sums *sum, enum fal_class class, double all)
 {
@@ -763,27 +729,6 @@ worker_set_class(const struct report_row *w, const struct fal_trace_class *v,
 }
 
 static void
-worker_set_means(const struct report_row *w, struct fal_report_worker *out)
-{
-	const struct report_sums *sum = &w->sums;
-	const double n = (double)sum->cell.load.clocks;
-	const bool ended = sum->finishes > 0;
-	out->finish = ended ? sum->finish / (double)sum->finishes : (double)NAN;
-	out->lag = ended ? sum->lag / (double)sum->finishes : (double)NAN;
-	if (!(n > 0)) {
-		out->compute = out->push = out->pull = out->wait = (double)NAN;
-		return;
-	}
-	out->compute = sum->cell.compute / n;
-	out->push = sum->cell.load.push / n;
-	out->pull = sum->cell.load.pull / n;
-	out->wait = sum->cell.wait / n;
-	for (int i = 0; i < FAL_REPORT_WAITS; i++)
-		out->waits[i] = sum->use.wait[i] / n;
-	out->idle = (double)sum->cell.idle / n;
-}
-
-static void
 report_fill_worker(const struct fal_report_state *s, size_t i,
 		   struct fal_report_worker *out)
 {
@@ -799,8 +744,36 @@ report_fill_worker(const struct fal_report_state *s, size_t i,
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
 	fal_text_plain(out->shown, sizeof(out->shown), row->name);
-	worker_set_means(w, out);
-	worker_set_speeds(w, out);
+	const struct report_sums *sum = &w->sums;
+	const double lines = (double)sum->cell.load.clocks;
+	const bool ended = sum->finishes > 0;
+	out->finish = ended ? sum->finish / (double)sum->finishes : (double)NAN;
+	out->lag = ended ? sum->lag / (double)sum->finishes : (double)NAN;
+	out->compute = out->push = out->pull = out->wait = (double)NAN;
+	if (lines > 0) {
+		out->compute = sum->cell.compute / lines;
+		out->push = sum->cell.load.push / lines;
+		out->pull = sum->cell.load.pull / lines;
+		out->wait = sum->cell.wait / lines;
+		for (int k = 0; k < FAL_REPORT_WAITS; k++)
+			out->waits[k] = sum->use.wait[k] / lines;
+		out->idle = (double)sum->cell.idle / lines;
+	}
+	double v[FAL_REPORT_SPEEDS];
+	out->speed = fal_xcalloc(w->rings, sizeof(*out->speed));
+	out->speeds = w->rings;
+	for (size_t k = 0; k < w->rings; k++) {
+		const struct report_ring *r = &w->ring[k];
+		const size_t n = r->n < FAL_REPORT_SPEEDS ? r->n : FAL_REPORT_SPEEDS;
+		memcpy(v, r->v, n * sizeof(*v));
+		out->speed[k] = (struct fal_report_speed){
+			.lanes = r->lanes,
+			.clocks = r->clocks,
+			.median = fal_quantile(v, n, 0.5),
+			.p10 = fal_quantile(v, n, 0.1),
+			.p90 = fal_quantile(v, n, 0.9),
+		};
+	}
 	/* The rate below which fewer bits pay.  A contribution has 24 bits a value or a
 	 * few more, besides the other traffic.  With much less traffic, its values have
 	 * fewer bits already, or it is compressed. */
@@ -811,51 +784,6 @@ report_fill_worker(const struct fal_report_state *s, size_t i,
 	if (c->lines > 0 && c->lane_tasks > 0 && values > 0 &&
 	    c->tx > values * (double)c->lines * 18 / 8)
 		out->fewer_bits = c->tx / 3 / (c->lane_tasks * values * round_s);
-}
-
-/* Lists the workers that have a line in the window, or are here. */
-static void
-report_list_workers(struct fal_report *r)
-{
-	struct fal_report_state *s = r->state;
-	for (size_t i = 0; i < s->rows; i++)
-		s->load[i] = s->row[i].sums.cell.load;
-	fal_trace_classify(s->load, s->rows, s->verdict);
-	r->worker = fal_xcalloc(s->rows, sizeof(*r->worker));
-	const double median = report_median_time(s->verdict, s->rows, s->value);
-	for (size_t i = 0; i < s->rows; i++) {
-		struct fal_report_worker *w = &r->worker[r->workers];
-		if (s->row[i].counts.lines == 0 && s->summary.worker[i].left)
-			continue;
-		report_fill_worker(s, i, w);
-		r->workers++;
-		worker_set_class(&s->row[i], &s->verdict[i],
-				 s->verdict[i].projected / median, w);
-	}
-}
-
-/* Returns the uses of time of workers with rounds of their own, weighted by their speeds
- * over the whole window.  In T seconds, worker w could compute v_w T_w of Σ v T samples,
- * T_w being the time that it was here: so its second has the weight v_w · T / Σ v T. */
-static struct report_use
-report_window_use(const struct fal_report_state *s, double *ideal)
-{
-	struct report_use use = { 0 };
-	double longest = 0, all = 0;
-	for (size_t i = 0; i < s->rows; i++) {
-		const struct report_cell *c = &s->row[i].sums.cell;
-		const double wall = c->compute + c->load.push + c->load.pull + c->wait;
-		longest = wall > longest ? wall : longest;
-		all += c->load.lane_s > 0 ? c->samples / c->load.lane_s * wall : 0;
-	}
-	for (size_t i = 0; i < s->rows && all > 0; i++) {
-		const struct report_cell *c = &s->row[i].sums.cell;
-		if (c->load.lane_s > 0)
-			report_use_add(&use, &s->row[i].sums.use,
-				       c->samples / c->load.lane_s * longest / all);
-	}
-	*ideal = use.won - (all > 0 ? s->vain * longest / all : 0);
-	return use;
 }
 
 /* Writes the lanes that the workers ran last, at their median speeds with tasks of `task`
@@ -890,7 +818,31 @@ report_split_clock(struct fal_report *r)
 {
 	const struct fal_report_state *s = r->state;
 	double ideal = s->ideal;
-	const struct report_use use = r->shared ? s->use : report_window_use(s, &ideal);
+	struct report_use use = s->use;
+	if (!r->shared) {
+		/* Workers with rounds of their own: their uses of time, weighted by their
+		 * speeds over the whole window.  In T seconds, worker w could compute
+		 * v_w T_w of Σ v T samples, T_w being the time that it was here: so its
+		 * second has the weight v_w · T / Σ v T. */
+		double longest = 0, sum = 0;
+		for (size_t i = 0; i < s->rows; i++) {
+			const struct report_cell *c = &s->row[i].sums.cell;
+			const double wall =
+				c->compute + c->load.push + c->load.pull + c->wait;
+			longest = wall > longest ? wall : longest;
+			sum += c->load.lane_s > 0 ? c->samples / c->load.lane_s * wall
+						  : 0;
+		}
+		use = (struct report_use){ 0 };
+		for (size_t i = 0; i < s->rows && sum > 0; i++) {
+			const struct report_cell *c = &s->row[i].sums.cell;
+			if (c->load.lane_s > 0)
+				report_use_add(&use, &s->row[i].sums.use,
+					       c->samples / c->load.lane_s * longest /
+						       sum);
+		}
+		ideal = use.won - (sum > 0 ? s->vain * longest / sum : 0);
+	}
 	const double lanes = fmin(fmax(use.compute - use.ran, 0), use.whole);
 	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
 	const double whole = r->shared ? fmin(fmax(s->whole, 0), all) : lanes;
@@ -1136,51 +1088,42 @@ report_affected(const struct fal_report *r, enum reason by)
 	return g;
 }
 
-/* Writes the advice about workers that compute slowly. */
-static void
-advise_stragglers(const struct fal_report *r, const struct affected *g, double loss,
-		  char out[static 96])
-{
-	const struct fal_report_worker *w = g->worst;
-	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
-	const bool has_share = !fal_rule_traits(&r->rule).own;
-	char name[FAL_RULE_TEXT];
-	if (may_have_more_slack(r) && loss >= LOSS)
-		snprintf(out, 96, "%.16s would let the others go on" OTHER,
-			 more_slack_text(r, loss, name));
-	else if (has_slack(r) && w->persistent)
-		snprintf(out, 96, "epsp gives %s fewer tasks already", it);
-	else if (has_slack(r))
-		snprintf(out, 96, "epsp moves %s tasks already", its);
-	else if (2 * w->dropped >= w->clocks)
-		snprintf(out, 96, "%s rounds are dropped, epsp would use them%s", its,
-			 epsp_mark(r));
-	else if (loss < LOSS && w->persistent && w->stale >= 2)
-		snprintf(out, 96, "%.0f updates stale, 0 under epsp%s", w->stale,
-			 epsp_mark(r));
-	else if (loss < NOBODY)
-		snprintf(out, 96, "nobody waits for %s", it);
-	else if (loss < LOSS)
-		snprintf(out, 96, "waiting for %s is %.1f %% of the clock", it,
-			 100 * loss);
-	else if (w->persistent && has_share)
-		snprintf(out, 96, "give %s less to do, as epsp does%s", it, epsp_mark(r));
-	else
-		snprintf(out, 96, "epsp would move %s tasks%s%s", its,
-			 fal_rule_traits(&r->rule).moves ? " sooner" : "", epsp_mark(r));
-}
-
 static void
 find_stragglers(struct fal_report *r, const struct affected *g)
 {
 	const double loss = report_share(r, FAL_REPORT_STRAGGLERS);
 	const struct fal_report_worker *w = g->worst;
-	const bool one = g->n == 1;
-	char what[96];
+	const bool one = g->n == 1, has_share = !fal_rule_traits(&r->rule).own;
+	const char *it = one ? "it" : "them", *its = one ? "its" : "their";
+	char what[96], name[FAL_RULE_TEXT];
 	if (g->n == 0)
 		return;
 	const char *hint = w->row->members > 1 ? "; its own trace names whom" : "";
-	advise_stragglers(r, g, loss, what);
+	if (may_have_more_slack(r) && loss >= LOSS)
+		snprintf(what, sizeof(what), "%.16s would let the others go on" OTHER,
+			 more_slack_text(r, loss, name));
+	else if (has_slack(r) && w->persistent)
+		snprintf(what, sizeof(what), "epsp gives %s fewer tasks already", it);
+	else if (has_slack(r))
+		snprintf(what, sizeof(what), "epsp moves %s tasks already", its);
+	else if (2 * w->dropped >= w->clocks)
+		snprintf(what, sizeof(what),
+			 "%s rounds are dropped, epsp would use them%s", its,
+			 epsp_mark(r));
+	else if (loss < LOSS && w->persistent && w->stale >= 2)
+		snprintf(what, sizeof(what), "%.0f updates stale, 0 under epsp%s",
+			 w->stale, epsp_mark(r));
+	else if (loss < NOBODY)
+		snprintf(what, sizeof(what), "nobody waits for %s", it);
+	else if (loss < LOSS)
+		snprintf(what, sizeof(what), "waiting for %s is %.1f %% of the clock", it,
+			 100 * loss);
+	else if (w->persistent && has_share)
+		snprintf(what, sizeof(what), "give %s less to do, as epsp does%s", it,
+			 epsp_mark(r));
+	else
+		snprintf(what, sizeof(what), "epsp would move %s tasks%s%s", its,
+			 fal_rule_traits(&r->rule).moves ? " sooner" : "", epsp_mark(r));
 	if (w->persistent)
 		report_add(r, "straggler", g, loss, "%s %s (%.1fx slower): %s%s", g->who,
 			   one ? "is a persistent straggler"
@@ -1246,59 +1189,36 @@ report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
-/* Returns the largest halving of the task that leaves little idle and is faster; 0: none
- * does.  *left is the idle share that it leaves.  If the sharing of the median clock does
- * not explain the loss, changing speeds do: then the loss is in proportion to the size.
- */
-static uint64_t
-report_smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
-		    double *left)
-{
-	const struct sharing now = report_best_sharing(r, r->task, v);
-	const bool steady = now.idle >= loss / 2 * now.clock;
-	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
-		const struct sharing then = report_best_sharing(r, task, v);
-		*left = steady ? then.idle / then.clock
-			       : loss * (double)task / (double)r->task;
-		if (*left <= LEFT_IDLE)
-			return !steady || then.clock < now.clock ? task : 0;
-	}
-	return 0;
-}
-
-/* Returns the doubling of the task with the fastest best sharing; 0: none is clearly
- * faster. *saved is the share of the clock that it saves.  Each lane keeps enough tasks
- * to share when speeds change. */
-static uint64_t
-report_larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
-{
-	enum { OF_A_LANE = 4 };
-	const double now = report_best_sharing(r, r->task, v).clock;
-	const uint64_t least = OF_A_LANE * report_lane_count(r);
-	uint64_t best = 0;
-	*saved = LEFT_IDLE;
-	for (uint64_t task = 2 * r->task; least * task <= r->batch; task *= 2) {
-		const double gain = 1 - report_best_sharing(r, task, v).clock / now;
-		if (gain <= *saved)
-			continue;
-		*saved = gain;
-		best = task;
-	}
-	return best;
-}
-
 static void
 find_granularity(struct fal_report *r)
 {
 	const double loss = report_share(r, FAL_REPORT_GRANULARITY);
 	char what[96];
 	const unsigned long lanes = (unsigned long)report_lane_count(r);
-	double left;
-	const uint64_t task =
-		r->shared ? report_smaller_task(r, loss, r->state->lanes, &left) : 0;
-	if (task > 0)
+	/* The largest halving of the task that leaves little idle and is faster, and the
+	 * idle share that it leaves; 0: none does.  If the sharing of the median clock
+	 * does not explain the loss, changing speeds do: then the loss is in proportion
+	 * to the size. */
+	uint64_t smaller = 0;
+	double left = 0;
+	if (r->shared) {
+		struct fal_bound_lanes *v = r->state->lanes;
+		const struct sharing now = report_best_sharing(r, r->task, v);
+		const bool steady = now.idle >= loss / 2 * now.clock;
+		for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
+			const struct sharing then = report_best_sharing(r, task, v);
+			left = steady ? then.idle / then.clock
+				      : loss * (double)task / (double)r->task;
+			if (!(left <= LEFT_IDLE))
+				continue;
+			if (!steady || then.clock < now.clock)
+				smaller = task;
+			break;
+		}
+	}
+	if (smaller > 0)
 		snprintf(what, sizeof(what), "batch.task = %ju would leave %.1f %%" OTHER,
-			 task, 100 * left);
+			 smaller, 100 * left);
 	else
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
@@ -1314,14 +1234,28 @@ find_small_tasks(struct fal_report *r)
 {
 	const double loss = report_share(r, FAL_REPORT_SMALL_TASKS);
 	char what[96] = "larger ones would not share as well";
-	double saved;
-	const uint64_t task = report_larger_task(r, r->state->lanes, &saved);
+	/* The doubling of the task with the fastest best sharing, and the share of the
+	 * clock that it saves; 0: none is clearly faster.  Each lane keeps enough tasks
+	 * to share when speeds change. */
+	enum { OF_A_LANE = 4 };
+	struct fal_bound_lanes *v = r->state->lanes;
+	const double now = report_best_sharing(r, r->task, v).clock;
+	const uint64_t least = OF_A_LANE * report_lane_count(r);
+	uint64_t best = 0;
+	double saved = LEFT_IDLE;
+	for (uint64_t task = 2 * r->task; least * task <= r->batch; task *= 2) {
+		const double gain = 1 - report_best_sharing(r, task, v).clock / now;
+		if (gain <= saved)
+			continue;
+		saved = gain;
+		best = task;
+	}
 	/* The saving is a share of computing; converts it to a share of the clock. */
 	saved *= report_share(r, FAL_REPORT_IDEAL) +
 		 report_share(r, FAL_REPORT_GRANULARITY) + loss;
 	saved = saved < loss ? saved : loss;
-	if (task > 0)
-		snprintf(what, sizeof(what), "batch.task = %ju saves %.0f %%" OTHER, task,
+	if (best > 0)
+		snprintf(what, sizeof(what), "batch.task = %ju saves %.0f %%" OTHER, best,
 			 100 * saved);
 	report_add(r, "small_tasks", NULL, loss,
 		   "%.0f %% of the clock is lost to tasks of only %ju sample%s: %s",
@@ -1494,7 +1428,20 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->batch = fal_grid_samples(&s->summary.job.grid, 0);
 	r->task = fal_grid_full_samples(&s->summary.job.grid);
 	r->seconds = s->summary.seconds - s->begin;
-	report_list_workers(r);
+	/* The workers that have a line in the window, or are here. */
+	for (size_t i = 0; i < s->rows; i++)
+		s->load[i] = s->row[i].sums.cell.load;
+	fal_trace_classify(s->load, s->rows, s->verdict);
+	r->worker = fal_xcalloc(s->rows, sizeof(*r->worker));
+	const double median = report_median_time(s->verdict, s->rows, s->value);
+	for (size_t i = 0; i < s->rows; i++) {
+		if (s->row[i].counts.lines == 0 && s->summary.worker[i].left)
+			continue;
+		struct fal_report_worker *w = &r->worker[r->workers++];
+		report_fill_worker(s, i, w);
+		worker_set_class(&s->row[i], &s->verdict[i],
+				 s->verdict[i].projected / median, w);
+	}
 	double v[FAL_REPORT_TICKS];
 	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
 	memcpy(v, s->ring, n * sizeof(*v));

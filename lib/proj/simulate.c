@@ -474,30 +474,6 @@ sim_step(struct sim *g)
 /* --- beginning and end ------------------------------------------------------------ */
 
 static int
-sim_join(struct sim *g, uint32_t i)
-{
-	const struct fal_cost_machine *m = &g->conf->cost->machine[i];
-	struct fal_join j = { .id = i + 1,
-			      .name = m->name,
-			      .lanes_min = m->lanes_min,
-			      .lanes_max = m->lanes_max,
-			      .cores = m->cores,
-			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
-			      .fixed = m->fixed,
-			      .rtt = m->rtt_s };
-	/* If tasks move, a worker may push only tasks whose claims were answered, or
-	 * which were claimed in advance. */
-	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
-	g->worker[i] = (struct sim_worker){ .machine = m,
-					    .way = m->rtt_s / 2,
-					    .ticket = asks ? m->rtt_s : 0,
-					    .pong_at = INFINITY };
-	for (size_t v = 0; v < SIM_VERSIONS; v++)
-		g->worker[i].received[v].version = UINT64_MAX;
-	return fal_sched_join(g->s, g->now, &j);
-}
-
-static int
 sim_begin(struct sim *g)
 {
 	const struct fal_cost *c = g->conf->cost;
@@ -512,11 +488,29 @@ sim_begin(struct sim *g)
 	g->worker = fal_xcalloc(c->machines, sizeof(*g->worker));
 	fal_heap_reserve(&g->next, c->machines);
 	g->s = fal_sched_new(&conf);
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
-		err = sim_join(g, i);
-	if (err < 0)
-		return err;
+	/* If tasks move, a worker may push only tasks whose claims were answered, or
+	 * which were claimed in advance. */
+	const bool asks = fal_rule_traits(&g->conf->policy->rule).moves;
+	for (uint32_t i = 0; i < c->machines; i++) {
+		const struct fal_cost_machine *m = &c->machine[i];
+		const struct fal_join j = { .id = i + 1,
+					    .name = m->name,
+					    .lanes_min = m->lanes_min,
+					    .lanes_max = m->lanes_max,
+					    .cores = m->cores,
+					    .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
+					    .fixed = m->fixed,
+					    .rtt = m->rtt_s };
+		g->worker[i] = (struct sim_worker){ .machine = m,
+						    .way = m->rtt_s / 2,
+						    .ticket = asks ? m->rtt_s : 0,
+						    .pong_at = INFINITY };
+		for (size_t v = 0; v < SIM_VERSIONS; v++)
+			g->worker[i].received[v].version = UINT64_MAX;
+		const int err = fal_sched_join(g->s, g->now, &j);
+		if (err < 0)
+			return err;
+	}
 	fal_sched_set_clock_limit(g->s, g->now, fal_grid_clocks(&g->grid));
 	sim_act_all(g);
 	return FAL_OK;
@@ -545,26 +539,6 @@ sim_totals(const struct sim *g)
 	return t;
 }
 
-static void
-sim_results(const struct sim *g, struct fal_simulation *out)
-{
-	const struct sim_totals now = sim_totals(g), *t = &now, *b = &g->warm;
-	const double over = t->samples - b->samples;
-	*out = (struct fal_simulation){ .seconds = t->now - b->now,
-					.samples = t->won - b->won,
-					.dropped = t->dropped - b->dropped,
-					.duplicates = t->duplicates - b->duplicates,
-					.updates = t->updates - b->updates,
-					.moved = t->moved - b->moved,
-					.cloned = t->cloned - b->cloned,
-					.bytes = t->bytes - b->bytes };
-	double spent = (double)g->conf->cost->machines * out->seconds;
-	out->clocks = (out->samples + out->dropped) / fal_grid_samples(&g->grid, 0);
-	out->stale_updates = over > 0 ? (t->stale - b->stale) / over : 0;
-	out->load = (t->load - b->load) / out->seconds;
-	out->compute = (t->compute - b->compute) / spent;
-}
-
 int
 fal_simulate(const struct fal_simulation_conf *conf, struct fal_simulation *out)
 {
@@ -585,8 +559,24 @@ fal_simulate(const struct fal_simulation_conf *conf, struct fal_simulation *out)
 			warm = true;
 		}
 	}
-	if (err == FAL_OK)
-		sim_results(&g, out);
+	if (err == FAL_OK) {
+		const struct sim_totals t = sim_totals(&g), *b = &g.warm;
+		const double over = t.samples - b->samples;
+		*out = (struct fal_simulation){ .seconds = t.now - b->now,
+						.samples = t.won - b->won,
+						.dropped = t.dropped - b->dropped,
+						.duplicates =
+							t.duplicates - b->duplicates,
+						.updates = t.updates - b->updates,
+						.moved = t.moved - b->moved,
+						.cloned = t.cloned - b->cloned,
+						.bytes = t.bytes - b->bytes };
+		const double spent = (double)conf->cost->machines * out->seconds;
+		out->clocks = (out->samples + out->dropped) / clock;
+		out->stale_updates = over > 0 ? (t.stale - b->stale) / over : 0;
+		out->load = (t.load - b->load) / out->seconds;
+		out->compute = (t.compute - b->compute) / spent;
+	}
 	for (size_t i = 0; i < conf->cost->machines; i++) {
 		free(g.worker[i].q);
 		free(g.worker[i].part);

@@ -44,22 +44,6 @@ struct machine_spec {
 	uint64_t lanes, cores;
 };
 
-/* Parses a number or, with `range`, LOW:HIGH. */
-static int
-spec_parse_speed(char *value, bool range, double speed[2])
-{
-	char *high = range ? strchr(value, ':') : NULL;
-	if (high != NULL)
-		*high++ = '\0';
-	int err = fal_parse_double(value, 1e-3, 1e3, &speed[0]);
-	speed[1] = speed[0];
-	if (err == FAL_OK && high != NULL)
-		err = fal_parse_double(high, speed[0], 1e3, &speed[1]);
-	if (high != NULL)
-		high[-1] = ':';
-	return err;
-}
-
 /* Parses one NAME=VALUE of a single machine or, with a count, of several. */
 static int
 spec_parse_item(const struct fal_cost *cost, char *item, struct machine_spec *s,
@@ -86,7 +70,16 @@ spec_parse_item(const struct fal_cost *cost, char *item, struct machine_spec *s,
 		why = "no such worker";
 	} else if (strcmp(item, "speed") == 0) {
 		twice = s->speed[0] > 0;
-		err = spec_parse_speed(value, several, s->speed);
+		/* A number or, of several machines, LOW:HIGH. */
+		char *high = several ? strchr(value, ':') : NULL;
+		if (high != NULL)
+			*high++ = '\0';
+		err = fal_parse_double(value, 1e-3, 1e3, &s->speed[0]);
+		s->speed[1] = s->speed[0];
+		if (err == FAL_OK && high != NULL)
+			err = fal_parse_double(high, s->speed[0], 1e3, &s->speed[1]);
+		if (high != NULL)
+			high[-1] = ':';
 	} else if (strcmp(item, "lanes") == 0) {
 		twice = s->lanes > 0;
 		err = fal_parse_u64(value, 1, FAL_LANES_MAX, &s->lanes);
@@ -159,34 +152,6 @@ cost_set_grid(struct fal_cost *cost, struct fal_grid to)
 
 /* --- many machines ----------------------------------------------------------------- */
 
-struct machine_specs {
-	struct machine_spec *v; /* their texts are parts of the user's text */
-	size_t n, cap;
-	uint64_t workers; /* of all of them */
-};
-
-/* Parses and adds N[,NAME=VALUE...]. */
-static int
-specs_parse(const struct fal_cost *cost, char *text, struct machine_specs *g,
-	    struct fal_diag *diag)
-{
-	struct machine_spec s = { 0 };
-	char *rest = text, *item = strsep(&rest, ",");
-	int err = FAL_OK;
-	if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - g->workers, &s.count) < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "'%s': not a number of workers, of up to %d in all",
-				    item, FAL_MACHINES_MAX);
-	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
-		err = spec_parse_item(cost, item, &s, diag);
-	if (err < 0)
-		return err;
-	FAL_XGROW(g->v, g->cap, g->n + 1);
-	g->v[g->n++] = s;
-	g->workers += s.count;
-	return FAL_OK;
-}
-
 /* Draws a machine from `from` and adds it to `to`, with at most `most` paces. */
 static void
 spec_draw(struct fal_cost *to, const struct fal_cost *from, const struct machine_spec *s,
@@ -212,24 +177,6 @@ spec_draw(struct fal_cost *to, const struct fal_cost *from, const struct machine
 	spec_apply(s, speed, &to->machine[to->machines - 1]);
 }
 
-/* Sets the batch and the samples of an epoch for so many workers.  FAL_ELIMIT. */
-static int
-grid_grow_batch(const struct fal_cost *cost, uint64_t workers, struct fal_grid *grid)
-{
-	double grow = (double)workers / (double)cost->machines;
-	/* Whole tasks, unless a clock is a part of one. */
-	const uint32_t task = cost->grid.task, unit = cost->grid.batch < task ? 1 : task;
-	double batch = fmax(round(cost->grid.batch * grow / unit), 1) * unit;
-	/* The caller decides the length of an epoch. */
-	double clocks = fmin((double)fal_grid_epoch_clocks(&cost->grid),
-			     floor(UINT32_MAX / batch));
-	if (clocks < 1)
-		return FAL_ELIMIT;
-	grid->batch = (uint32_t)batch;
-	grid->samples = (uint32_t)(batch * clocks);
-	return FAL_OK;
-}
-
 int
 fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 		  struct fal_diag *diag)
@@ -238,28 +185,53 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_PROJ, 0);
 	struct fal_cost all = *cost;
 	struct fal_grid grid = cost->grid;
-	struct machine_specs g = { 0 };
-	char *text = fal_xstrdup(spec), *rest = text, *one;
+	struct machine_spec *v = NULL; /* the texts are parts of `text` */
+	size_t n = 0, cap = 0;
+	uint64_t workers = 0; /* of all specs */
+	char *text = fal_xstrdup(spec), *rest = text, *one, *item;
 	int err = FAL_OK;
-	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL)
-		err = specs_parse(cost, one, &g, diag);
-	if (err == FAL_OK && grid_grow_batch(cost, g.workers, &grid) < 0)
+	/* N[,NAME=VALUE...];... */
+	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL) {
+		FAL_XGROW(v, cap, n + 1);
+		struct machine_spec *s = &v[n++];
+		*s = (struct machine_spec){ 0 };
+		item = strsep(&one, ",");
+		if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - workers, &s->count) < 0)
+			err = fal_diag_set(
+				diag, FAL_EINVAL,
+				"'%s': not a number of workers, of up to %d in all", item,
+				FAL_MACHINES_MAX);
+		while (err == FAL_OK && (item = strsep(&one, ",")) != NULL)
+			err = spec_parse_item(cost, item, s, diag);
+		workers += s->count;
+	}
+	/* The batch and the samples of an epoch for so many workers: whole tasks, unless
+	 * a clock is a part of one. */
+	const double grow = (double)workers / (double)cost->machines;
+	const uint32_t unit = grid.batch < grid.task ? 1 : grid.task;
+	const double batch = fmax(round(grid.batch * grow / unit), 1) * unit;
+	/* The caller decides the length of an epoch. */
+	const double clocks =
+		fmin((double)fal_grid_epoch_clocks(&grid), floor(UINT32_MAX / batch));
+	if (err == FAL_OK && clocks < 1)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "'%s': the batch would not fit 32 bits", spec);
 	if (err == FAL_OK) {
-		const uint64_t even = PACES / g.workers;
+		grid.batch = (uint32_t)batch;
+		grid.samples = (uint32_t)(batch * clocks);
+		const uint64_t even = PACES / workers;
 		const size_t most = even > LEAST ? (size_t)even : LEAST;
 		all.machine = NULL;
 		all.machines = all.cap = 0;
-		for (size_t i = 0; i < g.n; i++)
-			for (uint64_t k = 0; k < g.v[i].count; k++)
-				spec_draw(&all, cost, &g.v[i], most, &r);
+		for (size_t i = 0; i < n; i++)
+			for (uint64_t k = 0; k < v[i].count; k++)
+				spec_draw(&all, cost, &v[i], most, &r);
 		cost_set_grid(&all, grid);
 		fal_cost_free(cost);
 		*cost = all;
 	}
 	free(text);
-	free(g.v);
+	free(v);
 	return err;
 }
 

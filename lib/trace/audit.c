@@ -381,34 +381,6 @@ coverage_add(struct fal_audit *a, struct fal_trace_line *l,
 	return overlap;
 }
 
-/* Finds the first clock with a task that has not ended, and its first such task; false:
- * there is none. */
-static bool
-coverage_find_gap(const struct fal_audit *a, uint64_t *clock, uint64_t *task)
-{
-	const uint64_t n = a->job.clocks_per_epoch;
-	bool found = false;
-	for (uint32_t p = 0; p < a->job.grid.parts; p++) {
-		uint64_t at = fal_intervals_first_gap(&a->ended_tasks[p]);
-		if (at >= part_tasks_before(a, p, a->job.clocks))
-			continue;
-		/* The clock of task `at`: only the last clock of an epoch has another
-		 * number of tasks. */
-		const uint64_t of_epoch = part_tasks_before(a, p, n);
-		const uint64_t of_clock = n > 1 ? part_tasks_before(a, p, 1) : 0;
-		uint64_t k = at / of_epoch * n + n - 1;
-		if (of_clock > 0 && at % of_epoch / of_clock < n - 1)
-			k = at / of_epoch * n + at % of_epoch / of_clock;
-		if (found && k >= *clock)
-			continue;
-		*clock = k;
-		*task = fal_grid_part_first_task(&a->job.grid, k, p) + at -
-			part_tasks_before(a, p, k);
-		found = true;
-	}
-	return found;
-}
-
 /* ---- the job and its scheme ----------------------------------------------------------
  */
 
@@ -522,11 +494,24 @@ take_restart(struct fal_audit *a, struct fal_trace_line *l)
 /* ---- shards --------------------------------------------------------------------------
  */
 
-/* A map by the rule `blocks` must be even. */
+/* Each map has the next number.  A map after a move may have a later number, as abandoned
+ * moves have numbers, too. */
 static void
-judge_even_map(struct fal_audit *a, const struct fal_trace_line *l)
+take_place(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_trace_place *p = &a->place;
+	const uint64_t next = p->map + 1;
+	if (fal_trace_place_read(l, &a->job, &a->place) < 0)
+		return;
+	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
+	if (moved ? p->map < next : p->map != next)
+		finding_line(a, l, "place: map %ju, not %ju", p->map, next);
+	if (strcmp(p->rule, FAL_TRACE_BLOCKS) != 0) {
+		if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
+			finding_line(a, l, "place: no rule is called %s", p->rule);
+		return;
+	}
+	/* A map by the rule `blocks` must be even. */
 	uint32_t b = 0, shard = 0;
 	for (uint32_t i = 0; i < p->places; i++) {
 		const uint32_t first = b,
@@ -542,24 +527,6 @@ judge_even_map(struct fal_audit *a, const struct fal_trace_line *l)
 		}
 		shard += b > first;
 	}
-}
-
-/* Each map has the next number.  A map after a move may have a later number, as abandoned
- * moves have numbers, too. */
-static void
-take_place(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const struct fal_trace_place *p = &a->place;
-	const uint64_t next = p->map + 1;
-	if (fal_trace_place_read(l, &a->job, &a->place) < 0)
-		return;
-	const bool moved = strcmp(p->rule, FAL_TRACE_MOVED) == 0;
-	if (moved ? p->map < next : p->map != next)
-		finding_line(a, l, "place: map %ju, not %ju", p->map, next);
-	if (strcmp(p->rule, FAL_TRACE_BLOCKS) == 0)
-		judge_even_map(a, l);
-	else if (!moved && strcmp(p->rule, FAL_TRACE_FILE) != 0)
-		finding_line(a, l, "place: no rule is called %s", p->rule);
 }
 
 /* Shard lines come in sets: one line of each shard, in order.  Each set is of a later
@@ -699,34 +666,8 @@ judge_skipped(struct fal_audit *a, struct fal_numbers skipped,
 /* ---- rounds --------------------------------------------------------------------------
  */
 
-/* If rounds are clocks: returns whether the round may come next.  The clocks that the
- * round skips count as missing. */
-static bool
-judge_clock_order(struct fal_audit *a, struct fal_trace_round *r)
-{
-	const uint64_t tasks = fal_grid_tasks(&a->job.grid, r->clock);
-	if (r->clock < a->next_clock || r->round != r->clock) {
-		finding_round(a, r,
-			      r->round != r->clock ? "it is not the round of its clock"
-						   : "ledger again, or out of order");
-		return false;
-	}
-	if (r->clock > a->next_clock)
-		fal_audit_add_finding(a, "clock %ju: no ledger before that of clock %ju",
-				      a->next_clock, r->clock);
-	if (r->first != 0 || r->tasks != tasks)
-		finding_round(a, r,
-			      r->first == 0 ? "tasks is %ju, not %ju"
-					    : "first is %ju, not 0",
-			      r->first == 0 ? r->tasks : r->first, tasks);
-	a->rules.applied += r->clock - a->next_clock;
-	a->next_clock = r->clock + 1;
-	r->first = 0;
-	r->tasks = tasks;
-	return true;
-}
-
-/* Returns whether the round may come now and its clock has its tasks. */
+/* Returns whether the round may come now and its clock has its tasks.  If rounds are
+ * clocks, the clocks that the round skips count as missing. */
 static bool
 judge_order(struct fal_audit *a, struct fal_trace_round *r)
 {
@@ -743,10 +684,31 @@ judge_order(struct fal_audit *a, struct fal_trace_round *r)
 				: "given, but there is no coordinator above");
 		return false;
 	}
-	if (a->rounds_are_clocks && r->end != FAL_END_ABANDONED)
-		return judge_clock_order(a, r);
-	a->rounds_are_clocks = false;
 	const uint64_t tasks = fal_grid_tasks(&a->job.grid, r->clock);
+	if (a->rounds_are_clocks && r->end != FAL_END_ABANDONED) {
+		if (r->clock < a->next_clock || r->round != r->clock) {
+			finding_round(a, r,
+				      r->round != r->clock
+					      ? "it is not the round of its clock"
+					      : "ledger again, or out of order");
+			return false;
+		}
+		if (r->clock > a->next_clock)
+			fal_audit_add_finding(
+				a, "clock %ju: no ledger before that of clock %ju",
+				a->next_clock, r->clock);
+		if (r->first != 0 || r->tasks != tasks)
+			finding_round(a, r,
+				      r->first == 0 ? "tasks is %ju, not %ju"
+						    : "first is %ju, not 0",
+				      r->first == 0 ? r->tasks : r->first, tasks);
+		a->rules.applied += r->clock - a->next_clock;
+		a->next_clock = r->clock + 1;
+		r->first = 0;
+		r->tasks = tasks;
+		return true;
+	}
+	a->rounds_are_clocks = false;
 	if (r->tasks == 0 || r->first >= tasks || r->tasks > tasks - r->first) {
 		fal_finding(&a->findings, r, r->first, r->tasks,
 			    "the clock has tasks 0-%ju", tasks - 1);
@@ -982,36 +944,6 @@ eval_fault(const struct fal_audit *a, const struct fal_ev_eval *e)
 	return NULL;
 }
 
-/* Another key must have repeated some test tasks of each key, or have been asked to
- * repeat them. */
-static void
-judge_eval_keys(struct fal_audit *a, struct fal_trace_line *l)
-{
-	const struct fal_ev_eval *e = &l->is.eval;
-	const uint64_t want = (a->job.test + a->job.grid.task - 1) / a->job.grid.task;
-	uint64_t tasks = 0;
-	for (size_t i = 0; i < e->keys.n; i++) {
-		const struct fal_ev_eval_key *k = &e->keys.v[i];
-		if (k->tasks == 0 || k->twice > k->tasks ||
-		    k->alone > k->tasks - k->twice) {
-			fal_trace_fail(l, FAL_EINVAL,
-				       "keys: more repeated tasks than tasks");
-			return;
-		}
-		if (k->twice + k->alone == 0)
-			finding_line(
-				a, l,
-				"eval: no other key was to repeat tasks of key %.64s",
-				k->key);
-		tasks += k->tasks;
-		a->verdict.evals.repeated += k->twice;
-		a->verdict.evals.unanswered += k->alone;
-	}
-	a->verdict.evals.tasks += tasks;
-	if (e->keys.v != NULL && tasks != want)
-		finding_line(a, l, "eval: %ju test tasks, not %ju", tasks, want);
-}
-
 static void
 take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -1034,25 +966,30 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 	all->loss = e->loss;
 	fal_trace_read_metrics(l, e->metrics.v, e->metrics.n, (double)e->total,
 			       &a->facts.metric_names, &all->metrics);
-	judge_eval_keys(a, l);
-}
-
-/* The done line must have the accuracy of the last evaluation. */
-static void
-judge_final_eval(struct fal_audit *a, const struct fal_trace_line *l)
-{
-	const struct fal_ev_done *e = &l->is.done;
-	const struct fal_evals *all = &a->verdict.evals;
-	const bool has_accuracy = !isnan(e->accuracy);
-	if (has_accuracy != (all->lines > 0) ||
-	    (has_accuracy && !reals_are_equal(e->accuracy, all->accuracy)))
-		finding_line(a, l, "done: accuracy is not that of the last evaluation");
-	if (a->stray_eval != 0 && a->stray_eval != e->version)
-		finding_line(a, l,
-			     "done: version %ju was evaluated, but %ju is the interval",
-			     a->stray_eval, a->first_eval);
-	if (all->version > e->version)
-		finding_line(a, l, "done: version %ju was evaluated", all->version);
+	/* Another key must have repeated some test tasks of each key, or have been asked
+	 * to repeat them. */
+	const uint64_t want = (a->job.test + a->job.grid.task - 1) / a->job.grid.task;
+	uint64_t tasks = 0;
+	for (size_t i = 0; i < e->keys.n; i++) {
+		const struct fal_ev_eval_key *k = &e->keys.v[i];
+		if (k->tasks == 0 || k->twice > k->tasks ||
+		    k->alone > k->tasks - k->twice) {
+			fal_trace_fail(l, FAL_EINVAL,
+				       "keys: more repeated tasks than tasks");
+			return;
+		}
+		if (k->twice + k->alone == 0)
+			finding_line(
+				a, l,
+				"eval: no other key was to repeat tasks of key %.64s",
+				k->key);
+		tasks += k->tasks;
+		all->repeated += k->twice;
+		all->unanswered += k->alone;
+	}
+	all->tasks += tasks;
+	if (e->keys.v != NULL && tasks != want)
+		finding_line(a, l, "eval: %ju test tasks, not %ju", tasks, want);
 }
 
 /* ---- the end -------------------------------------------------------------------------
@@ -1101,7 +1038,18 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	if (!(fabs(e->seconds - l->t) <= 2e-6))
 		fal_audit_add_finding(a, "done: seconds is %.6f, but t is %.6f",
 				      e->seconds, l->t);
-	judge_final_eval(a, l);
+	/* The line must have the accuracy of the last evaluation. */
+	const struct fal_evals *evals = &a->verdict.evals;
+	const bool has_accuracy = !isnan(e->accuracy);
+	if (has_accuracy != (evals->lines > 0) ||
+	    (has_accuracy && !reals_are_equal(e->accuracy, evals->accuracy)))
+		finding_line(a, l, "done: accuracy is not that of the last evaluation");
+	if (a->stray_eval != 0 && a->stray_eval != e->version)
+		finding_line(a, l,
+			     "done: version %ju was evaluated, but %ju is the interval",
+			     a->stray_eval, a->first_eval);
+	if (evals->version > e->version)
+		finding_line(a, l, "done: version %ju was evaluated", evals->version);
 	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
 		judge_accounts(a, l);
 	if (e->version != a->version)
@@ -1207,11 +1155,31 @@ fal_audit_facts(const struct fal_audit *a)
 int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
+	/* The first clock with a task that has not ended, and its first such task. */
 	uint64_t clock = 0, task = 0;
+	bool has_gap = false;
 	const bool is_complete = a->verdict.missing_lines == 0;
 	if (!a->has_job && is_complete)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	const bool has_gap = a->has_job && coverage_find_gap(a, &clock, &task);
+	for (uint32_t p = 0; a->has_job && p < a->job.grid.parts; p++) {
+		const uint64_t n = a->job.clocks_per_epoch;
+		const uint64_t at = fal_intervals_first_gap(&a->ended_tasks[p]);
+		if (at >= part_tasks_before(a, p, a->job.clocks))
+			continue;
+		/* The clock of task `at`: only the last clock of an epoch has another
+		 * number of tasks. */
+		const uint64_t of_epoch = part_tasks_before(a, p, n);
+		const uint64_t of_clock = n > 1 ? part_tasks_before(a, p, 1) : 0;
+		uint64_t k = at / of_epoch * n + n - 1;
+		if (of_clock > 0 && at % of_epoch / of_clock < n - 1)
+			k = at / of_epoch * n + at % of_epoch / of_clock;
+		if (has_gap && k >= clock)
+			continue;
+		clock = k;
+		task = fal_grid_part_first_task(&a->job.grid, k, p) + at -
+		       part_tasks_before(a, p, k);
+		has_gap = true;
+	}
 	if (a->done && is_complete && has_gap && !a->is_group)
 		fal_audit_add_finding(a, "clock %ju: task %ju: never ended", clock, task);
 	if (a->done && is_complete && a->n_waiting > 0)

@@ -328,24 +328,6 @@ line_read_record(struct fal_trace_line *l, const json_t *o, const struct fal_sch
 			    (uint8_t *)out + r->member[i].at);
 }
 
-/* Reads the event of l->o and its members. */
-static void
-read_event(struct fal_trace_line *l)
-{
-	l->event = fal_event_find(l->ev);
-	if (l->event == FAL_EV_OTHER || l->err != 0)
-		return;
-	const struct fal_schema *r = fal_event_schema(l->event);
-	line_read_record(l, l->o, r, &l->is);
-	for (size_t i = 0; i < r->members && l->err == 0; i++) {
-		const void *at = (uint8_t *)&l->is + r->member[i].at;
-		if (strcmp(r->member[i].name, "worker") == 0)
-			l->worker = *(const char *const *)at;
-		else if (strcmp(r->member[i].name, "id") == 0)
-			l->id = *(const uint32_t *)at;
-	}
-}
-
 /* ---- lines ------------------------------------------------------------------------ */
 
 struct fal_trace_line *
@@ -488,7 +470,18 @@ reader_deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EFORMAT, "t: missing");
 	l->t = read_seconds(l, t, "t");
 	reader_check_order(r, l);
-	read_event(l);
+	l->event = fal_event_find(l->ev);
+	if (l->event != FAL_EV_OTHER && l->err == 0) {
+		const struct fal_schema *s = fal_event_schema(l->event);
+		line_read_record(l, o, s, &l->is);
+		for (size_t i = 0; i < s->members && l->err == 0; i++) {
+			const void *at = (uint8_t *)&l->is + s->member[i].at;
+			if (strcmp(s->member[i].name, "worker") == 0)
+				l->worker = *(const char *const *)at;
+			else if (strcmp(s->member[i].name, "id") == 0)
+				l->id = *(const uint32_t *)at;
+		}
+	}
 	bool noted = l->event != FAL_EV_RESTART;
 	for (size_t i = 0; i < r->restarts; i++) {
 		const struct restart *is = &r->restart[i];

@@ -25,52 +25,6 @@ rules_shared_version(const struct fal_rules *s)
 	return s->base_version + (s->applied > delay ? s->applied - delay : 0);
 }
 
-/* Judges the round's owner or group, and the kind of its contributions. */
-static void
-rules_judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
-		 struct fal_findings *f)
-{
-	if ((r->owner != 0) != s->traits.own)
-		finding(f, r, r->owner != 0 ? "worker %u owns it" : "no owner", r->owner);
-	if ((r->group != 0) != s->traits.groups)
-		finding(f, r, r->group != 0 ? "a group owns it" : "no group");
-	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		finding(f, r, "local is %ju, but at most %u round%s pushed", r->local,
-			s->rule.rounds, s->rule.rounds == 1 ? " is" : "s are");
-	if (r->delta != s->traits.delta)
-		finding(f, r, "kind is %s", r->delta ? "delta" : "grad");
-	if (r->steps > 0 && r->steps != s->rule.steps)
-		finding(f, r, "steps is %ju, not %u", r->steps, s->rule.steps);
-	if (r->moved && !s->traits.moves)
-		finding(f, r, "tasks were moved, but the scheme moves none");
-	if (s->traits.shared && r->end == FAL_END_DROPPED)
-		fal_finding(f, r, r->first, r->tasks, "dropped");
-}
-
-/* Judges the weight of a change of parameters. */
-static void
-rules_judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
-		   struct fal_findings *f)
-{
-	double want = r->weight;
-	if (!r->delta)
-		want = 1;
-	else if (s->traits.ranked)
-		want = r->stale.rank > 0 ? 1 / (double)r->stale.rank : r->weight;
-	else if (s->rule.lambda > 0)
-		want = s->rule.lambda;
-	else if (r->among > 0) /* the default: one of so many workers */
-		want = 1 / (double)r->among;
-	else if (s->rule.by_updates)
-		want = 1 / ((double)r->stale.updates + 1);
-	else if (s->wants_divisors)
-		finding(f, r, "nothing says how many workers share its weight");
-	if (!(r->weight > 0 && r->weight <= 1))
-		finding(f, r, "weight is %g", r->weight);
-	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
-		finding(f, r, "weight is %g, not %g", r->weight, want);
-}
-
 /* dynsgd by version: the rounds of a slot have the ranks 1, 2, … */
 static void
 rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
@@ -110,7 +64,22 @@ void
 fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 		      struct fal_findings *f)
 {
-	rules_judge_kind(s, r, f);
+	/* The round's owner or group, and the kind of its contributions. */
+	if ((r->owner != 0) != s->traits.own)
+		finding(f, r, r->owner != 0 ? "worker %u owns it" : "no owner", r->owner);
+	if ((r->group != 0) != s->traits.groups)
+		finding(f, r, r->group != 0 ? "a group owns it" : "no group");
+	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
+		finding(f, r, "local is %ju, but at most %u round%s pushed", r->local,
+			s->rule.rounds, s->rule.rounds == 1 ? " is" : "s are");
+	if (r->delta != s->traits.delta)
+		finding(f, r, "kind is %s", r->delta ? "delta" : "grad");
+	if (r->steps > 0 && r->steps != s->rule.steps)
+		finding(f, r, "steps is %ju, not %u", r->steps, s->rule.steps);
+	if (r->moved && !s->traits.moves)
+		finding(f, r, "tasks were moved, but the scheme moves none");
+	if (s->traits.shared && r->end == FAL_END_DROPPED)
+		fal_finding(f, r, r->first, r->tasks, "dropped");
 	if (r->end != FAL_END_APPLIED)
 		return;
 	if (s->traits.shared && r->version != rules_shared_version(s))
@@ -125,7 +94,24 @@ fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 		finding(f, r, "stale by %ju update%s, but the threshold is %u",
 			r->stale.updates, fal_text_plural(r->stale.updates),
 			s->rule.threshold);
-	rules_judge_weight(s, r, f);
+	/* The weight of a change of parameters. */
+	double want = r->weight;
+	if (!r->delta)
+		want = 1;
+	else if (s->traits.ranked)
+		want = r->stale.rank > 0 ? 1 / (double)r->stale.rank : r->weight;
+	else if (s->rule.lambda > 0)
+		want = s->rule.lambda;
+	else if (r->among > 0) /* the default: one of so many workers */
+		want = 1 / (double)r->among;
+	else if (s->rule.by_updates)
+		want = 1 / ((double)r->stale.updates + 1);
+	else if (s->wants_divisors)
+		finding(f, r, "nothing says how many workers share its weight");
+	if (!(r->weight > 0 && r->weight <= 1))
+		finding(f, r, "weight is %g", r->weight);
+	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
+		finding(f, r, "weight is %g, not %g", r->weight, want);
 	s->applied++;
 	if (s->traits.ranked)
 		rules_judge_rank(s, r, f);
@@ -167,27 +153,6 @@ fal_rules_begin_update(struct fal_rules *s, const struct fal_ev_update *line)
 	}
 }
 
-/* groups, mode=delta: judges the branch of a group since it took over a version. */
-static void
-rules_judge_branch(const struct fal_rules *s, const struct fal_rules_update *u,
-		   struct fal_findings *f)
-{
-	const struct fal_trace_round *r = &u->last;
-	if (r->group != u->group || r->version != u->base_version)
-		finding(f, r,
-			"it is of group %ju, version %ju, but version %ju began with "
-			"group %ju, version %ju",
-			r->group, r->version, u->version, u->group, u->base_version);
-	if (r->local != u->local)
-		finding(f, r, "local is %ju, but it is number %ju of version %ju",
-			r->local, u->local, u->version);
-	if (s->rule.quorum > 0)
-		rules_judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
-	else if (!(u->line->weight > 0 && u->line->weight <= 1))
-		finding(f, r, "the weight of version %ju is %g", u->version,
-			u->line->weight);
-}
-
 void
 fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update *u,
 			     struct fal_findings *f)
@@ -204,8 +169,23 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 	if (s->rule.batch > 0 && u->tasks >= s->rule.batch)
 		finding(f, r, "version %ju had %ju tasks before it, but a batch is %u",
 			u->version, u->tasks, s->rule.batch);
-	if (has_branch)
-		rules_judge_branch(s, u, f);
+	if (has_branch) { /* the rounds of a group since it took over a version */
+		if (r->group != u->group || r->version != u->base_version)
+			finding(f, r,
+				"it is of group %ju, version %ju, but version %ju began "
+				"with group %ju, version %ju",
+				r->group, r->version, u->version, u->group,
+				u->base_version);
+		if (r->local != u->local)
+			finding(f, r, "local is %ju, but it is number %ju of version %ju",
+				r->local, u->local, u->version);
+		if (s->rule.quorum > 0)
+			rules_judge_divisor(s, r, r->divisor, (double)r->samples,
+					    r->samples, f);
+		else if (!(u->line->weight > 0 && u->line->weight <= 1))
+			finding(f, r, "the weight of version %ju is %g", u->version,
+				u->line->weight);
+	}
 	if (u->line->groups > 0) {
 		struct fal_pushed *push = rules_push_of(s, r->group);
 		push->samples += r->samples;
@@ -221,49 +201,8 @@ fal_rules_judge_update_round(struct fal_rules *s, const struct fal_rules_update 
 			fal_text_plural(r->stale.updates), stale);
 }
 
-/* Judges the divisor of the gradients of an update. */
-static void
-rules_judge_update_divisor(const struct fal_rules *s, const struct fal_rules_update *u,
-			   struct fal_findings *f)
-{
-	const struct fal_trace_round *r = &u->last;
-	const uint64_t samples = u->samples;
-	const bool has_branch = s->rule.rounds > 0;
-	/* If all tasks of the update were skipped, there are no gradients to divide. */
-	const double want = s->traits.counted || samples == 0
-				    ? (double)samples
-				    : (double)samples / u->share;
-	if ((has_branch || s->traits.delta) && u->line->divisor > 0)
-		finding(f, r, "version %ju has a divisor, but no gradients", u->version);
-	else if (has_branch && s->rule.quorum > 0)
-		return;      /* each round is divided by its own samples */
-	else if (has_branch) /* by the workers' share of the clock */
-		rules_judge_divisor(s, r, r->divisor,
-				    u->line->weight * (double)u->clock_samples,
-				    r->samples, f);
-	else if (!s->traits.delta)
-		rules_judge_divisor(s, r, u->line->divisor, want, samples, f);
-}
-
-/* Judges the outer step and its momentum, which is smaller if only some groups push. */
-static void
-rules_judge_outer(const struct fal_rules *s, const struct fal_rules_update *u,
-		  struct fal_findings *f)
-{
-	const struct fal_reals row = u->line->outer;
-	const double outer = row.n > 0 ? row.v[0] : 0,
-		     momentum = row.n > 1 ? row.v[1] : 0;
-	const double times = (double)u->line->groups / (double)s->pushes;
-	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
-	if (fabs(outer - s->rule.outer_rate) > WEIGHT_TOLERANCE)
-		finding(f, NULL, "version %ju: its outer rate is %g, not %g", u->version,
-			outer, s->rule.outer_rate);
-	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
-		finding(f, NULL, "version %ju: its outer momentum is %g, not %g",
-			u->version, momentum, want);
-}
-
-/* Judges the pushes of a quorum: each counts by its samples. */
+/* Judges the pushes of a quorum, each of which counts by its samples, and the outer step.
+ */
 static void
 rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 		   struct fal_findings *f)
@@ -300,8 +239,20 @@ rules_judge_pushes(const struct fal_rules *s, const struct fal_rules_update *u,
 			finding(f, NULL, "version %ju: group %ju has pushed %ju times",
 				u->version, p->group, p->rounds);
 	}
-	if (s->rule.delta && s->pushes > 0)
-		rules_judge_outer(s, u, f);
+	if (!s->rule.delta || s->pushes == 0)
+		return;
+	/* The outer step and its momentum, which is smaller if only some groups push. */
+	const struct fal_reals row = u->line->outer;
+	const double outer = row.n > 0 ? row.v[0] : 0,
+		     momentum = row.n > 1 ? row.v[1] : 0;
+	const double times = (double)groups / (double)s->pushes;
+	const double want = fmax(1 - (1 - s->rule.momentum) * times, 0);
+	if (fabs(outer - s->rule.outer_rate) > WEIGHT_TOLERANCE)
+		finding(f, NULL, "version %ju: its outer rate is %g, not %g", u->version,
+			outer, s->rule.outer_rate);
+	if (fabs(momentum - want) > WEIGHT_TOLERANCE)
+		finding(f, NULL, "version %ju: its outer momentum is %g, not %g",
+			u->version, momentum, want);
 }
 
 void
@@ -309,6 +260,24 @@ fal_rules_end_update(const struct fal_rules *s, const struct fal_rules_update *u
 		     struct fal_findings *f)
 {
 	rules_judge_pushes(s, u, f);
-	if (u->last.tasks > 0)
-		rules_judge_update_divisor(s, u, f);
+	if (u->last.tasks == 0)
+		return;
+	/* The divisor of the gradients. */
+	const struct fal_trace_round *r = &u->last;
+	const uint64_t samples = u->samples;
+	const bool has_branch = s->rule.rounds > 0;
+	/* If all tasks of the update were skipped, there are no gradients to divide. */
+	const double want = s->traits.counted || samples == 0
+				    ? (double)samples
+				    : (double)samples / u->share;
+	if ((has_branch || s->traits.delta) && u->line->divisor > 0)
+		finding(f, r, "version %ju has a divisor, but no gradients", u->version);
+	else if (has_branch && s->rule.quorum > 0)
+		return;      /* each round is divided by its own samples */
+	else if (has_branch) /* by the workers' share of the clock */
+		rules_judge_divisor(s, r, r->divisor,
+				    u->line->weight * (double)u->clock_samples,
+				    r->samples, f);
+	else if (!s->traits.delta)
+		rules_judge_divisor(s, r, u->line->divisor, want, samples, f);
 }

@@ -699,27 +699,6 @@ load_parts(const struct fal_trace_load *w, double share, double idle,
 	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL] + parts[LATENCY];
 }
 
-static struct fal_trace_class
-class_of_parts(const double parts[static PARTS], const double med[static PARTS])
-{
-	struct fal_trace_class c = { .class = FAL_CLASS_STEADY, .projected = parts[SUM] };
-	double sign = 1;
-	if (parts[SUM] > med[SUM] * (1 + FAL_CLASS_TOLERANCE)) {
-		c.class = FAL_CLASS_STRAGGLER;
-	} else if (parts[SUM] < med[SUM] * (1 - FAL_CLASS_TOLERANCE)) {
-		c.class = FAL_CLASS_PIONEER;
-		sign = -1;
-	} else {
-		return c;
-	}
-	int worst = COMPUTE;
-	for (int p = PUSH; p <= LATENCY; p++)
-		if (sign * (parts[p] - med[p]) > sign * (parts[worst] - med[worst]))
-			worst = p;
-	c.cause = (enum fal_cause)(FAL_CAUSE_COMPUTE + worst);
-	return c;
-}
-
 static bool
 load_has_run(const struct fal_trace_load *w)
 {
@@ -752,7 +731,21 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 		if (loads[i].clocks == 0 || !(med[SUM] > 0))
 			continue;
 		load_parts(&loads[i], share, med[COMPUTE], parts);
-		const struct fal_trace_class c = class_of_parts(parts, med);
+		struct fal_trace_class c = { .class = FAL_CLASS_STEADY,
+					     .projected = parts[SUM] };
+		if (parts[SUM] > med[SUM] * (1 + FAL_CLASS_TOLERANCE))
+			c.class = FAL_CLASS_STRAGGLER;
+		else if (parts[SUM] < med[SUM] * (1 - FAL_CLASS_TOLERANCE))
+			c.class = FAL_CLASS_PIONEER;
+		/* The cause is the part that differs most. */
+		const double sign = c.class == FAL_CLASS_PIONEER ? -1 : 1;
+		int worst = COMPUTE;
+		for (int p = PUSH; p <= LATENCY; p++)
+			if (sign * (parts[p] - med[p]) >
+			    sign * (parts[worst] - med[worst]))
+				worst = p;
+		if (c.class != FAL_CLASS_STEADY)
+			c.cause = (enum fal_cause)(FAL_CAUSE_COMPUTE + worst);
 		if (load_has_run(&loads[i]) || c.class == FAL_CLASS_STRAGGLER)
 			out[i] = c;
 	}

@@ -146,20 +146,6 @@ min_ns(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Settles the time in which lanes were busy only with coming versions.  The first early
- * task that ends says how long the task waited for blocks.  This wait counts for all
- * early lanes: as pull, not compute.  No lane waited for the rest of the pull. */
-static void
-settle_early_time(struct fal_agent *a, uint64_t waited)
-{
-	const uint64_t pull = min_ns(waited, a->time.early);
-	const uint64_t moved = min_ns(pull, a->time.spent[COMPUTE]);
-	a->time.spent[COMPUTE] -= moved;
-	a->time.spent[PULL] += moved;
-	a->time.pull_all -= min_ns(a->time.early - pull, a->time.pull_all);
-	a->time.early = 0;
-}
-
 /* ---- lanes ------------------------------------------------------------------------- */
 
 /* Takes the first task that can run from the queue, for the lane, with the versions for
@@ -231,11 +217,16 @@ choose_task(struct fal_agent *a, struct lane *l)
 	return true;
 }
 
-/* Starts the chosen task. */
-static void
-start_lane(struct fal_agent *a, uint32_t lane)
+/* Starts a queued task in an idle slot of the lane.  Returns false if there is none. */
+static bool
+dispatch_to(struct fal_agent *a, uint32_t slot)
 {
-	struct lane *l = &a->lane[lane];
+	while (a->lane[slot].state != LANE_IDLE)
+		slot += a->conf.lanes_max;
+	struct lane *l = &a->lane[slot];
+	*l = (struct lane){ 0 };
+	if (!choose_task(a, l))
+		return false;
 	const bool eval = l->state == LANE_EVALUATES;
 	l->base->refs++;
 	l->exp_base->refs++;
@@ -259,29 +250,7 @@ start_lane(struct fal_agent *a, uint32_t lane)
 	};
 	a->overlap.tasks += !eval;
 	a->overlap.begun += l->is_early = run.coming;
-	a->ops.run(a->ops.arg, lane, &run);
-}
-
-/* The number of tasks of the lane. */
-static uint32_t
-lane_tasks(const struct fal_agent *a, uint32_t lane)
-{
-	uint32_t n = 0;
-	for (uint32_t i = lane; i < a->slots; i += a->conf.lanes_max)
-		n += a->lane[i].state != LANE_IDLE;
-	return n;
-}
-
-/* Starts a queued task in an idle slot of the lane.  Returns false if there is none. */
-static bool
-dispatch_to(struct fal_agent *a, uint32_t slot)
-{
-	while (a->lane[slot].state != LANE_IDLE)
-		slot += a->conf.lanes_max;
-	a->lane[slot] = (struct lane){ 0 };
-	if (!choose_task(a, &a->lane[slot]))
-		return false;
-	start_lane(a, slot);
+	a->ops.run(a->ops.arg, slot, &run);
 	return true;
 }
 
@@ -294,9 +263,13 @@ agent_dispatch(struct fal_agent *a)
 	local_begin(a);
 	/* Lanes without any task first. */
 	for (uint32_t busy = 0; busy <= a->conf.ahead; busy++)
-		for (uint32_t i = 0; i < a->lanes; i++)
-			if (lane_tasks(a, i) == busy && !dispatch_to(a, i))
+		for (uint32_t i = 0; i < a->lanes; i++) {
+			uint32_t tasks = 0;
+			for (uint32_t k = i; k < a->slots; k += a->conf.lanes_max)
+				tasks += a->lane[k].state != LANE_IDLE;
+			if (tasks == busy && !dispatch_to(a, i))
 				return;
+		}
 }
 
 static struct fal_tail
@@ -304,33 +277,6 @@ metrics_tail(const struct fal_agent *a, const struct fal_task_result *ran)
 {
 	return (struct fal_tail){ (const uint8_t *)ran->metrics.sum,
 				  a->conf.metrics * sizeof(*ran->metrics.sum) };
-}
-
-static void
-send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
-	       const struct fal_task_result *ran)
-{
-	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
-	m.evaluated.version = version;
-	m.evaluated.task = task;
-	m.evaluated.right = ran->right;
-	m.evaluated.samples = ran->samples;
-	m.evaluated.loss = ran->loss;
-	m.evaluated.task_ns = ran->task_ns;
-	m.evaluated.metrics = metrics_tail(a, ran);
-	agent_send(a, &m, false);
-}
-
-static void
-send_checked(struct fal_agent *a, const struct task *task,
-	     const struct fal_task_result *ran)
-{
-	struct fal_msg m = { .type = FAL_MSG_CHECKED };
-	m.checked.round = task->round;
-	m.checked.task = task->task;
-	m.checked.nonfinite = ran->nonfinite;
-	memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
-	agent_send(a, &m, false);
 }
 
 /* Claims a finished task, whose sum is taken.  Fails as fal_sum_add does. */
@@ -377,11 +323,22 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		   const struct fal_task_result *ran)
 {
 	struct lane *l = &a->lane[lane];
+	struct fal_msg m = { 0 };
 	int err = FAL_OK;
 	assert(l->state != LANE_IDLE);
 	charge_time(a, now);
-	if (l->is_early && l->state != LANE_CANCELLED && !ran->cancelled)
-		settle_early_time(a, ran->waited_ns);
+	if (l->is_early && l->state != LANE_CANCELLED && !ran->cancelled) {
+		/* The first early task that ends says how long the task waited for
+		 * blocks.  This wait counts for all lanes that were busy only with coming
+		 * versions: as pull, not compute.  No lane waited for the rest of the
+		 * pull. */
+		const uint64_t pull = min_ns(ran->waited_ns, a->time.early);
+		const uint64_t moved = min_ns(pull, a->time.spent[COMPUTE]);
+		a->time.spent[COMPUTE] -= moved;
+		a->time.spent[PULL] += moved;
+		a->time.pull_all -= min_ns(a->time.early - pull, a->time.pull_all);
+		a->time.early = 0;
+	}
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (ran->sum != NULL) {
@@ -392,9 +349,22 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	if (was.state == LANE_CANCELLED || ran->cancelled) {
 		memory_return_sum(a, was.sum);
 	} else if (was.state == LANE_EVALUATES) {
-		send_evaluated(a, was.base->version, was.task.task, ran);
+		m.type = FAL_MSG_EVALUATED;
+		m.evaluated.version = was.base->version;
+		m.evaluated.task = was.task.task;
+		m.evaluated.right = ran->right;
+		m.evaluated.samples = ran->samples;
+		m.evaluated.loss = ran->loss;
+		m.evaluated.task_ns = ran->task_ns;
+		m.evaluated.metrics = metrics_tail(a, ran);
+		agent_send(a, &m, false);
 	} else if (was.task.kind == FAL_KIND_CHECK) {
-		send_checked(a, &was.task, ran);
+		m.type = FAL_MSG_CHECKED;
+		m.checked.round = was.task.round;
+		m.checked.task = was.task.task;
+		m.checked.nonfinite = ran->nonfinite;
+		memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
+		agent_send(a, &m, false);
 		memory_return_sum(a, was.sum);
 	} else {
 		err = lane_claim(a, &was, ran);

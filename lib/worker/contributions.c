@@ -72,26 +72,6 @@ packed_bytes(const struct fal_agent *a)
 	return a->records.n > 0 ? a->records.n - FAL_MSG_HEAD : 0;
 }
 
-/* Sends the first n bytes of records, with the message's head before them. */
-static void
-send_records(struct fal_agent *a, uint32_t shard, const struct push *p, size_t n)
-{
-	struct fal_msg m = { .type = FAL_MSG_PUSH, .incarnation = a->conf.incarnation };
-	struct fal_buf head = { 0 };
-	m.push.ticket = p->ticket;
-	m.push.epoch = a->conf.map_epoch;
-	fal_msg_put(&head, &m);
-	assert(head.n <= FAL_MSG_HEAD);
-	uint8_t *at = a->records.p + FAL_MSG_HEAD - head.n;
-	memcpy(at, head.p, head.n);
-	const struct fal_buf msg = { .p = at, .n = head.n + n };
-	if (a->ops.push != NULL)
-		a->ops.push(a->ops.arg, shard, &msg);
-	else
-		a->ops.send(a->ops.arg, &msg, true);
-	fal_buf_free(&head);
-}
-
 bool
 push_send_next(struct fal_agent *a)
 {
@@ -120,9 +100,23 @@ push_send_next(struct fal_agent *a)
 		fit = packed_bytes(a);
 		blocks++;
 	}
-	send_records(a, shard, p, fit);
-	a->records.n -= fit;
+	/* The first `fit` bytes of the records are sent with the message's head before
+	 * them. */
+	struct fal_msg m = { .type = FAL_MSG_PUSH, .incarnation = a->conf.incarnation };
+	struct fal_buf head = { 0 };
+	m.push.ticket = p->ticket;
+	m.push.epoch = a->conf.map_epoch;
+	fal_msg_put(&head, &m);
+	assert(head.n <= FAL_MSG_HEAD);
 	uint8_t *at = a->records.p + FAL_MSG_HEAD;
+	memcpy(at - head.n, head.p, head.n);
+	const struct fal_buf msg = { .p = at - head.n, .n = head.n + fit };
+	if (a->ops.push != NULL)
+		a->ops.push(a->ops.arg, shard, &msg);
+	else
+		a->ops.send(a->ops.arg, &msg, true);
+	fal_buf_free(&head);
+	a->records.n -= fit;
 	memmove(at, at + fit, packed_bytes(a));
 	if (p->blocks_packed == a->blocks && packed_bytes(a) == 0)
 		push_end(a, 0);

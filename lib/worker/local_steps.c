@@ -110,23 +110,6 @@ local_next_piece(const struct fal_agent *a, struct local_round *l)
 	fal_sum_clear(l->sum);
 }
 
-/* Sets the weights to the version `base`, plus those of the worker's own changes that the
- * version lacks. */
-static void
-local_set_weights(struct fal_agent *a, const struct local_round *l,
-		  const struct snapshot *base)
-{
-	make_weights_private(a);
-	float *w = a->local.weights->params;
-	memcpy(w, base->params, a->conf.n * sizeof(float));
-	memcpy(a->local.weights->exps, base->exps, a->blocks);
-	for (int k = 1; k >= 0 && l->base == FAL_BASE_REBASE; k--) {
-		const struct change *c = &a->local.change[k];
-		for (size_t i = 0; i < a->conf.n && c->exists && c->round > l->since; i++)
-			w[i] += c->delta[i];
-	}
-}
-
 void
 local_begin(struct fal_agent *a)
 {
@@ -144,8 +127,19 @@ local_begin(struct fal_agent *a)
 		a->local.change[1].delta = fal_xcalloc_aligned(n, sizeof(float));
 		a->local.state = fal_xcalloc_aligned(n * slots, sizeof(float));
 	}
-	if (l->base != FAL_BASE_LOCAL)
-		local_set_weights(a, l, base);
+	if (l->base != FAL_BASE_LOCAL) {
+		make_weights_private(a);
+		float *w = a->local.weights->params;
+		memcpy(w, base->params, a->conf.n * sizeof(float));
+		memcpy(a->local.weights->exps, base->exps, a->blocks);
+		/* Adds those of the worker's own changes that the version lacks. */
+		for (int k = 1; k >= 0 && l->base == FAL_BASE_REBASE; k--) {
+			const struct change *c = &a->local.change[k];
+			const bool lacks = c->exists && c->round > l->since;
+			for (size_t i = 0; i < a->conf.n && lacks; i++)
+				w[i] += c->delta[i];
+		}
+	}
 	l->sum = memory_take_sum(a);
 	memcpy(a->local.before, a->local.weights->params, a->conf.n * sizeof(float));
 	l->has_begun = true;
@@ -181,29 +175,6 @@ local_mean(const struct fal_agent *a, const struct local_round *l, uint32_t b,
 						first * fal_optim_slots(&a->conf.optim),
 				       .mean_grad = mean };
 	fal_sum_mean(l->sum, b, a->local.weights->exps[b], (double)l->samples, mean);
-}
-
-static void
-local_step(struct fal_agent *a, const struct local_round *l)
-{
-	const struct fal_optim *o = &a->conf.optim;
-	const struct fal_optim_step by = fal_optim_step(o, l->lr, a->local.steps);
-	struct fal_optim_piece p;
-	float mean[FAL_BLOCK];
-	double squares = 0;
-	make_weights_private(a);
-	a->local.steps++;
-	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
-		local_mean(a, l, b, mean, &p);
-		squares += fal_optim_squares(o, &p);
-	}
-	const float scale = o->clip > 0 ? fal_optim_scale(o, squares) : 1;
-	for (uint32_t b = 0; b < a->blocks; b++) {
-		int8_t *e = &a->local.weights->exps[b];
-		local_mean(a, l, b, mean, &p);
-		fal_optim_apply_piece(o, &by, scale, &p);
-		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
-	}
 }
 
 /* Pushes the round's change of weights, each block with the least exponent that holds the
@@ -289,7 +260,25 @@ local_add(struct fal_agent *a, struct local_round *l, const struct claim *won)
 	l->samples += won->samples;
 	if (err < 0 || l->tasks_won < piece_tasks(a, l))
 		return err;
-	local_step(a, l);
+	/* All tasks of the piece are here: takes the step. */
+	const struct fal_optim *o = &a->conf.optim;
+	const struct fal_optim_step by = fal_optim_step(o, l->lr, a->local.steps);
+	struct fal_optim_piece p;
+	float mean[FAL_BLOCK];
+	double squares = 0;
+	make_weights_private(a);
+	a->local.steps++;
+	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
+		local_mean(a, l, b, mean, &p);
+		squares += fal_optim_squares(o, &p);
+	}
+	const float scale = o->clip > 0 ? fal_optim_scale(o, squares) : 1;
+	for (uint32_t b = 0; b < a->blocks; b++) {
+		int8_t *e = &a->local.weights->exps[b];
+		local_mean(a, l, b, mean, &p);
+		fal_optim_apply_piece(o, &by, scale, &p);
+		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
+	}
 	if (++l->piece < l->steps) {
 		local_next_piece(a, l);
 		return FAL_OK;

@@ -51,29 +51,6 @@ note_begun_shards(struct snapshot *s, uint32_t first, uint32_t blocks)
 	return s->shards_begun != before;
 }
 
-/* Notes that a shard publishes these blocks of a version. */
-static void
-note_published(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint32_t first,
-	       uint32_t blocks)
-{
-	uint32_t lacking = blocks;
-	if (shard > FAL_SHARDS_MAX || s->blocks_left == 0)
-		return;
-	for (uint32_t b = first; b < first + blocks && s->received != NULL; b++)
-		lacking -= s->received[b];
-	if (s->began == 0) {
-		s->began = a->time.now;
-		s->shards_unfinished = s->shards = fal_map_busy(&a->map);
-	}
-	s->head[shard - 1] = first;
-	s->shards_published |= shard_bit(shard);
-	if (s->received != NULL && s->received[first])
-		note_begun_shards(s, first, 1);
-	s->lacking[shard - 1] += lacking;
-	if (lacking > 0)
-		s->shards_unfinished |= shard_bit(shard);
-}
-
 /* Notes that all blocks of a shard are here. */
 static void
 note_finished(struct fal_agent *a, struct snapshot *s, uint32_t shard)
@@ -205,16 +182,6 @@ fal_agent_awaits_shard(const struct fal_agent *a, uint32_t shard)
 	return false;
 }
 
-/* Returns true if the version is useless: older than a->oldest, or of another
- * branch.  A version that a shard publishes before its VERSION is judged when the
- * VERSION comes. */
-static bool
-is_obsolete(const struct fal_agent *a, const struct snapshot *s)
-{
-	const bool other = fal_branch_of(s->version) != fal_branch_of(a->oldest);
-	return (other || s->version < a->oldest) && s->announcement <= a->announcements;
-}
-
 /* Returns true if a lane waits for missing blocks of the version. */
 static bool
 lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
@@ -225,9 +192,10 @@ lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
 	return false;
 }
 
-/* Drops useless versions.  Versions of a branch that are announced by one map come in
- * order; so if `whole` is here, earlier announced versions that are still coming are
- * not needed. */
+/* Drops useless versions: those older than a->oldest, or of another branch.  A version
+ * that a shard publishes before its VERSION is judged when the VERSION comes.  Versions
+ * of a branch that are announced by one map come in order; so if `whole` is here, earlier
+ * announced versions that are still coming are not needed. */
 static void
 drop_versions(struct fal_agent *a, const struct snapshot *whole)
 {
@@ -235,13 +203,16 @@ drop_versions(struct fal_agent *a, const struct snapshot *whole)
 	for (size_t i = 0; i < a->versions.n; i++) {
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->blocks_left > 0;
+		const bool other = fal_branch_of(s->version) != fal_branch_of(a->oldest);
+		const bool obsolete = (other || s->version < a->oldest) &&
+				      s->announcement <= a->announcements;
 		const bool skipped =
 			coming && whole != NULL && whole->map_epoch > 0 &&
 			s->map_epoch == whole->map_epoch &&
 			s->announcement < whole->announcement &&
 			s->version < whole->version &&
 			fal_branch_of(s->version) == fal_branch_of(whole->version);
-		if (!(skipped || is_obsolete(a, s)) || (coming && s->for_eval) ||
+		if (!(skipped || obsolete) || (coming && s->for_eval) ||
 		    tasks_need_version(a, s->version) || lane_waits_for(a, s))
 			a->versions.v[kept++] = s;
 		else
@@ -328,7 +299,23 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 		s = version_add(a, m->published.version);
 	if (s->announcement < m->published.order)
 		s->announcement = m->published.order;
-	note_published(a, s, m->published.shard, first, blocks);
+	const uint32_t shard = m->published.shard;
+	if (shard <= FAL_SHARDS_MAX && s->blocks_left > 0) {
+		uint32_t lacking = blocks;
+		for (uint32_t b = first; b < first + blocks && s->received != NULL; b++)
+			lacking -= s->received[b];
+		if (s->began == 0) {
+			s->began = a->time.now;
+			s->shards_unfinished = s->shards = fal_map_busy(&a->map);
+		}
+		s->head[shard - 1] = first;
+		s->shards_published |= shard_bit(shard);
+		if (s->received != NULL && s->received[first])
+			note_begun_shards(s, first, 1);
+		s->lacking[shard - 1] += lacking;
+		if (lacking > 0)
+			s->shards_unfinished |= shard_bit(shard);
+	}
 	return s->prefix > 0 && s->blocks_left > 0;
 }
 
