@@ -367,25 +367,6 @@ publisher_nth_place(struct ps_publisher *p, size_t i)
 	return i < p->older_n ? &p->older[i] : others[i - p->older_n];
 }
 
-/* Makes room for one encoding more of `v` by dropping others.  Publications on their way
- * are not dropped, as that frees no memory. */
-static void
-publisher_make_room(struct ps_publisher *p, const struct ps_encoded_version *v)
-{
-	const uint32_t max = ps_max_encodings(&p->rule, p->is_mixed);
-	struct ps_encoded_version *other;
-	uint32_t n = 0;
-	for (size_t i = 0; (other = publisher_nth_place(p, i)) != NULL; i++)
-		n += count_encodings(other);
-	for (size_t i = 0; (other = publisher_nth_place(p, i)) != NULL && n >= max; i++) {
-		if (other == v)
-			continue;
-		n -= count_encodings(other);
-		(void)version_drop_arrived(other);
-		n += count_encodings(other);
-	}
-}
-
 int
 ps_publish_continue(struct ps_publisher *p)
 {
@@ -427,8 +408,23 @@ ps_publish(struct ps_publisher *p, const struct ps_publish_opt *from)
 	v->exists = true;
 	v->needs_chacha |= seals && from->suite == common_suite;
 	v->version = from->version;
-	if (!has_encoding(v, from->encoding))
-		publisher_make_room(p, v);
+	if (!has_encoding(v, from->encoding)) {
+		/* Makes room for one encoding more by dropping those of other versions.
+		 * Publications on their way are not dropped, as that frees no memory. */
+		const uint32_t max = ps_max_encodings(&p->rule, p->is_mixed);
+		struct ps_encoded_version *other;
+		uint32_t n = 0;
+		for (size_t i = 0; (other = publisher_nth_place(p, i)) != NULL; i++)
+			n += count_encodings(other);
+		for (size_t i = 0;
+		     (other = publisher_nth_place(p, i)) != NULL && n >= max; i++) {
+			if (other == v)
+				continue;
+			n -= count_encodings(other);
+			(void)version_drop_arrived(other);
+			n += count_encodings(other);
+		}
+	}
 	struct fal_shared **s = &v->shared[from->encoding][from->shard];
 	const bool opens = *s == NULL || !seals || from->suite != common_suite ||
 			   (*s)->suite == common_suite;
@@ -480,14 +476,6 @@ ps_publisher_free(struct ps_publisher *p)
 
 /* ---- deliveries --- */
 
-static enum ps_encoding
-reader_encoding(const struct ps_reader *reader)
-{
-	if (fal_chan_is_unsealed(reader->chan))
-		return PS_UNSEALED;
-	return fal_chan_compressing(reader->chan) ? PS_PACKED : PS_PLAIN;
-}
-
 static void
 reader_note_announced(struct ps_reader *reader, uint64_t publication)
 {
@@ -515,24 +503,6 @@ reader_was_announced(const struct ps_reader *reader, const struct fal_shared *s)
 		if (reader->announced[i] == number)
 			return true;
 	return false;
-}
-
-/* Returns the publication for a delivery; NULL: out of memory. */
-static struct fal_shared *
-delivery_publication(struct ps_broadcast *b, const struct ps_delivery *d, bool is_early)
-{
-	const struct ps_reader *reader = d->reader;
-	const struct fal_coord_publication *m = &d->model;
-	struct ps_publish_opt from = { .version = m->version,
-				       .shard = d->shard,
-				       .is_unfinished = is_early,
-				       .is_newest = m->version >= m->newest,
-				       .is_kept = m->keep,
-				       .suite = fal_chan_suite(reader->chan),
-				       .encoding = reader_encoding(reader) };
-	struct fal_shared *s = ps_publish(&b->publisher, &from);
-	from.encodes_again = s != NULL && reader_was_announced(reader, s);
-	return from.encodes_again ? ps_publish(&b->publisher, &from) : s;
 }
 
 /* A fal_is_outdated_fn: does the announcement of a version (`arg`) mean that the worker
@@ -569,7 +539,21 @@ delivery_send(struct ps_broadcast *b, struct ps_delivery *d, bool is_early)
 	struct ps_reader *reader = d->reader;
 	const struct fal_coord_publication *model = &d->model;
 	const uint32_t shard = d->shard;
-	struct fal_shared *shared = delivery_publication(b, d, is_early);
+	struct ps_publish_opt from = { .version = model->version,
+				       .shard = shard,
+				       .is_unfinished = is_early,
+				       .is_newest = model->version >= model->newest,
+				       .is_kept = model->keep,
+				       .suite = fal_chan_suite(reader->chan),
+				       .encoding = fal_chan_is_unsealed(reader->chan)
+							   ? PS_UNSEALED
+						   : fal_chan_compressing(reader->chan)
+							   ? PS_PACKED
+							   : PS_PLAIN };
+	struct fal_shared *shared = ps_publish(&b->publisher, &from);
+	from.encodes_again = shared != NULL && reader_was_announced(reader, shared);
+	if (from.encodes_again)
+		shared = ps_publish(&b->publisher, &from);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = b->publisher.incarnation };
 	if (shared == NULL)
@@ -598,34 +582,6 @@ delivery_free(struct ps_broadcast *b, const struct ps_delivery *d)
 	if (d->shared != NULL)
 		b->stats.tx[d->shard] += d->shared->bytes;
 	fal_shared_drop(d->shared);
-}
-
-/* Encodes the publications that were begun, as far as shards have made them, and offers
- * each piece to all links before the next one is encoded.  Frees deliveries that are
- * complete. */
-static int
-broadcast_encode(struct ps_broadcast *b)
-{
-	size_t kept = 0;
-	int more;
-	while ((more = ps_publish_continue(&b->publisher)) > 0)
-		for (size_t i = 0; i < b->n; i++)
-			if (b->v[i].shared != NULL && b->v[i].reader->chan != NULL)
-				fal_chan_write_now(b->v[i].reader->chan);
-	for (size_t i = 0; i < b->n; i++) {
-		const struct ps_delivery d = b->v[i];
-		if (d.shared == NULL ||
-		    (d.reader->chan != NULL && !fal_shared_is_complete(d.shared) &&
-		     !d.shared->broken)) {
-			b->v[kept++] = d;
-			continue;
-		}
-		if (d.is_early)
-			reader_mark_busy(d.reader);
-		delivery_free(b, &d);
-	}
-	b->n = kept;
-	return more;
 }
 
 /* May a version be sent before it is made?  No, if the reader is on this machine: no link
@@ -666,8 +622,29 @@ ps_broadcast_send(struct ps_broadcast *b)
 		b->v[kept++] = d;
 	}
 	b->n = kept;
-	const int made = broadcast_encode(b);
-	return err < 0 ? err : made;
+	/* Encodes the publications that were begun, as far as shards have made them, and
+	 * offers each piece to all links before the next one is encoded. */
+	int more;
+	while ((more = ps_publish_continue(&b->publisher)) > 0)
+		for (size_t i = 0; i < b->n; i++)
+			if (b->v[i].shared != NULL && b->v[i].reader->chan != NULL)
+				fal_chan_write_now(b->v[i].reader->chan);
+	/* Frees deliveries that are complete. */
+	kept = 0;
+	for (size_t i = 0; i < b->n; i++) {
+		const struct ps_delivery d = b->v[i];
+		if (d.shared == NULL ||
+		    (d.reader->chan != NULL && !fal_shared_is_complete(d.shared) &&
+		     !d.shared->broken)) {
+			b->v[kept++] = d;
+			continue;
+		}
+		if (d.is_early)
+			reader_mark_busy(d.reader);
+		delivery_free(b, &d);
+	}
+	b->n = kept;
+	return err < 0 ? err : more;
 }
 
 void

@@ -13,24 +13,6 @@ struct ps_cached_chunk {
 	uint64_t used_at;     /* value of ps_cache.uses at the last request */
 };
 
-/* Appends the length of the compressed message, then the message. */
-static int
-cache_put_message(struct ps_cache *c, const struct fal_msg *m, struct fal_buf *out)
-{
-	struct fal_buf msg = { 0 };
-	const size_t at = out->n;
-	fal_put_u32(out, 0);
-	fal_msg_put(&msg, m);
-	int err = fal_zip_compress(c->zip, msg.p, msg.n, out);
-	fal_buf_free(&msg);
-	if (err < 0 || out->err < 0)
-		return err < 0 ? err : out->err;
-	const size_t n = out->n - at - sizeof(uint32_t);
-	for (unsigned i = 0; i < sizeof(uint32_t); i++)
-		out->p[at + i] = (uint8_t)(n >> 8 * i);
-	return FAL_OK;
-}
-
 static int
 cache_make_chunk(struct ps_cache *c, const struct fal_part *part,
 		 const struct fal_set *set, struct ps_cached_chunk *p)
@@ -47,7 +29,18 @@ cache_make_chunk(struct ps_cache *c, const struct fal_part *part,
 		m.chunk.offset = (uint32_t)at;
 		m.chunk.bytes = (struct fal_tail){ chunk.p + at,
 						   left < PS_PIECE ? left : PS_PIECE };
-		err = cache_put_message(c, &m, &p->bytes);
+		/* The length is known when the message is compressed. */
+		struct fal_buf msg = { 0 };
+		const size_t start = p->bytes.n;
+		fal_put_u32(&p->bytes, 0);
+		fal_msg_put(&msg, &m);
+		err = fal_zip_compress(c->zip, msg.p, msg.n, &p->bytes);
+		fal_buf_free(&msg);
+		if (err == FAL_OK)
+			err = p->bytes.err;
+		const size_t n = p->bytes.n - start - sizeof(uint32_t);
+		for (unsigned i = 0; i < sizeof(uint32_t) && err == FAL_OK; i++)
+			p->bytes.p[start + i] = (uint8_t)(n >> 8 * i);
 	}
 	fal_buf_free(&chunk);
 	c->made++;

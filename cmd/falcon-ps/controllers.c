@@ -368,30 +368,6 @@ ps_controllers_send_export(struct ps_session *session)
 	}
 }
 
-/* Copies the version that the session exports; training goes on meanwhile. */
-static void
-export_copy(struct ps_server *s, struct ps_session *session, const float *params)
-{
-	char version[24];
-	snprintf(version, sizeof(version), "%" PRIu64, session->export.version);
-	const struct fal_metadata meta[] = { { "job", s->job->job.name },
-					     { "version", version } };
-	session->export.is_due = false;
-	session->export.sent = 0;
-	int err = params != NULL ? fal_safetensors_put(s->job->model, params, meta, 2,
-						       &session->export.file)
-				 : FAL_ENOENT;
-	if (err < 0) {
-		fal_buf_free(&session->export.file);
-		ps_reply_text(session, FAL_EXIT_NO, fal_strerror(err));
-		return;
-	}
-	struct fal_diag what;
-	fal_diag_set(&what, 0, "version %s sent to", version);
-	controllers_log(s, session, what.text);
-	ps_controllers_send_export(session);
-}
-
 void
 ps_controllers_export(struct ps_server *s)
 {
@@ -405,8 +381,28 @@ ps_controllers_export(struct ps_server *s)
 			session->export.version = fal_coord_status(s->coord).version;
 		const float *params =
 			ps_pool_get_params(s, session->export.version, &coming);
-		if (!coming)
-			export_copy(s, session, params);
+		if (coming)
+			continue;
+		/* Copies the version: training goes on meanwhile. */
+		char version[24];
+		snprintf(version, sizeof(version), "%" PRIu64, session->export.version);
+		const struct fal_metadata meta[] = { { "job", s->job->job.name },
+						     { "version", version } };
+		session->export.is_due = false;
+		session->export.sent = 0;
+		int err = params != NULL
+				  ? fal_safetensors_put(s->job->model, params, meta, 2,
+							&session->export.file)
+				  : FAL_ENOENT;
+		if (err < 0) {
+			fal_buf_free(&session->export.file);
+			ps_reply_text(session, FAL_EXIT_NO, fal_strerror(err));
+			continue;
+		}
+		struct fal_diag what;
+		fal_diag_set(&what, 0, "version %s sent to", version);
+		controllers_log(s, session, what.text);
+		ps_controllers_send_export(session);
 	}
 }
 

@@ -138,21 +138,6 @@ on_shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 static const char no_shards[] = "the job waits for its shards";
 
-/* Holds a HELLO until all shards are there; ends sessions that send other messages. */
-static void
-hold_hello(struct ps_session *session, const struct fal_msg *m, const uint8_t *p,
-	   size_t n)
-{
-	if (m->type != FAL_MSG_HELLO || session->held_hello.n > 0) {
-		ps_end_session(session, PS_END_LATER, no_shards);
-		return;
-	}
-	session->held_since = ps_now();
-	fal_put_bytes(&session->held_hello, p, n);
-	if (session->held_hello.err < 0)
-		ps_end_session(session, PS_END_LATER, "out of memory");
-}
-
 void
 ps_expire_held_hellos(struct ps_server *s)
 {
@@ -205,8 +190,15 @@ dispatch_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (i == SHARD && s->upstream != NULL && !is_pong) {
 		ps_end_session(session, PS_END_REFUSED,
 			       "a group server has no shards of other processes");
+	} else if (i != SHARD && s->coord == NULL &&
+		   (m.type != FAL_MSG_HELLO || session->held_hello.n > 0)) {
+		ps_end_session(session, PS_END_LATER, no_shards);
 	} else if (i != SHARD && s->coord == NULL) {
-		hold_hello(session, &m, p, n);
+		/* Holds the HELLO until all shards are there. */
+		session->held_since = ps_now();
+		fal_put_bytes(&session->held_hello, p, n);
+		if (session->held_hello.err < 0)
+			ps_end_session(session, PS_END_LATER, "out of memory");
 	} else if (i < KINDS) {
 		kinds[i].handle(s, session, &m);
 	} else {

@@ -46,27 +46,6 @@ seconds_worked(const struct ps_server *s, double now)
 	       (s->progress.began_at > 0 ? now - s->progress.began_at : 0);
 }
 
-static void
-progress_show_bar(struct ps_server *s, const struct fal_coord_status *now)
-{
-	struct ps_progress *p = &s->progress;
-	if (now->version > 0)
-		snprintf(p->loss, sizeof(p->loss),
-			 isnan(now->figures.loss) ? "training loss -"
-						  : "training loss %.4f",
-			 now->figures.loss);
-	if (now->figures.accuracy >= 0)
-		snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",
-			 now->figures.accuracy);
-	const uint64_t epochs = s->job->job.epochs, next = now->figures.epoch + 1;
-	snprintf(p->epochs, sizeof(p->epochs), "epoch %" PRIu64 " of %" PRIu64,
-		 next < epochs ? next : epochs, epochs);
-	p->bar.note[0] = p->epochs;
-	p->bar.note[1] = p->accuracy;
-	p->bar.note[2] = p->loss;
-	fal_progress_show(&p->bar, now->clock, uv_hrtime());
-}
-
 /* Logs an epoch that is over; with test loss and accuracy, if each epoch is evaluated.
  * These are known only a little later, when further epochs may be over. */
 static void
@@ -117,10 +96,25 @@ progress_show(struct ps_server *s, const struct fal_coord_status *now)
 	struct ps_progress *p = &s->progress;
 	if (p->began_at == 0 && now->workers >= s->run->opt.min_workers)
 		p->began_at = ps_now();
-	if (p->bar.out != NULL)
-		progress_show_bar(s, now);
-	else
+	if (p->bar.out == NULL) {
 		progress_log_epoch(s, now);
+	} else {
+		if (now->version > 0)
+			snprintf(p->loss, sizeof(p->loss),
+				 isnan(now->figures.loss) ? "training loss -"
+							  : "training loss %.4f",
+				 now->figures.loss);
+		if (now->figures.accuracy >= 0)
+			snprintf(p->accuracy, sizeof(p->accuracy), "accuracy %.4f",
+				 now->figures.accuracy);
+		const uint64_t epochs = s->job->job.epochs, next = now->figures.epoch + 1;
+		snprintf(p->epochs, sizeof(p->epochs), "epoch %" PRIu64 " of %" PRIu64,
+			 next < epochs ? next : epochs, epochs);
+		p->bar.note[0] = p->epochs;
+		p->bar.note[1] = p->accuracy;
+		p->bar.note[2] = p->loss;
+		fal_progress_show(&p->bar, now->clock, uv_hrtime());
+	}
 	if (p->began_at != 0)
 		ps_log_task_sizes(s, now->workers);
 }
@@ -738,42 +732,9 @@ share_descriptors(struct ps_server *s, uint32_t *handshakes)
 	return FAL_OK;
 }
 
+/* Makes the loop and its signals, if this is the first incarnation, and the timers. */
 static int
-announce_ready(struct ps_server *s)
-{
-	const char *text = fal_listen_addr_text(s->listen);
-	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
-	ps_log(s->run, "listening on %s", text);
-	ps_count_worker_keys(s);
-	if (s->sessions.worker_keys == 1)
-		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
-				  "and nobody can contradict what one of them sends");
-	else if (s->sessions.worker_keys == 2)
-		fal_cli_err(PROG, "two keys for all workers: where their results differ "
-				  "nobody can tell which is wrong, and an honest worker "
-				  "may be sent away; a third key decides");
-	fal_cli_notify("READY=1\nSTATUS=training");
-	const int fd = (int)s->run->opt.ready_fd - 1;
-	return fd < 0 ? FAL_OK : fal_cli_write_ready(fd, text, s->diag);
-}
-
-static void
-init_handles(struct ps_server *s)
-{
-	uv_timer_init(s->loop, &s->timers.wake);
-	uv_timer_init(s->loop, &s->timers.flush);
-	uv_timer_init(s->loop, &s->timers.leave);
-	uv_timer_init(s->loop, &s->timers.end);
-	uv_unref((uv_handle_t *)&s->timers.end);
-	s->timers.wake.data = s->timers.flush.data = s;
-	s->timers.leave.data = s->timers.end.data = s;
-	uv_update_time(s->loop); /* the loop may not have run for a while */
-	uv_timer_start(&s->timers.flush, loop_on_flush, FLUSH_MS, FLUSH_MS);
-}
-
-/* Makes the loop and its signals, in the first incarnation. */
-static int
-open_host(struct ps_server *s)
+open_loop(struct ps_server *s)
 {
 	static const int heard[] = { SIGINT, SIGTERM, SIGHUP };
 	struct ps_host *h = &s->run->host;
@@ -787,6 +748,15 @@ open_host(struct ps_server *s)
 		uv_signal_start(&h->heard[i], loop_on_signal, heard[i]);
 	}
 	h->loop.data = s;
+	uv_timer_init(s->loop, &s->timers.wake);
+	uv_timer_init(s->loop, &s->timers.flush);
+	uv_timer_init(s->loop, &s->timers.leave);
+	uv_timer_init(s->loop, &s->timers.end);
+	uv_unref((uv_handle_t *)&s->timers.end);
+	s->timers.wake.data = s->timers.flush.data = s;
+	s->timers.leave.data = s->timers.end.data = s;
+	uv_update_time(s->loop); /* the loop may not have run for a while */
+	uv_timer_start(&s->timers.flush, loop_on_flush, FLUSH_MS, FLUSH_MS);
 	return FAL_OK;
 }
 
@@ -807,8 +777,8 @@ ps_host_close(struct ps_host *h)
 	signal(SIGTERM, SIG_IGN);
 }
 
-/* Opens the policy, begins the job if its shards are all in this process, and listens.
- * Returns an error with its diagnosis. */
+/* Opens the policy, begins the job if its shards are all in this process, listens, and
+ * says so.  Returns an error with its diagnosis. */
 static int
 open_server(struct ps_server *s)
 {
@@ -838,7 +808,20 @@ open_server(struct ps_server *s)
 	if (err < 0)
 		return err;
 	r->host.listen = s->listen;
-	return announce_ready(s);
+	const char *text = fal_listen_addr_text(s->listen);
+	s->out->bound.n = fal_listen_addrs(s->listen, s->out->bound.v);
+	ps_log(r, "listening on %s", text);
+	ps_count_worker_keys(s);
+	if (s->sessions.worker_keys == 1)
+		fal_cli_err(PROG, "one key for all workers: they cannot be told apart, "
+				  "and nobody can contradict what one of them sends");
+	else if (s->sessions.worker_keys == 2)
+		fal_cli_err(PROG, "two keys for all workers: where their results differ "
+				  "nobody can tell which is wrong, and an honest worker "
+				  "may be sent away; a third key decides");
+	fal_cli_notify("READY=1\nSTATUS=training");
+	const int fd = (int)r->opt.ready_fd - 1;
+	return fd < 0 ? FAL_OK : fal_cli_write_ready(fd, text, s->diag);
 }
 
 int
@@ -859,10 +842,9 @@ ps_serve(struct ps_run *r, struct fal_diag *diag)
 				       .incarnation = r->state.incarnation,
 				       .is_mixed = r->memory.is_mixed } };
 	signal(SIGPIPE, SIG_IGN);
-	int err = open_host(&s);
+	int err = open_loop(&s);
 	if (err < 0)
 		return err;
-	init_handles(&s);
 	ps_pool_init(&s);
 	if (r->opt.upstream != NULL)
 		s.upstream = ps_upstream_new(&s);

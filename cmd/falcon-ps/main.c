@@ -125,21 +125,6 @@ check_options(const struct fal_cli *cli, const struct ps_options *o, uint64_t re
 
 /* ---- checks of options and files --- */
 
-/* Reports an input file that cannot be read, and the further problems of the job. Returns
- * the exit code for it. */
-static int
-report_bad_file(const struct ps_run *r, const struct fal_diag *diag, int err)
-{
-	const struct fal_buf *more = &r->job.problems;
-	ps_report_error(diag, err);
-	for (size_t at = 0, n; at < more->n; at += n + 1) {
-		const char *line = (const char *)more->p + at;
-		n = (size_t)((const char *)memchr(line, '\n', more->n - at) - line);
-		fal_cli_err(PROG, "%.*s", (int)n, line);
-	}
-	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-}
-
 /* Logs the size of the job, and the memory that it needs. */
 static void
 log_memory(const struct ps_run *r)
@@ -336,9 +321,7 @@ check_job_options(struct ps_run *r, const char *path)
 				     ".zst",
 				     o->trace);
 	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
-	if (err < 0)
-		return report_bad_file(r, &diag, err);
-	if (!o->check) {
+	if (err == FAL_OK && !o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);
 		if (err == FAL_ENOENT)
@@ -346,8 +329,19 @@ check_job_options(struct ps_run *r, const char *path)
 				     "%s: no such keyring: falcon-key init DIR makes "
 				     "DIR/keyring",
 				     o->keyring);
-		if (err < 0)
-			return report_bad_file(r, &diag, err);
+	}
+	if (err < 0) {
+		/* Reports the input file that cannot be read, and the further problems of
+		 * the job. */
+		const struct fal_buf *more = &r->job.problems;
+		ps_report_error(&diag, err);
+		for (size_t at = 0, len; at < more->n; at += len + 1) {
+			const char *line = (const char *)more->p + at;
+			len = (size_t)((const char *)memchr(line, '\n', more->n - at) -
+				       line);
+			fal_cli_err(PROG, "%.*s", (int)len, line);
+		}
+		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 	}
 	const int code = o->upstream != NULL ? check_group(r, path) : FAL_EXIT_DONE;
 	return code == FAL_EXIT_DONE ? check_memory(r, path) : code;
@@ -413,28 +407,6 @@ resume_trace(struct ps_run *r, const char *path, struct fal_diag *diag)
 	return err;
 }
 
-static void
-log_resumed(const struct ps_run *r)
-{
-	const struct fal_coord_trace *before = &r->trace_before;
-	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
-	if (r->found.damaged.text[0] != '\0')
-		fal_cli_err(PROG, "%s/%s: the snapshot before is taken", r->state.dir,
-			    r->found.damaged.text);
-	if (before->torn > 0)
-		fal_cli_err(PROG,
-			    "%s/trace.jsonl: its end was torn: %" PRIu64
-			    " byte%s cut off",
-			    r->state.dir, before->torn, fal_text_plural(before->torn));
-	/* A job that had hardly begun needs no line. */
-	const double again_s = before->t - r->found.is.past.t;
-	if (r->found.clock > 0 || again_s >= 0.05)
-		ps_log(r,
-		       "resumed at clock %" PRIu64 " of %" PRIu64
-		       "; %.1f s of work are done again",
-		       r->found.clock, fal_grid_clocks(&grid), again_s);
-}
-
 /* Prepares the state folder and the trace: counts the start, takes room for the result,
  * writes the job's text, and begins the files or cuts them to where the job resumes.  A
  * job that begins at its first clock loses the snapshots and the best model of an earlier
@@ -471,9 +443,26 @@ prepare_files(struct ps_run *r, const char *trace, struct fal_diag *diag)
 				 "clock depends on the number of epochs: the model will "
 				 "differ from that of a job which began with this number"
 			       : "");
-	if (err == FAL_OK && resumes)
-		log_resumed(r);
-	return err;
+	if (err < 0 || !resumes)
+		return err;
+	const struct fal_coord_trace *before = &r->trace_before;
+	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
+	if (r->found.damaged.text[0] != '\0')
+		fal_cli_err(PROG, "%s/%s: the snapshot before is taken", r->state.dir,
+			    r->found.damaged.text);
+	if (before->torn > 0)
+		fal_cli_err(PROG,
+			    "%s/trace.jsonl: its end was torn: %" PRIu64
+			    " byte%s cut off",
+			    r->state.dir, before->torn, fal_text_plural(before->torn));
+	/* A job that had hardly begun needs no line. */
+	const double again_s = before->t - r->found.is.past.t;
+	if (r->found.clock > 0 || again_s >= 0.05)
+		ps_log(r,
+		       "resumed at clock %" PRIu64 " of %" PRIu64
+		       "; %.1f s of work are done again",
+		       r->found.clock, fal_grid_clocks(&grid), again_s);
+	return FAL_OK;
 }
 
 /* Logs the end of an incarnation, unless the job is done.  Returns the exit code. */

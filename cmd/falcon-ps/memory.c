@@ -53,19 +53,6 @@ stream_bytes(uint64_t bytes)
 	return bytes < MOST ? bytes : MOST;
 }
 
-/* The parameters on the first `places` of `all` places. */
-static uint64_t
-count_placed_values(const struct fal_files *j, uint32_t places, uint32_t all)
-{
-	uint32_t before[FAL_SHARDS_MAX + 1], blocks = 0;
-	struct fal_map map;
-	fal_files_make_map(j, all, &map, before);
-	for (uint32_t i = 0; i < before[places]; i++)
-		blocks += map.of[i].count;
-	const uint64_t values = (uint64_t)blocks * FAL_BLOCK;
-	return values < j->model->params ? values : j->model->params;
-}
-
 uint64_t
 ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far)
 {
@@ -100,7 +87,14 @@ ps_estimate_memory(const struct ps_memory_inputs *in, uint32_t far)
 	const uint64_t state =
 		(count_branches(in->rule) + 1) * fal_optim_slots(&job->optim);
 	const uint64_t begin = own + (3 + state + averages) * vector_bytes(j);
-	part.each.n = count_placed_values(j, in->shards, all);
+	/* This process keeps the blocks of the first in->shards shards. */
+	uint32_t before[FAL_SHARDS_MAX + 1], blocks = 0;
+	struct fal_map map;
+	fal_files_make_map(j, all, &map, before);
+	for (uint32_t i = 0; i < before[in->shards]; i++)
+		blocks += map.of[i].count;
+	const uint64_t values = (uint64_t)blocks * FAL_BLOCK;
+	part.each.n = values < j->model->params ? values : j->model->params;
 	at_most.beyond++; /* until all shards have made the next version */
 	/* Later the parameters of the other shards come in one piece. */
 	uint64_t away = kept + fal_shard_set_bytes(&part, &at_most) +

@@ -145,15 +145,6 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
-/* Writes the next bytes of a file, and hashes them. */
-static int
-result_write_part(struct ps_result_file *place, struct fal_sha256_state *sum,
-		  const void *p, size_t n, struct fal_diag *diag)
-{
-	fal_sha256_update(sum, p, n);
-	return ps_result_file_write(place, p, n, diag);
-}
-
 /* Writes parameters as a file, and sets `sha256` to its hash.  The parameters are not
  * copied: there may be no memory for that. */
 static int
@@ -166,11 +157,16 @@ result_write_model(struct ps_run *r, const float *params, struct ps_result_file 
 	struct fal_buf head = { 0 };
 	int err = fal_safetensors_head(m, NULL, 0, &head);
 	fal_sha256_init(&sum);
-	if (err == FAL_OK)
-		err = result_write_part(place, &sum, head.p, head.n, diag);
-	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
-		err = result_write_part(place, &sum, params + m->tensor[i].offset,
-					m->tensor[i].count * sizeof(*params), diag);
+	if (err == FAL_OK) {
+		fal_sha256_update(&sum, head.p, head.n);
+		err = ps_result_file_write(place, head.p, head.n, diag);
+	}
+	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++) {
+		const float *values = params + m->tensor[i].offset;
+		const size_t bytes = m->tensor[i].count * sizeof(*values);
+		fal_sha256_update(&sum, values, bytes);
+		err = ps_result_file_write(place, values, bytes, diag);
+	}
 	if (err == FAL_OK)
 		err = ps_result_file_commit(&r->state, place, diag);
 	fal_sha256_final(&sum, digest);

@@ -245,44 +245,39 @@ session_send_lines(struct ps_session *session, const uint8_t *p, size_t n)
 	}
 }
 
-/* Sends an observer the lines so far and the present time.  An observer that wants future
- * lines gets these lines from now on; another observer's session ends. */
-static void
-session_send_history(struct ps_session *session)
-{
-	struct ps_server *s = session->server;
-	const struct ps_trace_file *f = &s->run->trace;
-	struct fal_buf history = { 0 }, now = { 0 };
-	ps_trace_file_history(f, &history);
-	/* Without events no line tells the present time. */
-	fal_trace_put(&now, fal_coord_trace_time(s->coord, ps_now()), FAL_EV_NOW,
-		      &(struct fal_ev_now){ f->chain.link });
-	fal_put_bytes(&history, now.p, now.n);
-	fal_put_u8(&history, '\n');
-	/* Sending copies the history. */
-	session->follow.is_active =
-		history.err == FAL_OK && fal_memory_is_free(2 * history.n);
-	if (session->follow.is_active)
-		session_send_lines(session, history.p, history.n);
-	if (!session->follow.is_live || s->end.is_saved || !session->follow.is_active)
-		ps_finish_session(session);
-	fal_buf_free(&now);
-	fal_buf_free(&history);
-}
-
 void
 ps_send_pending(struct ps_session *session)
 {
-	const struct fal_files *j = session->server->job;
+	struct ps_server *s = session->server;
+	const struct fal_files *j = s->job;
 	if (session->texts_due && session_has_room(session)) {
 		session->texts_due = false;
 		ps_send_text(session, FAL_TEXT_JOB, &j->job_text);
 		ps_send_text(session, FAL_TEXT_MODEL, &j->model_text);
 		ps_send_text(session, FAL_TEXT_MANIFEST, &j->manifest_bytes);
 	}
+	/* An observer gets the lines so far and the present time.  An observer that wants
+	 * future lines gets these lines from now on; another observer's session ends. */
 	if (session->follow.history_due && session_has_room(session)) {
+		const struct ps_trace_file *f = &s->run->trace;
+		struct fal_buf history = { 0 }, now = { 0 };
 		session->follow.history_due = false;
-		session_send_history(session);
+		ps_trace_file_history(f, &history);
+		/* Without events no line tells the present time. */
+		fal_trace_put(&now, fal_coord_trace_time(s->coord, ps_now()), FAL_EV_NOW,
+			      &(struct fal_ev_now){ f->chain.link });
+		fal_put_bytes(&history, now.p, now.n);
+		fal_put_u8(&history, '\n');
+		/* Sending copies the history. */
+		session->follow.is_active =
+			history.err == FAL_OK && fal_memory_is_free(2 * history.n);
+		if (session->follow.is_active)
+			session_send_lines(session, history.p, history.n);
+		if (!session->follow.is_live || s->end.is_saved ||
+		    !session->follow.is_active)
+			ps_finish_session(session);
+		fal_buf_free(&now);
+		fal_buf_free(&history);
 	}
 	while (session->n_requests > 0 && session_has_room(session) &&
 	       session_send_chunk(session, &session->request[0]))

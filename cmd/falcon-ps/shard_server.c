@@ -476,32 +476,6 @@ part_queue_piece(void *server, uint32_t to, struct fal_shard_set_piece *piece)
 	return FAL_OK;
 }
 
-/* Begins a move, during which the process has both its old and its new blocks.  Returns
- * 1.  Without memory for both, tells the coordinator, and returns 0. */
-static int
-part_begin_move(struct shard_server *s, const struct fal_map *map)
-{
-	struct shard_part *p = &s->part;
-	struct fal_diag why;
-	size_t n = part_count_values(s, &p->map);
-	for (uint32_t i = p->first; i < p->first + p->count; i++)
-		if (map->of[i].first != p->map.of[i].first ||
-		    map->of[i].count != p->map.of[i].count)
-			n += (size_t)map->of[i].count * FAL_BLOCK;
-	const bool more = n > part_count_values(s, &p->map);
-	int err = more ? part_check_memory(s, n, &why) : FAL_OK;
-	if (err < 0) { /* this process has no part in the move */
-		part_report(s, &(struct fal_shard_report){ .kind = FAL_REPORT_MIGRATED,
-							   .shard = p->first,
-							   .version = map->epoch,
-							   .err = err,
-							   .odd = why.text });
-		return FAL_OK;
-	}
-	p->next_map = *map;
-	return 1;
-}
-
 /* The shards have taken the order: does the rest of its work. */
 static int
 part_after_order(struct shard_server *s, const struct fal_shard_order *o)
@@ -541,10 +515,25 @@ part_on_order(struct shard_server *s, const struct fal_msg *m)
 	const uint64_t began = uv_hrtime();
 	int err = fal_shard_codec_order_get(m, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MIGRATE_BEGIN) {
-		err = part_begin_move(s, o.map);
-		if (err <= 0)
-			return err;
-		err = FAL_OK;
+		/* During the move the process has both its old and its new blocks.
+		 * Without memory for both, the process tells the coordinator. */
+		const size_t has = part_count_values(s, &p->map);
+		size_t n = has;
+		for (uint32_t i = p->first; i < p->first + p->count; i++)
+			if (o.map->of[i].first != p->map.of[i].first ||
+			    o.map->of[i].count != p->map.of[i].count)
+				n += (size_t)o.map->of[i].count * FAL_BLOCK;
+		const int refusal = n > has ? part_check_memory(s, n, &why) : FAL_OK;
+		if (refusal < 0) { /* this process has no part in the move */
+			part_report(s, &(struct fal_shard_report){
+					       .kind = FAL_REPORT_MIGRATED,
+					       .shard = p->first,
+					       .version = o.map->epoch,
+					       .err = refusal,
+					       .odd = why.text });
+			return FAL_OK;
+		}
+		p->next_map = *o.map;
 	}
 	/* Another rule, or a hostile coordinator, may keep more versions. */
 	const uint32_t most = o.versions < FAL_KEPT_MAX ? o.versions : FAL_KEPT_MAX;
@@ -587,27 +576,6 @@ part_on_publish(struct shard_server *s, const struct fal_msg *m)
 	return err == FAL_OK ? ps_broadcast_send(&s->part.broadcast) : err;
 }
 
-/* Copies a shard's parameters of a version, and its average.  Copies nothing if the shard
- * has dropped the version. */
-static int
-part_copy_params(struct shard_server *s, uint32_t shard, uint64_t version,
-		 struct fal_image *out)
-{
-	struct fal_shard_part part;
-	struct fal_image live = { .is.version = version };
-	if (!fal_shard_set_part(s->part.shard_set, shard, version, &part))
-		return FAL_OK;
-	const float *average =
-		fal_shard_average(fal_shard_set_shard(s->part.shard_set, shard));
-	const size_t bytes = part.values * sizeof(float);
-	fal_image_add(&live, "params", true, (void *)(uintptr_t)part.params, bytes);
-	if (average != NULL)
-		fal_image_add(&live, "average", true, (void *)(uintptr_t)average, bytes);
-	int err = fal_image_copy(out, &live);
-	fal_image_free(&live);
-	return err;
-}
-
 static int
 part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 {
@@ -621,10 +589,24 @@ part_on_fetch(struct shard_server *s, const struct fal_msg *m)
 			continue;
 		fal_shard_set_range(s->part.shard_set, s->part.first + i, &p.of.first,
 				    &p.of.count);
+		/* Copies nothing if the shard has dropped the version. */
+		struct fal_shard_part part;
 		if (p.of.what == FAL_FETCH_PARAMS &&
-		    part_copy_params(s, s->part.first + i, m->fetch.version, &p.image) <
-			    0)
-			return FAL_ENOMEM;
+		    fal_shard_set_part(s->part.shard_set, s->part.first + i,
+				       m->fetch.version, &part)) {
+			struct fal_image live = { .is.version = m->fetch.version };
+			const float *average = fal_shard_average(shard);
+			const size_t bytes = part.values * sizeof(float);
+			fal_image_add(&live, "params", true,
+				      (void *)(uintptr_t)part.params, bytes);
+			if (average != NULL)
+				fal_image_add(&live, "average", true,
+					      (void *)(uintptr_t)average, bytes);
+			const int err = fal_image_copy(&p.image, &live);
+			fal_image_free(&live);
+			if (err < 0)
+				return FAL_ENOMEM;
+		}
 		if (p.of.what == FAL_FETCH_MARKED)
 			(void)fal_shard_take_marked(shard, m->fetch.version, &p.image);
 		image_queue_add(&s->part.outgoing, &p);

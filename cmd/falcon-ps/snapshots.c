@@ -131,36 +131,6 @@ snapshots_take_images(struct ps_server *s, struct fal_snapshot *n)
 	return FAL_OK;
 }
 
-static int
-snapshots_fill(struct ps_server *s, const struct fal_coord_checkpoint *past,
-	       struct fal_snapshot *n)
-{
-	*n = fal_snapshot_none;
-	n->folder = s->run->snapshots;
-	n->keep = s->job->job.state_keep;
-	int err = FAL_OK;
-	fal_coord_checkpoint_copy(past, &n->is.past);
-	n->is.policy = fal_policy_copy(past->policy);
-	/* Version 0 follows from the job, so the snapshot needs no image of version 0.
-	 * Its image stays in the shards, as memory for later images. */
-	if (past->version > 0)
-		err = snapshots_take_images(s, n);
-	ps_trace_file_flush(&s->run->trace);
-	const struct fal_files *job = s->job;
-	memcpy(n->is.job, job->lasting_hex, sizeof(n->is.job));
-	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
-	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
-	memcpy(n->is.init, fal_files_weights_hash(job), sizeof(n->is.init));
-	memcpy(n->is.sizes, job->sizes, sizeof(n->is.sizes));
-	n->is.incarnation = s->run->state.incarnation;
-	n->is.lines = s->run->trace.lines;
-	ps_policy_log_describe(&s->policy, past->agains, &n->is);
-	memcpy(n->is.chain, s->run->trace.chain.link, sizeof(n->is.chain));
-	n->synced[0] = duplicate_fd(s->run->trace.sink[0].fd);
-	n->synced[1] = duplicate_fd(s->policy.journal.fd);
-	return err;
-}
-
 /* Writes the snapshot, as all images are here. */
 static void
 snapshots_write(struct ps_server *s)
@@ -198,7 +168,30 @@ ps_snapshots_on_marked(void *arg, const struct fal_coord_checkpoint *past)
 	k->at = ps_now();
 	k->clock = past->clock;
 	k->missing = 0;
-	int err = snapshots_fill(s, past, &k->current);
+	struct fal_snapshot *n = &k->current;
+	*n = fal_snapshot_none;
+	n->folder = s->run->snapshots;
+	n->keep = s->job->job.state_keep;
+	int err = FAL_OK;
+	fal_coord_checkpoint_copy(past, &n->is.past);
+	n->is.policy = fal_policy_copy(past->policy);
+	/* Version 0 follows from the job, so the snapshot needs no image of version 0.
+	 * Its image stays in the shards, as memory for later images. */
+	if (past->version > 0)
+		err = snapshots_take_images(s, n);
+	ps_trace_file_flush(&s->run->trace);
+	const struct fal_files *job = s->job;
+	memcpy(n->is.job, job->lasting_hex, sizeof(n->is.job));
+	memcpy(n->is.net, job->model_hex, sizeof(n->is.net));
+	memcpy(n->is.data, job->data_hex, sizeof(n->is.data));
+	memcpy(n->is.init, fal_files_weights_hash(job), sizeof(n->is.init));
+	memcpy(n->is.sizes, job->sizes, sizeof(n->is.sizes));
+	n->is.incarnation = s->run->state.incarnation;
+	n->is.lines = s->run->trace.lines;
+	ps_policy_log_describe(&s->policy, past->agains, &n->is);
+	memcpy(n->is.chain, s->run->trace.chain.link, sizeof(n->is.chain));
+	n->synced[0] = duplicate_fd(s->run->trace.sink[0].fd);
+	n->synced[1] = duplicate_fd(s->policy.journal.fd);
 	if (err < 0) {
 		snapshots_end(s, fal_strerror(err));
 		return;

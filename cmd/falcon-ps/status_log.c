@@ -344,25 +344,6 @@ address_text(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
-/* Adds the request that waits for the same event, or the reason why no worker is here. */
-static void
-add_waiting_request(const struct ps_server *s, struct fal_diag *out)
-{
-	const char *by;
-	const struct fal_diag what = *out;
-	if (s->coord == NULL)
-		return;
-	if (fal_coord_status(s->coord).stopping)
-		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
-			     what.text);
-	else if (fal_coord_pending_policy(s->coord, &by) != NULL)
-		fal_diag_set(out, 0, "%s; a change of policy by '%s' waits with it",
-			     what.text, by);
-	else if (count_workers(s) == 0 && *fal_coord_trainer_failure(s->coord) != '\0')
-		fal_diag_set(out, 0, "%s; %s", what.text,
-			     fal_coord_trainer_failure(s->coord));
-}
-
 /* The event that the job waits for, and the command to type. */
 static void
 waiting_reason(const struct ps_server *s, struct fal_diag *out)
@@ -399,7 +380,21 @@ waiting_reason(const struct ps_server *s, struct fal_diag *out)
 			     "waits for work of %s: falcon-stat tells more, falcon-sync "
 			     "drain NAME sends one away, falcon-work %s brings one more",
 			     list.text, at);
-	add_waiting_request(s, out);
+	if (s->coord == NULL)
+		return;
+	/* Adds the request that waits for the same event, or the reason why no worker is
+	 * here. */
+	const struct fal_diag what = *out;
+	const char *by;
+	if (fal_coord_status(s->coord).stopping)
+		fal_diag_set(out, 0, "%s; its stop waits with it, which SIGTERM does not",
+			     what.text);
+	else if (fal_coord_pending_policy(s->coord, &by) != NULL)
+		fal_diag_set(out, 0, "%s; a change of policy by '%s' waits with it",
+			     what.text, by);
+	else if (here == 0 && *fal_coord_trainer_failure(s->coord) != '\0')
+		fal_diag_set(out, 0, "%s; %s", what.text,
+			     fal_coord_trainer_failure(s->coord));
 }
 
 void

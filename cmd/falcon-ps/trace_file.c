@@ -304,23 +304,6 @@ trace_file_retire_line(struct ps_trace_file *f)
 	free(l->text);
 }
 
-/* Queues the evaluations of earlier starts after the job line, for observers. */
-static void
-trace_file_queue_evals(struct ps_trace_file *f)
-{
-	const char *p = (const char *)f->evals.p, *end = p + f->evals.n;
-	while (p < end) {
-		const char *nl = memchr(p, '\n', (size_t)(end - p));
-		const size_t n = (size_t)(nl + 1 - p);
-		char *copy = fal_xcalloc(n, 1);
-		memcpy(copy, p, n);
-		FAL_XGROW(f->recent, f->cap, f->head + f->n + 1);
-		f->recent[f->head + f->n++] = trace_line_parse(copy, n);
-		p += n;
-	}
-	fal_buf_free(&f->evals);
-}
-
 const struct ps_trace_line *
 ps_trace_file_add(struct ps_trace_file *f, const char *line, size_t n)
 {
@@ -339,8 +322,20 @@ ps_trace_file_add(struct ps_trace_file *f, const char *line, size_t n)
 		fal_out_of_memory();
 	const size_t at = f->head + f->n++;
 	f->recent[at] = trace_line_parse((char *)b.p, b.n);
-	if (is_in_files)
-		trace_file_queue_evals(f);
+	if (is_in_files) {
+		/* The evaluations of earlier starts come after the job line. */
+		const char *p = (const char *)f->evals.p, *end = p + f->evals.n;
+		while (p < end) {
+			const char *nl = memchr(p, '\n', (size_t)(end - p));
+			const size_t len = (size_t)(nl + 1 - p);
+			char *copy = fal_xcalloc(len, 1);
+			memcpy(copy, p, len);
+			FAL_XGROW(f->recent, f->cap, f->head + f->n + 1);
+			f->recent[f->head + f->n++] = trace_line_parse(copy, len);
+			p += len;
+		}
+		fal_buf_free(&f->evals);
+	}
 	struct ps_trace_line *l = &f->recent[at];
 	f->lines += !is_in_files;
 	for (int i = 0; i < f->sinks && !is_in_files; i++) {

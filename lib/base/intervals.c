@@ -15,19 +15,6 @@ interval_index(const struct fal_intervals *s, uint64_t at)
 	return s->n == 0 ? 0 : fal_sorted_place64(&s->v->end, s->n, sizeof(*s->v), at);
 }
 
-static int
-interval_insert(struct fal_intervals *s, size_t at, uint64_t begin, uint64_t end)
-{
-	if (s->n == FAL_INTERVALS_MAX)
-		return FAL_ELIMIT;
-	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
-		return FAL_ENOMEM;
-	memmove(&s->v[at + 1], &s->v[at], (s->n - at) * sizeof(*s->v));
-	s->v[at] = (struct fal_interval){ begin, end };
-	s->n++;
-	return 0;
-}
-
 int
 fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end, uint64_t *twice)
 {
@@ -35,8 +22,16 @@ fal_intervals_add(struct fal_intervals *s, uint64_t begin, uint64_t end, uint64_
 	int overlap = 0;
 	if (begin >= end)
 		return 0;
-	if (at == s->n || s->v[at].begin > end)
-		return interval_insert(s, at, begin, end);
+	if (at == s->n || s->v[at].begin > end) { /* touches no interval */
+		if (s->n == FAL_INTERVALS_MAX)
+			return FAL_ELIMIT;
+		if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
+			return FAL_ENOMEM;
+		memmove(&s->v[at + 1], &s->v[at], (s->n - at) * sizeof(*s->v));
+		s->v[at] = (struct fal_interval){ begin, end };
+		s->n++;
+		return 0;
+	}
 	/* The intervals at … last-1 touch the new one, and are merged with it. */
 	for (; last < s->n && s->v[last].begin <= end; last++) {
 		const struct fal_interval *v = &s->v[last];

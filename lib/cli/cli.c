@@ -148,34 +148,6 @@ make_context(struct fal_cli *cli, int argc, char **argv)
 	poptSetOtherOptionHelp(s->popt, s->forms);
 }
 
-/* Sets option i; returns 0 or an error of the value. */
-static int
-set_option(struct fal_cli *cli, size_t i, const char *value)
-{
-	const struct fal_opt *o = &cli->opts[i];
-	struct fal_opt_list *list = o->to;
-	switch (o->kind) {
-	case FAL_OPT_FLAG:
-		*(bool *)o->to = true;
-		return FAL_OK;
-	case FAL_OPT_TEXT:
-		*(const char **)o->to = value;
-		return FAL_OK;
-	case FAL_OPT_U64:
-		return fal_parse_u64(value, 0, UINT64_MAX, o->to);
-	case FAL_OPT_SIZE:
-		return fal_parse_size(value, o->to);
-	case FAL_OPT_NUMBER:
-		return fal_parse_double(value, -DBL_MAX, DBL_MAX, o->to);
-	case FAL_OPT_LIST:
-		FAL_XGROW(list->v, cli->state->cap[i], list->n + 1);
-		list->v[list->n++] = value;
-		return FAL_OK;
-	}
-	assert(false && "unknown kind of option");
-	return FAL_EINVAL;
-}
-
 /* Takes an option that popt has found; -1 or an exit code. */
 static int
 take_option(struct fal_cli *cli, size_t i)
@@ -193,31 +165,35 @@ take_option(struct fal_cli *cli, size_t i)
 	if (s->given[i] && o->kind != FAL_OPT_LIST)
 		return fal_cli_usage(cli->prog, "--%s: given twice", o->name);
 	s->given[i] = true;
-	int err = set_option(cli, i, value);
+	int err = FAL_OK;
+	struct fal_opt_list *list = o->to;
+	switch (o->kind) {
+	case FAL_OPT_FLAG:
+		*(bool *)o->to = true;
+		break;
+	case FAL_OPT_TEXT:
+		*(const char **)o->to = value;
+		break;
+	case FAL_OPT_U64:
+		err = fal_parse_u64(value, 0, UINT64_MAX, o->to);
+		break;
+	case FAL_OPT_SIZE:
+		err = fal_parse_size(value, o->to);
+		break;
+	case FAL_OPT_NUMBER:
+		err = fal_parse_double(value, -DBL_MAX, DBL_MAX, o->to);
+		break;
+	case FAL_OPT_LIST:
+		FAL_XGROW(list->v, s->cap[i], list->n + 1);
+		list->v[list->n++] = value;
+		break;
+	}
 	if (err == FAL_ELIMIT)
 		fal_cli_err(cli->prog, "--%s: '%s' is out of range", o->name, value);
 	else if (err < 0)
 		fal_cli_err(cli->prog, "--%s: '%s' is not a %s", o->name, value,
 			    o->kind == FAL_OPT_SIZE ? "size" : "number");
 	return err == 0 ? -1 : fal_cli_exit_code(err);
-}
-
-/* Raises the limit of descriptors to the number that our loops need, as far as the hard
- * limit allows.  With fewer, libuv would end the program. */
-static bool
-has_enough_descriptors(const struct fal_cli *cli)
-{
-	const unsigned least =
-		cli->descriptors > 0 ? cli->descriptors : FAL_CLI_DESCRIPTORS;
-	struct rlimit most;
-	if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= least)
-		return true;
-	most.rlim_cur = least;
-	if (most.rlim_max >= most.rlim_cur && setrlimit(RLIMIT_NOFILE, &most) == 0)
-		return true;
-	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %u (ulimit -n)",
-		    (uintmax_t)most.rlim_max, least);
-	return false;
 }
 
 /* Refuses an option.  The message gives popt's reason and suggests the option that the
@@ -277,7 +253,19 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 	if (cli->n_args < cli->min_args)
 		return fal_cli_usage(cli->prog, "usage: %s [OPTION...] %s", cli->prog,
 				     cli->args);
-	return has_enough_descriptors(cli) ? -1 : FAL_EXIT_NO;
+	/* Raises the limit of descriptors to the number that our loops need, as far as
+	 * the hard limit allows.  With fewer, libuv would end the program. */
+	const unsigned least =
+		cli->descriptors > 0 ? cli->descriptors : FAL_CLI_DESCRIPTORS;
+	struct rlimit most;
+	if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= least)
+		return -1;
+	most.rlim_cur = least;
+	if (most.rlim_max >= most.rlim_cur && setrlimit(RLIMIT_NOFILE, &most) == 0)
+		return -1;
+	fal_cli_err(cli->prog, "%ju descriptors are too few: it takes %u (ulimit -n)",
+		    (uintmax_t)most.rlim_max, least);
+	return FAL_EXIT_NO;
 }
 
 static size_t

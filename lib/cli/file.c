@@ -113,21 +113,6 @@ fal_cli_feed_twice(const char *path, struct fal_cli_pass first, struct fal_cli_p
 	return err == FAL_OK ? fal_cli_feed(path, then.feed, then.arg, diag) : err;
 }
 
-/* Refuses a secret that others can read, by the rules of ssh(1) for keys. */
-static int
-refuse_open_secret(int fd, const char *path, struct fal_diag *diag)
-{
-	struct stat st;
-	if (fstat(fd, &st) < 0)
-		return diag_errno(diag, path);
-	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
-	if (!S_ISREG(st.st_mode) || (st.st_mode & (group | S_IRWXO)) == 0)
-		return FAL_OK;
-	return fal_diag_set(diag, FAL_EPERM,
-			    "%s: others can read this secret: chmod go= '%s'", path,
-			    path);
-}
-
 int
 fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		  struct fal_diag *diag)
@@ -155,8 +140,19 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	if (err == 0 && got > cap)
 		err = fal_diag_set(diag, FAL_ELIMIT, "%s: more than %zu bytes", name,
 				   cap);
-	if (err == 0 && fal_text_has_key(p, got))
-		err = refuse_open_secret(fd, name, diag);
+	/* Refuses a secret that others can read, by the rules of ssh(1) for keys. */
+	if (err == 0 && fal_text_has_key(p, got)) {
+		struct stat st;
+		if (fstat(fd, &st) < 0)
+			err = diag_errno(diag, name);
+		else if (S_ISREG(st.st_mode) &&
+			 (st.st_mode &
+			  (S_IRWXO | (st.st_uid == geteuid() ? S_IRWXG : 0))) != 0)
+			err = fal_diag_set(
+				diag, FAL_EPERM,
+				"%s: others can read this secret: chmod go= '%s'", name,
+				name);
+	}
 	if (!in)
 		close(fd);
 	if (err == 0)
@@ -195,20 +191,6 @@ open_folder_of(const char *path)
 	return fd;
 }
 
-/* Creates a file of a random name.  Mode 0: for us alone.  Else the file has this mode
- * within the umask, or within the folder's default list: mkostemp(3) gives only 0600, and
- * a program with threads cannot read the umask safely. */
-static int
-create_temp(char *temp, mode_t mode)
-{
-	const int fd = mkostemp(temp, O_CLOEXEC);
-	if (fd < 0 || mode == 0)
-		return fd;
-	close(fd);
-	return unlink(temp) < 0 ? -1
-				: open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-}
-
 /* The properties of a replaced file. */
 struct kept {
 	mode_t mode;
@@ -232,7 +214,16 @@ replace_file(const char *path, const void *p, size_t n, mode_t mode,
 	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		temp = NULL;
 	int err = FAL_OK;
-	int fd = temp != NULL ? create_temp(temp, kept != NULL ? 0 : mode) : -1;
+	/* mkostemp(3) gives only 0600, and a program with threads cannot read the umask
+	 * safely: a file with `mode` within the umask, or within the folder's default
+	 * list, is created anew under the random name. */
+	int fd = temp != NULL ? mkostemp(temp, O_CLOEXEC) : -1;
+	if (fd >= 0 && kept == NULL && mode != 0) {
+		close(fd);
+		fd = unlink(temp) < 0
+			     ? -1
+			     : open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	}
 	if (fd < 0) {
 		err = diag_errno(diag, path);
 		goto free_temp;

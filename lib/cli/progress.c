@@ -111,9 +111,19 @@ progress_layout(const struct fal_progress *p, size_t columns, const char *left)
 	return l;
 }
 
-static void
-progress_draw(const struct fal_progress *p, double part, const char *left)
+void
+fal_progress_show(struct fal_progress *p, uint64_t done, uint64_t at)
 {
+	const double now = 1e-9 * (double)at;
+	if (done == 0) /* the work has not begun */
+		p->began = now;
+	if (p->out == NULL || now < p->next)
+		return;
+	double part = done < p->total ? (double)done / (double)p->total : 1;
+	char left[48] = "";
+	if (now - p->began >= 2) /* the first units are not typical */
+		snprintf(left, sizeof(left), ", %.0f s left",
+			 (now - p->began) * (1 - part) / part);
 	const struct layout l = progress_layout(p, terminal_columns(p->out), left);
 	const int full = (int)(part * (double)l.cells);
 	char bar[] = "##############################";
@@ -130,22 +140,6 @@ progress_draw(const struct fal_progress *p, double part, const char *left)
 			fprintf(p->out, ", %s", p->note[i]);
 	fputs("\033[K", p->out); /* the rest of the line */
 	fflush(p->out);
-}
-
-void
-fal_progress_show(struct fal_progress *p, uint64_t done, uint64_t at)
-{
-	const double now = 1e-9 * (double)at;
-	if (done == 0) /* the work has not begun */
-		p->began = now;
-	if (p->out == NULL || now < p->next)
-		return;
-	double part = done < p->total ? (double)done / (double)p->total : 1;
-	char left[48] = "";
-	if (now - p->began >= 2) /* the first units are not typical */
-		snprintf(left, sizeof(left), ", %.0f s left",
-			 (now - p->began) * (1 - part) / part);
-	progress_draw(p, part, left);
 	p->next = now + 0.1;
 	drawn = p->out;
 }

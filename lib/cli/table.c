@@ -131,48 +131,25 @@ shorten_name(const char *s, size_t most)
 			   s + prefix_of_chars(s, width - room / 2));
 }
 
-static void
-short_names_free(struct short_name *v, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		free(v[i].text);
-	free(v);
-}
-
-/* The first cells of all rows, shortened and sorted. */
-static struct short_name *
-short_names_of(const struct fal_table *t, size_t rows, size_t most)
-{
-	struct short_name *v = fal_xcalloc(rows, sizeof(*v));
-	for (size_t r = 0; r < rows; r++) {
-		v[r].name = t->cell[r * t->columns];
-		v[r].text = shorten_name(v[r].name, most);
-	}
-	qsort(v, rows, sizeof(*v), compare_short_names);
-	return v;
-}
-
-/* Do two different names look alike? */
-static bool
-any_look_alike(const struct short_name *v, size_t rows)
-{
-	for (size_t r = 1; r < rows; r++)
-		if (strcmp(v[r - 1].text, v[r].text) == 0 &&
-		    strcmp(v[r - 1].name, v[r].name) != 0)
-			return true;
-	return false;
-}
-
 /* Shortens the first column to `most` characters, or to more if two would look alike. */
 static void
 shorten_names(struct fal_table *t, size_t rows, size_t most)
 {
-	struct short_name *v;
-	while (any_look_alike(v = short_names_of(t, rows, most), rows)) {
-		short_names_free(v, rows);
-		most++; /* whole names differ */
+	struct short_name *v = fal_xcalloc(rows, sizeof(*v));
+	for (bool alike = true; alike; most += alike) { /* whole names differ */
+		for (size_t r = 0; r < rows; r++) {
+			v[r].name = t->cell[r * t->columns];
+			v[r].text = shorten_name(v[r].name, most);
+		}
+		qsort(v, rows, sizeof(*v), compare_short_names);
+		alike = false;
+		for (size_t r = 1; r < rows; r++)
+			alike |= strcmp(v[r - 1].text, v[r].text) == 0 &&
+				 strcmp(v[r - 1].name, v[r].name) != 0;
+		for (size_t r = 0; r < rows; r++)
+			free(v[r].text);
 	}
-	short_names_free(v, rows);
+	free(v);
 	for (size_t r = 0; r < rows; r++) {
 		char **cell = &t->cell[r * t->columns], *text = shorten_name(*cell, most);
 		free(*cell);
@@ -191,12 +168,25 @@ table_width(const struct fal_table *t, const int *width)
 	return all;
 }
 
-/* Drops columns until the table fits. */
-static void
-drop_columns(const struct fal_table *t, int *width)
+void
+fal_table_text(struct fal_table *t, struct fal_buf *out)
 {
-	const char *drop = t->drops != NULL ? t->drops : "";
+	size_t rows = t->n / t->columns;
+	int *width = fal_xcalloc(t->columns, sizeof(*width));
+	for (size_t c = 0; c < t->columns; c++)
+		width[c] = column_width(t, rows, c);
+	/* Shortens names as far as the width demands and `shorten` allows. */
 	size_t all = table_width(t, width);
+	const size_t first = (size_t)abs(width[0]);
+	if (t->width > 0 && all > t->width && t->shorten > 0 && first > t->shorten) {
+		const size_t over = all - t->width;
+		const bool is_enough = first >= over + t->shorten;
+		shorten_names(t, rows, is_enough ? first - over : t->shorten);
+		width[0] = column_width(t, rows, 0);
+	}
+	/* Drops columns until the table fits. */
+	const char *drop = t->drops != NULL ? t->drops : "";
+	all = table_width(t, width);
 	while (t->width > 0 && all > t->width && *drop != '\0') {
 		const size_t n = strcspn(drop, " ");
 		for (size_t c = 0; c < t->columns && t->n >= t->columns; c++) {
@@ -208,24 +198,6 @@ drop_columns(const struct fal_table *t, int *width)
 		drop += n;
 		drop += strspn(drop, " ");
 	}
-}
-
-void
-fal_table_text(struct fal_table *t, struct fal_buf *out)
-{
-	size_t rows = t->n / t->columns;
-	int *width = fal_xcalloc(t->columns, sizeof(*width));
-	for (size_t c = 0; c < t->columns; c++)
-		width[c] = column_width(t, rows, c);
-	/* Shortens names as far as the width demands and `shorten` allows. */
-	const size_t all = table_width(t, width), first = (size_t)abs(width[0]);
-	if (t->width > 0 && all > t->width && t->shorten > 0 && first > t->shorten) {
-		const size_t over = all - t->width;
-		const bool is_enough = first >= over + t->shorten;
-		shorten_names(t, rows, is_enough ? first - over : t->shorten);
-		width[0] = column_width(t, rows, 0);
-	}
-	drop_columns(t, width);
 	for (size_t r = 0; r < rows; r++) {
 		const char *before = "";
 		for (size_t c = 0; c < t->columns; c++) {

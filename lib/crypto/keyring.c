@@ -420,31 +420,6 @@ set_common_secrets(struct fal_keyring *kr, struct lines *l)
 	return FAL_OK;
 }
 
-/* Makes an empty keyring with room for a key on each of `lines` lines. */
-static struct fal_keyring *
-keyring_new(size_t lines)
-{
-	struct fal_keyring *kr = fal_xcalloc(1, sizeof(*kr));
-	kr->keys = fal_xcalloc(lines, sizeof(*kr->keys));
-	kr->secrets = fal_secret_alloc((2 + lines) * FAL_KEY_BYTES);
-	kr->publics = fal_xcalloc(lines, FAL_KEY_BYTES);
-	kr->stand_in.psk = kr->secrets + FAL_KEY_BYTES;
-	kr->stand_in.expires = INT64_MAX;
-	fal_random_bytes(kr->secrets + FAL_KEY_BYTES, FAL_KEY_BYTES);
-	return kr;
-}
-
-/* Counts the lines with fields, so that the memory of all keys is one piece. */
-static int
-count_lines(struct lines l, size_t *n)
-{
-	int more;
-	for (*n = 0; (more = lines_next(&l)) > 0; ++*n)
-		if (l.fields < 3)
-			return bad_line(&l, "fewer fields than name, role and key", NULL);
-	return more;
-}
-
 int
 fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyring **out,
 		  struct fal_diag *diag)
@@ -452,11 +427,24 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 	struct lines l;
 	size_t count = 0;
 	int err = lines_begin(&l, text, n, file, diag);
-	if (err == FAL_OK)
-		err = count_lines(l, &count);
+	/* Counts the lines with fields, so that the memory of all keys is one piece. */
+	struct lines ahead = l;
+	while (err == FAL_OK && (err = lines_next(&ahead)) > 0) {
+		if (ahead.fields < 3)
+			return bad_line(&ahead, "fewer fields than name, role and key",
+					NULL);
+		count++;
+		err = FAL_OK;
+	}
 	if (err < 0)
 		return err;
-	struct fal_keyring *kr = keyring_new(count);
+	struct fal_keyring *kr = fal_xcalloc(1, sizeof(*kr));
+	kr->keys = fal_xcalloc(count, sizeof(*kr->keys));
+	kr->secrets = fal_secret_alloc((2 + count) * FAL_KEY_BYTES);
+	kr->publics = fal_xcalloc(count, FAL_KEY_BYTES);
+	kr->stand_in.psk = kr->secrets + FAL_KEY_BYTES;
+	kr->stand_in.expires = INT64_MAX;
+	fal_random_bytes(kr->secrets + FAL_KEY_BYTES, FAL_KEY_BYTES);
 	while (err == FAL_OK && lines_next(&l) > 0) {
 		const struct field *role = &l.field[1];
 		const bool self = role->n == 4 && memcmp(role->p, "self", 4) == 0;
@@ -557,25 +545,6 @@ fal_client_key_static(struct fal_client_key *key,
 				       key->psk);
 }
 
-/* Reads the fields of a client's key. */
-static int
-client_key(struct lines *l, struct fal_client_key *key)
-{
-	const bool is_static = line_is(l, FAL_KEY_SECRET);
-	int err = line_name(l, key->name);
-	if (err == FAL_OK)
-		err = line_role(l, &key->role);
-	if (err == FAL_OK)
-		err = line_key(l, 2, is_static ? key->secret : key->psk);
-	if (err == FAL_OK)
-		err = line_key(l, 3, key->server);
-	if (err == FAL_OK && is_static && fal_client_key_static(key, key->secret) < 0)
-		err = bad_line(l, "coordinator's key is none, of small order", NULL);
-	if (err == FAL_OK && (err = lines_next(l)) > 0)
-		err = bad_line(l, "more than one key", NULL);
-	return err;
-}
-
 int
 fal_client_key_parse(const char *text, size_t n, const char *file,
 		     struct fal_client_key **out, struct fal_diag *diag)
@@ -598,7 +567,18 @@ fal_client_key_parse(const char *text, size_t n, const char *file,
 				NULL);
 	struct fal_client_key *key = fal_secret_alloc(sizeof(*key));
 	memset(key, 0, sizeof(*key));
-	err = client_key(&l, key);
+	const bool is_static = line_is(&l, FAL_KEY_SECRET);
+	err = line_name(&l, key->name);
+	if (err == FAL_OK)
+		err = line_role(&l, &key->role);
+	if (err == FAL_OK)
+		err = line_key(&l, 2, is_static ? key->secret : key->psk);
+	if (err == FAL_OK)
+		err = line_key(&l, 3, key->server);
+	if (err == FAL_OK && is_static && fal_client_key_static(key, key->secret) < 0)
+		err = bad_line(&l, "coordinator's key is none, of small order", NULL);
+	if (err == FAL_OK && (err = lines_next(&l)) > 0)
+		err = bad_line(&l, "more than one key", NULL);
 	if (err < 0) {
 		fal_secret_free(key);
 		return err;

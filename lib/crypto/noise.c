@@ -117,17 +117,6 @@ mix_hash(struct fal_noise *ns, const void *p, size_t n)
 	(void)crypto_generichash_final(&st, ns->h, HASH_LEN);
 }
 
-static void
-mix_key_and_hash(struct fal_noise *ns, const uint8_t ikm[static FAL_KEY_BYTES])
-{
-	uint8_t out[3][HASH_LEN];
-	hkdf(ns->ck, ikm, FAL_KEY_BYTES, 3, out);
-	memcpy(ns->ck, out[0], HASH_LEN);
-	mix_hash(ns, out[1], HASH_LEN);
-	initialize_key(ns, out[2]);
-	sodium_memzero(out, sizeof(out));
-}
-
 /* Seals or opens under k, and hashes the sealed form. */
 static void
 encrypt_and_hash(struct fal_noise *ns, const void *p, size_t n, uint8_t *out)
@@ -147,11 +136,16 @@ decrypt_and_hash(struct fal_noise *ns, const uint8_t *p, size_t n, uint8_t *out)
 	return err;
 }
 
-/* Token "psk", which precedes message 1. */
+/* Token "psk", which precedes message 1: MixKeyAndHash(psk). */
 static void
 token_psk(struct fal_noise *ns)
 {
-	mix_key_and_hash(ns, ns->psk);
+	uint8_t out[3][HASH_LEN];
+	hkdf(ns->ck, ns->psk, FAL_KEY_BYTES, 3, out);
+	memcpy(ns->ck, out[0], HASH_LEN);
+	mix_hash(ns, out[1], HASH_LEN);
+	initialize_key(ns, out[2]);
+	sodium_memzero(out, sizeof(out));
 	sodium_memzero(ns->psk, sizeof(ns->psk));
 }
 
@@ -162,17 +156,6 @@ token_e(struct fal_noise *ns, const uint8_t public[static FAL_KEY_BYTES])
 	mix_hash(ns, public, FAL_KEY_BYTES);
 	if (ns->pattern->psk)
 		mix_key(ns, public);
-}
-
-/* Token "s", received: only the known key is taken. */
-static int
-token_rs(struct fal_noise *ns, const uint8_t *sealed)
-{
-	uint8_t rs[FAL_KEY_BYTES];
-	int err = decrypt_and_hash(ns, sealed, FAL_NOISE_STATIC, rs);
-	if (err == FAL_OK && sodium_memcmp(rs, ns->rs, sizeof(rs)) != 0)
-		err = FAL_EAUTH;
-	return err;
 }
 
 /* Tokens of two letters: the initiator's key, then the responder's. */
@@ -217,9 +200,13 @@ overhead(const struct fal_noise *ns)
 				  ns->step + 1);
 }
 
-static void
-take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
+struct fal_noise *
+fal_noise_new(const struct fal_noise_opt *opt)
 {
+	struct fal_noise *ns = fal_secret_alloc(sizeof(*ns));
+	memset(ns, 0, sizeof(*ns));
+	ns->pattern = &patterns[opt->pattern];
+	ns->side = (int)opt->side;
 	const bool initiator = opt->side == FAL_NOISE_INITIATOR;
 	const uint8_t *own = initiator ? opt->client_key : opt->static_key;
 	const uint8_t *peer = initiator ? opt->static_key : opt->client_key;
@@ -236,21 +223,10 @@ take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
 	else
 		fal_random_bytes(ns->e, FAL_KEY_BYTES);
 	fal_noise_derive_public(ns->e, ns->e_pub);
-}
-
-struct fal_noise *
-fal_noise_new(const struct fal_noise_opt *opt)
-{
-	struct fal_noise *ns = fal_secret_alloc(sizeof(*ns));
-	memset(ns, 0, sizeof(*ns));
-	ns->pattern = &patterns[opt->pattern];
-	ns->side = (int)opt->side;
-	take_keys(ns, opt);
 	memcpy(ns->h, ns->pattern->name, HASH_LEN);
 	memcpy(ns->ck, ns->pattern->name, HASH_LEN);
 	mix_hash(ns, opt->prologue, opt->prologue_n);
-	mix_hash(ns, opt->side == FAL_NOISE_INITIATOR ? ns->rs : ns->s_pub,
-		 FAL_KEY_BYTES); /* the pre-message */
+	mix_hash(ns, initiator ? ns->rs : ns->s_pub, FAL_KEY_BYTES); /* the pre-message */
 	return ns;
 }
 
@@ -260,57 +236,32 @@ fal_noise_free(struct fal_noise *ns)
 	fal_secret_free(ns);
 }
 
-/* Writes one token of the message at `*at`, and moves `*at` beyond it. */
-static int
-write_token(struct fal_noise *ns, enum token t, uint8_t **at)
-{
-	if (t == PSK) {
-		token_psk(ns);
-	} else if (t == E) {
-		memcpy(*at, ns->e_pub, FAL_KEY_BYTES);
-		token_e(ns, ns->e_pub);
-		*at += FAL_KEY_BYTES;
-	} else if (t == S) {
-		encrypt_and_hash(ns, ns->s_pub, FAL_KEY_BYTES, *at);
-		*at += FAL_NOISE_STATIC;
-	} else {
-		return token_dh(ns, t);
-	}
-	return FAL_OK;
-}
-
-static int
-read_token(struct fal_noise *ns, enum token t, const uint8_t **at)
-{
-	int err = FAL_OK;
-	if (t == PSK) {
-		token_psk(ns);
-	} else if (t == E) {
-		memcpy(ns->re, *at, FAL_KEY_BYTES);
-		token_e(ns, ns->re);
-		*at += FAL_KEY_BYTES;
-	} else if (t == S) {
-		err = token_rs(ns, *at);
-		*at += FAL_NOISE_STATIC;
-	} else {
-		err = token_dh(ns, t);
-	}
-	return err;
-}
-
 int
 fal_noise_write(struct fal_noise *ns, const void *payload, size_t n, uint8_t *out)
 {
-	int err = FAL_OK;
 	if (ns->step >= STEP_SPLIT || ns->step != ns->side)
 		return FAL_ESTATE;
 	if (n > FAL_NOISE_MAX - overhead(ns))
 		return FAL_ELIMIT;
-	for (const enum token *t = ns->pattern->message[ns->step]; *t != END; t++)
-		if ((err = write_token(ns, *t, &out)) < 0) {
+	for (const enum token *t = ns->pattern->message[ns->step]; *t != END; t++) {
+		int err = FAL_OK;
+		if (*t == PSK) {
+			token_psk(ns);
+		} else if (*t == E) {
+			memcpy(out, ns->e_pub, FAL_KEY_BYTES);
+			token_e(ns, ns->e_pub);
+			out += FAL_KEY_BYTES;
+		} else if (*t == S) {
+			encrypt_and_hash(ns, ns->s_pub, FAL_KEY_BYTES, out);
+			out += FAL_NOISE_STATIC;
+		} else {
+			err = token_dh(ns, *t);
+		}
+		if (err < 0) {
 			noise_end(ns);
 			return err;
 		}
+	}
 	encrypt_and_hash(ns, payload, n, out);
 	ns->step++;
 	return FAL_OK;
@@ -324,8 +275,23 @@ fal_noise_read(struct fal_noise *ns, const uint8_t *msg, size_t n, uint8_t *payl
 	const uint8_t *end = msg + n;
 	int err = n < overhead(ns) ? FAL_ETRUNC : n > FAL_NOISE_MAX ? FAL_ELIMIT : FAL_OK;
 	for (const enum token *t = ns->pattern->message[ns->step];
-	     err == FAL_OK && *t != END; t++)
-		err = read_token(ns, *t, &msg);
+	     err == FAL_OK && *t != END; t++) {
+		if (*t == PSK) {
+			token_psk(ns);
+		} else if (*t == E) {
+			memcpy(ns->re, msg, FAL_KEY_BYTES);
+			token_e(ns, ns->re);
+			msg += FAL_KEY_BYTES;
+		} else if (*t == S) { /* must be the key that is known */
+			uint8_t rs[FAL_KEY_BYTES];
+			err = decrypt_and_hash(ns, msg, FAL_NOISE_STATIC, rs);
+			if (err == FAL_OK && sodium_memcmp(rs, ns->rs, sizeof(rs)) != 0)
+				err = FAL_EAUTH;
+			msg += FAL_NOISE_STATIC;
+		} else {
+			err = token_dh(ns, *t);
+		}
+	}
 	if (err == FAL_OK)
 		err = decrypt_and_hash(ns, msg, (size_t)(end - msg), payload);
 	if (err < 0)

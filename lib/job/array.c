@@ -222,28 +222,6 @@ parse_npy_entry(struct npy_header *c, struct fal_array *a)
 }
 
 static int
-parse_npy_header(struct npy_header *c, struct fal_array *a)
-{
-	int err = FAL_OK;
-	if (!accept_text(c, "{"))
-		return npy_fail(c, "not a dictionary");
-	while (err == FAL_OK && !accept_text(c, "}")) {
-		err = parse_npy_entry(c, a);
-		if (err == FAL_OK && !accept_text(c, ",") && *c->p != '}')
-			err = npy_fail(c, "no ',' behind a value");
-	}
-	skip_blanks(c);
-	if (err == FAL_OK && *c->p != '\0')
-		err = npy_fail(c, "more than a dictionary");
-	if (err == FAL_OK && !(c->has_descr && c->has_order && c->has_shape))
-		err = source_fail(c->s, FAL_EFORMAT, "header without %s",
-				  !c->has_descr   ? "descr"
-				  : !c->has_order ? "fortran_order"
-						  : "shape");
-	return err;
-}
-
-static int
 read_npy_header(struct source *s, struct fal_array *a)
 {
 	static const uint8_t magic[] = { 0x93, 'N', 'U', 'M', 'P', 'Y' };
@@ -270,7 +248,22 @@ read_npy_header(struct source *s, struct fal_array *a)
 	if (strlen(text) != n)
 		return source_fail(s, FAL_EFORMAT, "a NUL in the header");
 	struct npy_header c = { .s = s, .p = text };
-	return parse_npy_header(&c, a);
+	if (!accept_text(&c, "{"))
+		return npy_fail(&c, "not a dictionary");
+	while (err == FAL_OK && !accept_text(&c, "}")) {
+		err = parse_npy_entry(&c, a);
+		if (err == FAL_OK && !accept_text(&c, ",") && *c.p != '}')
+			err = npy_fail(&c, "no ',' behind a value");
+	}
+	skip_blanks(&c);
+	if (err == FAL_OK && *c.p != '\0')
+		err = npy_fail(&c, "more than a dictionary");
+	if (err == FAL_OK && !(c.has_descr && c.has_order && c.has_shape))
+		err = source_fail(s, FAL_EFORMAT, "header without %s",
+				  !c.has_descr   ? "descr"
+				  : !c.has_order ? "fortran_order"
+						 : "shape");
+	return err;
 }
 
 /* ---- headers of IDX and safetensors files ---- */
@@ -315,32 +308,6 @@ struct array_reader {
 
 /* Finds the tensor in the safetensors header: type, shape and place. */
 static int
-find_tensor_entry(struct array_reader *r, const char *text, size_t n, struct fal_array *a)
-{
-	const struct source *s = &r->s;
-	const char *name = r->opts->tensor;
-	struct fal_safetensor t;
-	int err = fal_safetensors_find(s->path, text, n, name, &t, s->diag);
-	if (err < 0)
-		return err;
-	if (!fal_dtype_of(t.dtype, false, &a->dtype))
-		return source_fail(s, FAL_EFORMAT,
-				   "tensor '%s': type '%s' is not one of U8 I8 U16 I16 "
-				   "U32 I32 I64 F32 F64",
-				   FAL_QUOTE(name), FAL_QUOTE(t.dtype));
-	if (t.dims < 1 || t.dims > FAL_ARRAY_DIMS)
-		return source_fail(s, FAL_EFORMAT,
-				   "tensor '%s' has not 1 to 4 dimensions",
-				   FAL_QUOTE(name));
-	a->ndim = t.dims;
-	memcpy(a->dim, t.dim, t.dims * sizeof(*a->dim));
-	r->tensor_bytes = t.end - t.begin;
-	r->skip_before = t.begin;
-	r->skip_after = t.data_bytes - t.end;
-	return FAL_OK;
-}
-
-static int
 read_tensor_header(struct array_reader *r, struct fal_array *a)
 {
 	uint8_t len[8];
@@ -354,29 +321,32 @@ read_tensor_header(struct array_reader *r, struct fal_array *a)
 			&r->s, FAL_ELIMIT,
 			"a header of %ju bytes is too long: not a safetensors file?", n);
 	char *text = fal_xcalloc(n, 1);
+	const char *name = r->opts->tensor;
+	struct fal_safetensor t;
 	err = source_exact(&r->s, (uint8_t *)text, n);
 	if (err == FAL_OK)
-		err = find_tensor_entry(r, text, n, a);
+		err = fal_safetensors_find(r->s.path, text, n, name, &t, r->s.diag);
+	if (err == FAL_OK && !fal_dtype_of(t.dtype, false, &a->dtype))
+		err = source_fail(&r->s, FAL_EFORMAT,
+				  "tensor '%s': type '%s' is not one of U8 I8 U16 I16 "
+				  "U32 I32 I64 F32 F64",
+				  FAL_QUOTE(name), FAL_QUOTE(t.dtype));
+	if (err == FAL_OK && (t.dims < 1 || t.dims > FAL_ARRAY_DIMS))
+		err = source_fail(&r->s, FAL_EFORMAT,
+				  "tensor '%s' has not 1 to 4 dimensions",
+				  FAL_QUOTE(name));
+	if (err == FAL_OK) {
+		a->ndim = t.dims;
+		memcpy(a->dim, t.dim, t.dims * sizeof(*a->dim));
+		r->tensor_bytes = t.end - t.begin;
+		r->skip_before = t.begin;
+		r->skip_after = t.data_bytes - t.end;
+	}
 	free(text);
 	return err;
 }
 
 /* ---- arrays ---- */
-
-/* Reads type and dimensions. */
-static int
-read_array_header(struct array_reader *r, struct fal_array *a)
-{
-	struct source *s = &r->s;
-	const uint8_t first = s->head_n > 0 ? s->head[0] : 0;
-	if (s->own == FAL_FILETYPE_NONE && first != 0 && first != 0x93)
-		return source_fail(s, FAL_EFORMAT, "not an IDX file, nor a .npy one");
-	if (s->own == FAL_FILETYPE_NONE)
-		s->own = first != 0 ? FAL_FILETYPE_NPY : FAL_FILETYPE_IDX;
-	return s->own == FAL_FILETYPE_IDX   ? read_idx_header(s, a)
-	       : s->own == FAL_FILETYPE_NPY ? read_npy_header(s, a)
-					    : read_tensor_header(r, a);
-}
 
 /* Checks the dimensions and derives rows, row_values and row_bytes. */
 static int
@@ -472,8 +442,17 @@ fal_array_read(enum fal_filetype_kind kind, const char *path,
 	int err = source_open(&r.s, path, diag);
 	if (err < 0)
 		return err;
+	/* Without a kind, the first byte tells IDX from .npy. */
+	const uint8_t first = r.s.head_n > 0 ? r.s.head[0] : 0;
 	r.s.own = kind;
-	err = read_array_header(&r, &a);
+	if (kind == FAL_FILETYPE_NONE && first != 0 && first != 0x93)
+		err = source_fail(&r.s, FAL_EFORMAT, "not an IDX file, nor a .npy one");
+	else if (kind == FAL_FILETYPE_NONE)
+		r.s.own = first != 0 ? FAL_FILETYPE_NPY : FAL_FILETYPE_IDX;
+	if (err == FAL_OK)
+		err = r.s.own == FAL_FILETYPE_IDX   ? read_idx_header(&r.s, &a)
+		      : r.s.own == FAL_FILETYPE_NPY ? read_npy_header(&r.s, &a)
+						    : read_tensor_header(&r, &a);
 	if (err == FAL_OK)
 		err = set_array_sizes(&r, &a);
 	if (err == FAL_OK)

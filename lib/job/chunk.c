@@ -169,33 +169,6 @@ fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 		put_labels(&m->train, m->train.labels, m->train.n, out);
 }
 
-/* Checks the numbers of a part and derives the other numbers. */
-static int
-derive_part(struct fal_part *part)
-{
-	const size_t size = fal_dtype_size(part->dtype);
-	uint64_t values = 1;
-	for (unsigned i = 0; i < 3; i++) {
-		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
-			return FAL_ELIMIT;
-		values *= part->shape[i]; /* no overflow: two factors below 2^20 */
-		if (values > FAL_SAMPLE_MAX)
-			return FAL_ELIMIT;
-	}
-	const uint64_t bytes = values * size;
-	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
-	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
-	    part->per_chunk == 0 ||
-	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label_bytes(part)) ||
-	    (part->targets && part->classes != 1))
-		return FAL_ELIMIT;
-	part->values = (uint32_t)values;
-	part->sample_bytes = (uint32_t)bytes;
-	if (part->dtype != FAL_ABSENT)
-		part->chunks = (part->n - 1) / part->per_chunk + 1;
-	return FAL_OK;
-}
-
 /* Parses one part; the caller has set dtype and targets, and frees part->hash, after an
  * error as well. */
 static int
@@ -210,9 +183,25 @@ parse_part(struct fal_rd *r, struct fal_part *part)
 	part->per_chunk = fal_get_u32(r);
 	if (r->err != 0)
 		return r->err;
-	int err = derive_part(part);
-	if (err < 0)
-		return err;
+	uint64_t values = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
+			return FAL_ELIMIT;
+		values *= part->shape[i]; /* no overflow: two factors below 2^20 */
+		if (values > FAL_SAMPLE_MAX)
+			return FAL_ELIMIT;
+	}
+	const uint64_t bytes = values * fal_dtype_size(part->dtype);
+	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
+	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
+	    part->per_chunk == 0 ||
+	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label_bytes(part)) ||
+	    (part->targets && part->classes != 1))
+		return FAL_ELIMIT;
+	part->values = (uint32_t)values;
+	part->sample_bytes = (uint32_t)bytes;
+	if (part->dtype != FAL_ABSENT)
+		part->chunks = (part->n - 1) / part->per_chunk + 1;
 	size_t n = (size_t)part->chunks * sizeof(part->hash[0]);
 	if (n == 0)
 		return FAL_OK;

@@ -259,22 +259,6 @@ add_label(struct csv_reader *r, bool target, uint32_t limit)
 }
 
 static int
-add_value(struct csv_reader *r, size_t column, uint64_t max_bytes)
-{
-	float v;
-	int err = parse_field(r, r->name[column], &v);
-	if (err < 0)
-		return err;
-	if (max_bytes != 0 && (r->values + 1) * sizeof(float) > max_bytes)
-		return csv_fail(r, FAL_ELIMIT, r->field_line,
-				"above the limit of %ju bytes", max_bytes);
-	if (FAL_GROW(r->value, r->value_cap, r->values + 1) < 0)
-		return csv_fail(r, FAL_ENOMEM, r->field_line, "out of memory");
-	r->value[r->values++] = v;
-	return FAL_OK;
-}
-
-static int
 read_csv_record(struct csv_reader *r, const struct fal_set_opts *opts)
 {
 	const uint32_t limit = opts->classes != 0 ? opts->classes : FAL_CLASSES_MAX;
@@ -296,10 +280,20 @@ read_csv_record(struct csv_reader *r, const struct fal_set_opts *opts)
 			return FAIL(r, "column '%s': is empty",
 				    FAL_QUOTE(i == r->label ? r->label_name
 							    : r->name[column]));
-		err = i != r->label ? add_value(r, column, opts->max_bytes)
-				    : add_label(r, opts->targets, limit);
+		float v;
+		err = i == r->label ? add_label(r, opts->targets, limit)
+				    : parse_field(r, r->name[column], &v);
 		if (err < 0)
 			return err;
+		if (i == r->label)
+			continue;
+		if (opts->max_bytes != 0 &&
+		    (r->values + 1) * sizeof(float) > opts->max_bytes)
+			return csv_fail(r, FAL_ELIMIT, r->field_line,
+					"above the limit of %ju bytes", opts->max_bytes);
+		if (FAL_GROW(r->value, r->value_cap, r->values + 1) < 0)
+			return csv_fail(r, FAL_ENOMEM, r->field_line, "out of memory");
+		r->value[r->values++] = v;
 	}
 	if (end == FIELD_END)
 		return csv_fail(r, FAL_EFORMAT, line,

@@ -680,28 +680,6 @@ least_tail_task(const struct fal_job *job)
 	return g.tail_task;
 }
 
-static void
-set_default_tail(const struct job_parser *p)
-{
-	enum { TASKS_MIN = 8 }; /* of a clock */
-	struct fal_job *job = p->job;
-	/* Small tasks are useless if each part of the data belongs to a worker; a
-	 * trainer's gradients may depend on the size of a task; and a user who divides a
-	 * clock into a few large tasks wants large tasks. */
-	const bool has_tail = job->model != NULL && job->batch / job->task >= TASKS_MIN &&
-			      job->partition == FAL_JOB_PARTITION_SHARED;
-	if (!job_has(p, JOB_AT(tail)) && (has_tail || job_has(p, JOB_AT(tail_task))))
-		job->tail = 0.25;
-	if (job->tail_task == 0) {
-		job->tail_task = job->task / 4 > 1 ? job->task / 4 : 1;
-		job->tail_task = least_tail_task(job);
-	}
-	if (job->tail <= 0 || job->tail_task == job->task) {
-		job->tail = 0;
-		job->tail_task = job->task;
-	}
-}
-
 /* Sets the defaults other than 0 of keys that the text lacks. */
 static void
 set_defaults(const struct job_parser *p)
@@ -737,7 +715,22 @@ set_defaults(const struct job_parser *p)
 		if (job->task > job->batch)
 			job->task = job->batch;
 	}
-	set_default_tail(p);
+	/* Small tasks are useless if each part of the data belongs to a worker; a
+	 * trainer's gradients may depend on the size of a task; and a user who divides a
+	 * clock into a few large tasks wants large tasks. */
+	enum { TASKS_MIN = 8 }; /* of a clock */
+	const bool has_tail = job->model != NULL && job->batch / job->task >= TASKS_MIN &&
+			      job->partition == FAL_JOB_PARTITION_SHARED;
+	if (!job_has(p, JOB_AT(tail)) && (has_tail || job_has(p, JOB_AT(tail_task))))
+		job->tail = 0.25;
+	if (job->tail_task == 0) {
+		job->tail_task = job->task / 4 > 1 ? job->task / 4 : 1;
+		job->tail_task = least_tail_task(job);
+	}
+	if (job->tail <= 0 || job->tail_task == job->task) {
+		job->tail = 0;
+		job->tail_task = job->task;
+	}
 }
 
 /* ---- whole texts ------------------------------------------------------------------- */
@@ -1022,14 +1015,6 @@ fal_job_server_only_key(const struct fal_job *job)
 	return job->nonfinite == FAL_JOB_NONFINITE_SKIP ? "job.nonfinite = skip" : NULL;
 }
 
-static int
-report_no_match(const struct tensor_patterns *k, const char *pattern,
-		struct fal_diag *diag)
-{
-	return fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor", k->key,
-			    FAL_QUOTE(pattern));
-}
-
 /* Marks the tensors that the key matches with 1 + rule. */
 static int
 mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t *marks,
@@ -1040,7 +1025,8 @@ mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t
 	if (k->text == NULL)
 		return FAL_OK;
 	snprintf(copy, sizeof(copy), "%s", k->text);
-	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
+	const char *unmatched = NULL;
+	for (char *p = strtok_r(copy, " \t", &rest); p != NULL && unmatched == NULL;
 	     p = strtok_r(NULL, " \t", &rest)) {
 		uint32_t n = 0;
 		for (uint32_t i = 0; i < m->tensors; i++)
@@ -1049,10 +1035,15 @@ mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t
 				n++;
 			}
 		if (n == 0 && !k->is_lax)
-			return report_no_match(k, p, diag);
+			unmatched = p;
 		all += n;
 	}
-	return all > 0 ? FAL_OK : report_no_match(k, k->text, diag);
+	if (unmatched == NULL && all == 0)
+		unmatched = k->text;
+	return unmatched == NULL
+		       ? FAL_OK
+		       : fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor",
+				      k->key, FAL_QUOTE(unmatched));
 }
 
 /* The scales of a tensor. */

@@ -147,25 +147,6 @@ load_set_files(const struct fal_load *l, const char *samples, const char *labels
 	return err;
 }
 
-/* A test set is loaded alone: reads the columns of the training set's first file. Without
- * that file the columns stay empty. */
-static int
-read_train_columns(const struct fal_load *l, struct fal_columns *out,
-		   struct fal_diag *diag)
-{
-	struct file_name name;
-	if (!l->test || (l->job->format != FAL_JOB_FORMAT_CSV &&
-			 l->job->format != FAL_JOB_FORMAT_TSV))
-		return FAL_OK;
-	first_name(l->job->train, false, &name);
-	char *path = data_path(l, name);
-	const struct fal_csv table = job_table(l->job, path);
-	int err = fal_csv_columns(&table, out, diag);
-	free(path);
-
-	return err == FAL_ENOENT ? FAL_OK : err;
-}
-
 static int
 load_one_set(const struct fal_load *l, struct fal_columns *columns, struct fal_set *out,
 	     struct fal_diag *diag)
@@ -194,7 +175,20 @@ int
 fal_load_set(const struct fal_load *l, struct fal_set *out, struct fal_diag *diag)
 {
 	struct fal_columns columns = { 0 };
-	int err = read_train_columns(l, &columns, diag);
+	int err = FAL_OK;
+	/* A test set is loaded alone: its columns are those of the training set's first
+	 * file.  Without that file the columns stay empty. */
+	if (l->test && (l->job->format == FAL_JOB_FORMAT_CSV ||
+			l->job->format == FAL_JOB_FORMAT_TSV)) {
+		struct file_name name;
+		first_name(l->job->train, false, &name);
+		char *path = data_path(l, name);
+		const struct fal_csv table = job_table(l->job, path);
+		err = fal_csv_columns(&table, &columns, diag);
+		free(path);
+		if (err == FAL_ENOENT)
+			err = FAL_OK;
+	}
 	if (err == FAL_OK)
 		err = load_one_set(l, &columns, out, diag);
 	fal_columns_free(&columns);

@@ -40,50 +40,6 @@ refuse_json(const struct policy_reader *r, int err, const char *place,
 	return err;
 }
 
-static int
-parse_worker_lanes(struct policy_reader *r, const char *place, const json_t *v,
-		   struct fal_policy_worker *w)
-{
-	if (json_is_null(v)) {
-		w->lanes_min = w->lanes_max = 0;
-		return FAL_OK;
-	}
-	json_int_t min = json_integer_value(json_array_get(v, 0));
-	json_int_t max = json_integer_value(json_array_get(v, 1));
-	if (json_array_size(v) != 2 || min < 1 || min > max || max > FAL_LANES_MAX)
-		return refuse_json(r, FAL_EINVAL, place, v,
-				   "is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null");
-	w->lanes_min = (uint32_t)min;
-	w->lanes_max = (uint32_t)max;
-	return FAL_OK;
-}
-
-static int
-parse_worker_share(struct policy_reader *r, const char *place, const json_t *v,
-		   struct fal_policy_worker *w)
-{
-	double x = json_number_value(v);
-	if (json_is_null(v))
-		x = -1;
-	else if (!json_is_number(v) || !(x >= 0 && x <= SHARE_MAX))
-		return refuse_json(r, FAL_EINVAL, place, v,
-				   "is not a number from 0 to 1000 or null");
-	w->share = x;
-	return FAL_OK;
-}
-
-static int
-parse_worker_site(struct policy_reader *r, const char *place, const json_t *v,
-		  struct fal_policy_worker *w)
-{
-	const char *name = json_is_null(v) ? "" : json_string_value(v);
-	if (name == NULL || (*name != '\0' && !fal_name_valid(name)))
-		return refuse_json(r, FAL_EINVAL, place, v,
-				   "is not 1 to 63 of A-Z a-z 0-9 . _ - or null");
-	snprintf(w->site, sizeof(w->site), "%s", name);
-	return FAL_OK;
-}
-
 /* Passes each member of the object `o`, which stands at `place`, to `parse`. */
 static int
 parse_members(struct policy_reader *r, const char *place, json_t *o,
@@ -124,17 +80,37 @@ parse_worker_member(struct policy_reader *r, const char *key, json_t *v)
 	static const char *const words[] = { "lanes", "share", "site", "exclude", NULL };
 	char place[FAL_NAME_MAX + 80];
 	snprintf(place, sizeof(place), "workers.%.63s.%.60s", w->name, key);
-	if (strcmp(key, "lanes") == 0)
-		return parse_worker_lanes(r, place, v, w);
-	if (strcmp(key, "share") == 0)
-		return parse_worker_share(r, place, v, w);
-	if (strcmp(key, "site") == 0)
-		return parse_worker_site(r, place, v, w);
-	if (strcmp(key, "exclude") != 0)
+	const bool is_null = json_is_null(v);
+	if (strcmp(key, "lanes") == 0) {
+		json_int_t min = json_integer_value(json_array_get(v, 0));
+		json_int_t max = json_integer_value(json_array_get(v, 1));
+		if (!is_null && (json_array_size(v) != 2 || min < 1 || min > max ||
+				 max > FAL_LANES_MAX))
+			return refuse_json(
+				r, FAL_EINVAL, place, v,
+				"is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null");
+		w->lanes_min = is_null ? 0 : (uint32_t)min;
+		w->lanes_max = is_null ? 0 : (uint32_t)max;
+	} else if (strcmp(key, "share") == 0) {
+		const double x = is_null ? -1 : json_number_value(v);
+		if (!is_null && (!json_is_number(v) || !(x >= 0 && x <= SHARE_MAX)))
+			return refuse_json(r, FAL_EINVAL, place, v,
+					   "is not a number from 0 to 1000 or null");
+		w->share = x;
+	} else if (strcmp(key, "site") == 0) {
+		const char *name = is_null ? "" : json_string_value(v);
+		if (name == NULL || (*name != '\0' && !fal_name_valid(name)))
+			return refuse_json(r, FAL_EINVAL, place, v,
+					   "is not 1 to 63 of A-Z a-z 0-9 . _ - or null");
+		snprintf(w->site, sizeof(w->site), "%s", name);
+	} else if (strcmp(key, "exclude") == 0) {
+		if (!json_is_boolean(v))
+			return refuse_json(r, FAL_EFORMAT, place, v,
+					   "is not true or false");
+		w->excluded = json_is_true(v);
+	} else {
 		return refuse_policy_key(r, place, key, v, "worker", words);
-	if (!json_is_boolean(v))
-		return refuse_json(r, FAL_EFORMAT, place, v, "is not true or false");
-	w->excluded = json_is_true(v);
+	}
 	return FAL_OK;
 }
 

@@ -20,26 +20,6 @@
 
 /* ---- the setup of lanes --- */
 
-/* Checks data.mean and data.window against the samples. */
-static int
-check_setup_data(const struct fal_setup *s, struct fal_diag *diag)
-{
-	const struct fal_part *part = &s->manifest.train;
-	const uint32_t has = fal_part_channels(part);
-	if (s->job.channels != 1 && s->job.channels != has)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "data.mean lists %u channel%s, a sample has %u",
-				    s->job.channels, fal_text_plural(s->job.channels),
-				    has);
-	if (s->job.format == FAL_JOB_FORMAT_TEXT &&
-	    (part->dtype != FAL_U8 || part->values != s->job.window + 1))
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "data.window is %u, but a sample has %u of %s",
-				    s->job.window, part->values,
-				    fal_dtype_name(part->dtype));
-	return FAL_OK;
-}
-
 /* Aligns the tensors in the flat vector as model.block demands. */
 static int
 align_tensors(const struct fal_job *job, struct fal_model *m, const char *file,
@@ -69,8 +49,19 @@ fal_setup_init(struct fal_setup *s, const struct fal_setup_text *job,
 	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
 	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
-	if (err == FAL_OK)
-		err = check_setup_data(s, diag);
+	const struct fal_part *part = &s->manifest.train;
+	const uint32_t has = fal_part_channels(part);
+	if (err == FAL_OK && s->job.channels != 1 && s->job.channels != has)
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "data.mean lists %u channel%s, a sample has %u",
+				   s->job.channels, fal_text_plural(s->job.channels),
+				   has);
+	if (err == FAL_OK && s->job.format == FAL_JOB_FORMAT_TEXT &&
+	    (part->dtype != FAL_U8 || part->values != s->job.window + 1))
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "data.window is %u, but a sample has %u of %s",
+				   s->job.window, part->values,
+				   fal_dtype_name(part->dtype));
 	if (err == FAL_OK) {
 		err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
 		if (err < 0)
@@ -199,24 +190,6 @@ put_hash(struct fal_files *j, const char *path, const char *key, const char *dem
 				      hex, key);
 }
 
-/* Applies the assignments and parses the job text. */
-static int
-parse_text(struct fal_files *j, const char *path, struct fal_diag *diag)
-{
-	int err = FAL_OK;
-	for (size_t i = 0; i < j->set.n && err == FAL_OK; i++) {
-		struct fal_diag why = { "" };
-		err = override_key(j, path, j->set.v[i], &why);
-		if (err < 0)
-			fal_diag_set(diag, err, "%s%s",
-				     err == FAL_EINVAL ? "--set: " : "", why.text);
-	}
-	struct fal_problems all = { .diag = diag, .more = &j->problems };
-	return err < 0 ? err
-		       : fal_job_parse_set(path, (const char *)j->job_text.p,
-					   j->job_text.n, &j->set, &j->job, &all);
-}
-
 /* Sets `diag` to the fault `why`, which begins with a key. */
 static int
 refuse_key(const struct fal_files *j, const char *path, int err, const char *why,
@@ -224,29 +197,6 @@ refuse_key(const struct fal_files *j, const char *path, int err, const char *why
 {
 	return fal_diag_set(diag, err, "%s: %s", fal_job_diag_name(&j->set, why, path),
 			    why);
-}
-
-/* Reads the first parameters from the file. */
-static int
-read_parameters(struct fal_files *j, const struct fal_safetensors *file,
-		struct fal_diag *diag)
-{
-	if (j->init == NULL)
-		j->init = fal_calloc_aligned(j->model->params, sizeof(float));
-	if (j->init == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	int err = fal_safetensors_get(file, j->model, j->init, diag);
-	for (uint32_t i = 0; err == FAL_OK && i < j->model->tensors; i++) {
-		const struct fal_tensor *t = &j->model->tensor[i];
-		for (uint64_t k = 0; k < t->count; k++)
-			if (!isfinite(j->init[t->offset + k]))
-				return fal_diag_set(diag, FAL_ENONFINITE,
-						    "%s: value %llu of tensor '%s' is "
-						    "not finite",
-						    file->name, (unsigned long long)k,
-						    FAL_QUOTE(t->name));
-	}
-	return err;
 }
 
 /* Reads the first parameters.  Without model.file, first reads the tensors' names and
@@ -264,7 +214,24 @@ read_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 		if (err == FAL_OK)
 			err = align_tensors(&j->job, j->model, file, diag);
 	}
-	return err == FAL_OK ? read_parameters(j, &f, diag) : err;
+	if (err < 0)
+		return err;
+	if (j->init == NULL)
+		j->init = fal_calloc_aligned(j->model->params, sizeof(float));
+	if (j->init == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	err = fal_safetensors_get(&f, j->model, j->init, diag);
+	for (uint32_t i = 0; err == FAL_OK && i < j->model->tensors; i++) {
+		const struct fal_tensor *t = &j->model->tensor[i];
+		for (uint64_t k = 0; k < t->count; k++)
+			if (!isfinite(j->init[t->offset + k]))
+				return fal_diag_set(diag, FAL_ENONFINITE,
+						    "%s: value %llu of tensor '%s' is "
+						    "not finite",
+						    f.name, (unsigned long long)k,
+						    FAL_QUOTE(t->name));
+	}
+	return err;
 }
 
 /* Loads the first weights and sets `key` of the job text to the SHA-256 of their file. */
@@ -290,56 +257,43 @@ load_weights(struct fal_files *j, const char *path, const char *file, const char
 
 const char fal_files_skip_from[] = "";
 
-/* Loads the weights of --from for the model's names and shapes. */
-static int
-load_from(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
-{
-	if (file == NULL && j->job.from_sha256 != NULL)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: model.from-sha256: --from is to name the file "
-				    "with the SHA-256 %s",
-				    fal_job_diag_name(&j->set,
-						      "model.from-sha256:", path),
-				    j->job.from_sha256);
-	if (file == NULL || file == fal_files_skip_from)
-		return FAL_OK;
-	j->from_file = file;
-	return load_weights(j, path, file, "model.from-sha256", j->job.from_sha256,
-			    j->from, diag);
-}
-
-/* Loads model.file. */
-static int
-load_net(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
-{
-	uint8_t sum[FAL_HASH_BYTES];
-	char hex[2 * FAL_HASH_BYTES + 1];
-	int err = fal_cli_read(file, TEXT_MAX, &j->model_text, diag);
-	if (err == FAL_OK)
-		err = fal_model_parse(file, (const char *)j->model_text.p,
-				      j->model_text.n, &j->model, diag);
-	if (err == FAL_OK)
-		err = align_tensors(&j->job, j->model, file, diag);
-	if (err < 0)
-		return err;
-	fal_sha256(j->model_text.p, j->model_text.n, sum);
-	fal_hex(sum, sizeof(sum), hex);
-	return put_hash(j, path, "model.file-sha256", j->job.model_sha256, file, hex,
-			diag);
-}
-
 static int
 load_model(struct fal_files *j, const char *path, const char *from, struct fal_diag *diag)
 {
 	const struct fal_job *job = &j->job;
 	char *file = job->model != NULL ? fal_job_path(path, job->model) : NULL;
 	char *init = job->init != NULL ? fal_job_path(path, job->init) : NULL;
-	int err = file != NULL ? load_net(j, path, file, diag) : FAL_OK;
+	int err = FAL_OK;
+	if (file != NULL) {
+		err = fal_cli_read(file, TEXT_MAX, &j->model_text, diag);
+		if (err == FAL_OK)
+			err = fal_model_parse(file, (const char *)j->model_text.p,
+					      j->model_text.n, &j->model, diag);
+		if (err == FAL_OK)
+			err = align_tensors(&j->job, j->model, file, diag);
+	}
+	if (file != NULL && err == FAL_OK) {
+		uint8_t sum[FAL_HASH_BYTES];
+		char hex[2 * FAL_HASH_BYTES + 1];
+		fal_sha256(j->model_text.p, j->model_text.n, sum);
+		fal_hex(sum, sizeof(sum), hex);
+		err = put_hash(j, path, "model.file-sha256", job->model_sha256, file, hex,
+			       diag);
+	}
 	if (err == FAL_OK && init != NULL)
 		err = load_weights(j, path, init, "model.init-sha256", job->init_sha256,
 				   j->init_hex, diag);
-	if (err == FAL_OK)
-		err = load_from(j, path, from, diag);
+	if (err == FAL_OK && from == NULL && job->from_sha256 != NULL) {
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "%s: model.from-sha256: --from is to name the file "
+				   "with the SHA-256 %s",
+				   fal_job_diag_name(&j->set, "model.from-sha256:", path),
+				   job->from_sha256);
+	} else if (err == FAL_OK && from != NULL && from != fal_files_skip_from) {
+		j->from_file = from;
+		err = load_weights(j, path, from, "model.from-sha256", job->from_sha256,
+				   j->from, diag);
+	}
 	free(file);
 	free(init);
 	struct fal_diag why = { "" };
@@ -377,22 +331,6 @@ check_set(const struct fal_files *j, const char *path, const struct fal_set *set
 	return err;
 }
 
-/* Checks the number of channels in data.mean and data.std. */
-static int
-check_channels(const struct fal_files *j, const char *path, struct fal_diag *diag)
-{
-	const uint32_t has = fal_part_channels(&j->manifest.train);
-	if (j->job.channels == 1 || j->job.channels == has)
-		return FAL_OK;
-	return fal_diag_set(diag, FAL_EINVAL,
-			    "%s: data.mean or data.std lists %u channel%s, a sample has "
-			    "%u",
-			    fal_job_diag_name(&j->set, "data.mean:",
-					      fal_job_diag_name(&j->set,
-								"data.std:", path)),
-			    j->job.channels, fal_text_plural(j->job.channels), has);
-}
-
 static int
 load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -417,8 +355,15 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 				    "%s: training and test data differ in shape", path);
 	if (err < 0)
 		return err;
-	if ((err = check_channels(j, path, diag)) < 0)
-		return err;
+	const uint32_t has = fal_part_channels(&j->manifest.train);
+	if (j->job.channels != 1 && j->job.channels != has)
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"%s: data.mean or data.std lists %u channel%s, a sample has "
+			"%u",
+			fal_job_diag_name(&j->set, "data.mean:",
+					  fal_job_diag_name(&j->set, "data.std:", path)),
+			j->job.channels, fal_text_plural(j->job.channels), has);
 	if (j->job.partition == FAL_JOB_PARTITION_LABEL_SKEW &&
 	    fal_manifest_add_labels(&j->manifest, &j->train) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
@@ -543,13 +488,24 @@ fal_files_hash(struct fal_files *j)
 	return err;
 }
 
-/* Loads the files that the job text names. */
+/* Applies the assignments, parses the job text, and loads the files that the text names.
+ */
 static int
 load_job_files(struct fal_files *j, const char *path, const char *from,
 	       struct fal_diag *diag)
 {
-	int err;
-	if ((err = parse_text(j, path, diag)) < 0 ||
+	int err = FAL_OK;
+	for (size_t i = 0; i < j->set.n && err == FAL_OK; i++) {
+		struct fal_diag why = { "" };
+		err = override_key(j, path, j->set.v[i], &why);
+		if (err < 0)
+			fal_diag_set(diag, err, "%s%s",
+				     err == FAL_EINVAL ? "--set: " : "", why.text);
+	}
+	struct fal_problems all = { .diag = diag, .more = &j->problems };
+	if (err < 0 ||
+	    (err = fal_job_parse_set(path, (const char *)j->job_text.p, j->job_text.n,
+				     &j->set, &j->job, &all)) < 0 ||
 	    (err = load_model(j, path, from, diag)) < 0 ||
 	    (err = load_data(j, path, diag)) < 0 ||
 	    (err = put_data_hashes(j, path, diag)) < 0 ||
@@ -558,40 +514,8 @@ load_job_files(struct fal_files *j, const char *path, const char *from,
 	return FAL_OK;
 }
 
-/* Parses the table of the schedule, a text of `bytes` bytes: each line has the factor of
- * an update's rate. */
-static int
-parse_table(struct fal_job *job, const char *file, char *text, size_t bytes,
-	    struct fal_diag *diag)
-{
-	const uint64_t updates = job->schedule.total;
-	uint64_t n = 0;
-	double factor;
-	/* A factor and the end of its line take two bytes at least. */
-	const uint64_t lines_max = bytes / 2 + 1;
-	job->factors =
-		fal_xcalloc(updates < lines_max ? updates : lines_max, sizeof(float));
-	for (char *line; n < updates && (line = strsep(&text, "\n")) != NULL &&
-			 (text != NULL || *line);) {
-		if (fal_parse_double(line, 0, 1e6, &factor) < 0)
-			return fal_diag_set(diag, FAL_EINVAL,
-					    "%s:%" PRIu64 ": '%s' is not a factor in "
-					    "0..1000000",
-					    file, n + 1, FAL_QUOTE(line));
-		job->factors[n++] = (float)factor;
-	}
-	if (n < updates)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: %" PRIu64 " factor%s, the job has %" PRIu64
-				    " update%s",
-				    file, n, fal_text_plural(n), updates,
-				    fal_text_plural(updates));
-	job->schedule.factor = job->factors;
-	job->schedule.factors = n;
-	return FAL_OK;
-}
-
-/* Loads the table of the schedule, and sets its hash in the job text. */
+/* Loads the table of the schedule, a line with the factor of each update's rate, and sets
+ * its hash in the job text. */
 static int
 load_table(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -609,43 +533,44 @@ load_table(struct fal_files *j, const char *path, struct fal_diag *diag)
 		err = put_hash(j, path, "schedule.file-sha256", j->job.table_sha256, file,
 			       hex, diag);
 	}
+	fal_put_u8(&text, '\0');
+	if (err == FAL_OK)
+		err = text.err;
+	/* A factor and the end of its line take two bytes at least. */
+	const uint64_t updates = j->job.schedule.total, lines_max = text.n / 2 + 1;
+	uint64_t n = 0;
+	double factor;
+	if (err == FAL_OK)
+		j->job.factors = fal_xcalloc(updates < lines_max ? updates : lines_max,
+					     sizeof(float));
+	char *rest = (char *)text.p;
+	for (char *line; err == FAL_OK && n < updates &&
+			 (line = strsep(&rest, "\n")) != NULL &&
+			 (rest != NULL || *line);) {
+		if (fal_parse_double(line, 0, 1e6, &factor) == FAL_OK)
+			j->job.factors[n++] = (float)factor;
+		else
+			err = fal_diag_set(diag, FAL_EINVAL,
+					   "%s:%" PRIu64 ": '%s' is not a factor in "
+					   "0..1000000",
+					   file, n + 1, FAL_QUOTE(line));
+	}
+	if (err == FAL_OK && n < updates)
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "%s: %" PRIu64 " factor%s, the job has %" PRIu64
+				   " update%s",
+				   file, n, fal_text_plural(n), updates,
+				   fal_text_plural(updates));
 	if (err == FAL_OK) {
-		fal_put_u8(&text, '\0');
-		err = text.err < 0
-			      ? text.err
-			      : parse_table(&j->job, file, (char *)text.p, text.n, diag);
+		j->job.schedule.factor = j->job.factors;
+		j->job.schedule.factors = n;
 	}
 	fal_buf_free(&text);
 	free(file);
 	return err;
 }
 
-/* Parses the placement file: a line with the number of blocks for each shard. */
-static int
-parse_placement(struct fal_files *j, const char *file, char *text, struct fal_diag *diag)
-{
-	const uint32_t blocks = fal_blocks(j->model->params);
-	uint64_t n, all = 0;
-	for (char *line;
-	     (line = strsep(&text, "\n")) != NULL && (text != NULL || *line);) {
-		if (j->placed_n == FAL_SHARDS_MAX ||
-		    fal_parse_u64(line, 0, blocks, &n) < 0)
-			return fal_diag_set(
-				diag, FAL_EINVAL,
-				"%s:%u: '%s': not a shard's number of blocks, "
-				"of %u; at most %d shards",
-				file, j->placed_n + 1, FAL_QUOTE(line), blocks,
-				FAL_SHARDS_MAX);
-		j->placed[j->placed_n++] = (uint32_t)n;
-		all += n;
-	}
-	return all == blocks
-		       ? FAL_OK
-		       : fal_diag_set(diag, FAL_EINVAL,
-				      "%s: %" PRIu64 " block%s in all, the model has %u",
-				      file, all, fal_text_plural(all), blocks);
-}
-
+/* Loads the placement file: a line with the number of blocks for each shard. */
 static int
 load_placement(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
@@ -654,11 +579,30 @@ load_placement(struct fal_files *j, const char *path, struct fal_diag *diag)
 	char *file = fal_job_path(path, j->job.placement_file);
 	struct fal_buf text = { 0 };
 	int err = fal_cli_read(file, TEXT_MAX, &text, diag);
-	if (err == FAL_OK) {
-		fal_put_u8(&text, '\0');
-		err = text.err < 0 ? text.err
-				   : parse_placement(j, file, (char *)text.p, diag);
+	fal_put_u8(&text, '\0');
+	if (err == FAL_OK)
+		err = text.err;
+	const uint32_t blocks = fal_blocks(j->model->params);
+	uint64_t n, all = 0;
+	char *rest = (char *)text.p;
+	for (char *line; err == FAL_OK && (line = strsep(&rest, "\n")) != NULL &&
+			 (rest != NULL || *line);) {
+		if (j->placed_n == FAL_SHARDS_MAX ||
+		    fal_parse_u64(line, 0, blocks, &n) < 0) {
+			err = fal_diag_set(diag, FAL_EINVAL,
+					   "%s:%u: '%s': not a shard's number of blocks, "
+					   "of %u; at most %d shards",
+					   file, j->placed_n + 1, FAL_QUOTE(line), blocks,
+					   FAL_SHARDS_MAX);
+			break;
+		}
+		j->placed[j->placed_n++] = (uint32_t)n;
+		all += n;
 	}
+	if (err == FAL_OK && all != blocks)
+		err = fal_diag_set(diag, FAL_EINVAL,
+				   "%s: %" PRIu64 " block%s in all, the model has %u",
+				   file, all, fal_text_plural(all), blocks);
 	fal_buf_free(&text);
 	free(file);
 	return err;

@@ -181,40 +181,32 @@ make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 	return fal_shard_set_take_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
 }
 
-/* Compares the contents that job and data determine.  The coordinator chooses held copies
- * and the number of kept versions. */
-static bool
-images_equal(const struct fal_image *a, const struct fal_image *b,
-	     char differs[static FAL_IMAGE_NAME])
-{
-	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
-	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
-		const struct fal_image_array *x = &a->array[i], *y = b->array;
-		const struct fal_image_array *end = y + b->arrays;
-		while (y < end && strcmp(y->name, x->name) != 0)
-			y++;
-		if (strncmp(x->name, "held.", 5) != 0 && y < end &&
-		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
-			name = x->name;
-	}
-	snprintf(differs, FAL_IMAGE_NAME, "%s", name != NULL ? name : "");
-	return name == NULL;
-}
-
 int
 fal_replay_compare(struct fal_replay *a, int folder, const struct fal_snapshot_found *f,
 		   char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
 {
 	struct fal_shard_set *kept = NULL;
 	struct fal_image replayed = { 0 }, written = { 0 };
-	bool same = false;
 	int err = load_shard_set(a, folder, f, &kept, diag);
 	if (err == FAL_OK)
 		err = make_image(a->shard_set, a->version, &replayed);
 	if (err == FAL_OK)
 		err = make_image(kept, f->is.image.version, &written);
+	/* Compares the contents that job and data determine.  The coordinator chooses
+	 * held copies and the number of kept versions. */
+	const char *name = replayed.is.steps != written.is.steps ? "steps" : NULL;
+	for (uint32_t i = 0; i < replayed.arrays && err == FAL_OK && name == NULL; i++) {
+		const struct fal_image_array *x = &replayed.array[i], *y = written.array;
+		const struct fal_image_array *end = y + written.arrays;
+		while (y < end && strcmp(y->name, x->name) != 0)
+			y++;
+		if (strncmp(x->name, "held.", 5) != 0 && y < end &&
+		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
+			name = x->name;
+	}
+	const bool same = name == NULL;
 	if (err == FAL_OK)
-		same = images_equal(&replayed, &written, differs);
+		snprintf(differs, FAL_IMAGE_NAME, "%s", same ? "" : name);
 	fal_image_free(&replayed);
 	fal_image_free(&written);
 	fal_shard_set_free(kept);
@@ -263,49 +255,26 @@ replay_task(void *replay, uint32_t task, uint32_t thread)
 		l->err = fal_sum_add(l->sum, l->task);
 }
 
-/* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
-static int
-replay_tasks(struct fal_replay *a)
-{
-	for (unsigned i = 0; i < a->conf.lanes; i++) {
-		a->lane[i].err = FAL_OK;
-		fal_sum_clear(a->lane[i].sum);
-	}
-	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_task, a);
-	int err = a->lane[0].err;
-	for (unsigned i = 1; i < a->conf.lanes && err == FAL_OK; i++)
-		err = a->lane[i].err < 0 ? a->lane[i].err
-					 : fal_sum_add(a->lane[0].sum, a->lane[i].sum);
-	return err;
-}
-
-/* Handles and frees the result of an order or a push; orders the scaling when the squares
+/* Gives the shards an order and handles the result; orders the scaling when the squares
  * are known. */
-static int
-handle_result(struct fal_replay *a, struct fal_shard_result *r)
-{
-	int err = FAL_OK;
-	for (size_t i = 0; i < r->n && err == FAL_OK; i++) { /* SCALE adds to the list */
-		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
-		a->is_nonfinite |= r->v[i].odd != NULL;
-		if (r->v[i].kind == FAL_REPORT_STEPPED)
-			a->version = r->v[i].version;
-		if (r->v[i].kind != FAL_REPORT_SQUARES)
-			continue;
-		for (uint32_t b = 0; b < r->v[i].blocks; b++)
-			scale.squares += r->v[i].squares[b];
-		err = fal_shard_set_order(a->shard_set, &scale, r);
-	}
-	fal_shard_result_free(r);
-	return err;
-}
-
 static int
 send_order(struct fal_replay *a, const struct fal_shard_order *o)
 {
 	struct fal_shard_result r = { 0 };
-	const int err = fal_shard_set_order(a->shard_set, o, &r),
-		  next = handle_result(a, &r);
+	const int err = fal_shard_set_order(a->shard_set, o, &r);
+	int next = FAL_OK;
+	for (size_t i = 0; i < r.n && next == FAL_OK; i++) { /* SCALE adds to the list */
+		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
+		a->is_nonfinite |= r.v[i].odd != NULL;
+		if (r.v[i].kind == FAL_REPORT_STEPPED)
+			a->version = r.v[i].version;
+		if (r.v[i].kind != FAL_REPORT_SQUARES)
+			continue;
+		for (uint32_t b = 0; b < r.v[i].blocks; b++)
+			scale.squares += r.v[i].squares[b];
+		next = fal_shard_set_order(a->shard_set, &scale, &r);
+	}
+	fal_shard_result_free(&r);
 	return err < 0 ? err : next;
 }
 
@@ -391,7 +360,16 @@ fal_replay_clock(struct fal_replay *a, const struct fal_replay_clock *c,
 	memcpy(a->exps, part.exps, part.count);
 	a->order = &e->order;
 	memset(out, 0, a->tasks * sizeof(*out));
-	int err = replay_tasks(a);
+	/* Computes all tasks on all lanes; lane 0 then has the sum of all tasks. */
+	for (unsigned i = 0; i < a->conf.lanes; i++) {
+		a->lane[i].err = FAL_OK;
+		fal_sum_clear(a->lane[i].sum);
+	}
+	fal_parallel_each(fal_threads_parallel(a->threads), a->tasks, replay_task, a);
+	int err = a->lane[0].err;
+	for (unsigned i = 1; i < a->conf.lanes && err == FAL_OK; i++)
+		err = a->lane[i].err < 0 ? a->lane[i].err
+					 : fal_sum_add(a->lane[0].sum, a->lane[i].sum);
 	fal_epoch_release(e);
 	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++)
 		if (out[i].nonfinite && !c->skips[i])

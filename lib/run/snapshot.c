@@ -598,20 +598,6 @@ fal_snapshot_list(int folder, uint64_t **out, size_t *n, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-static void
-remove_old_snapshots(const struct fal_snapshot *s)
-{
-	uint64_t *clock;
-	char name[NAME];
-	size_t n;
-	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK)
-		for (size_t i = s->keep; i < n; i++) {
-			snapshot_name(clock[i], name);
-			remove_folder(s->folder, name);
-		}
-	free(clock);
-}
-
 /* Renames the folder to the snapshot's name; the snapshot is valid from then on. */
 static int
 commit_snapshot(struct fal_snapshot *s)
@@ -653,10 +639,20 @@ fal_snapshot_write(struct fal_snapshot *s)
 	close(dir);
 	if (s->err == FAL_OK)
 		s->err = commit_snapshot(s);
-	if (s->err == FAL_OK)
-		remove_old_snapshots(s);
-	else
+	if (s->err < 0) {
 		remove_folder(s->folder, begun);
+		return;
+	}
+	/* Removes all but the newest s->keep snapshots. */
+	uint64_t *clock;
+	size_t n;
+	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK)
+		for (size_t i = s->keep; i < n; i++) {
+			char name[NAME];
+			snapshot_name(clock[i], name);
+			remove_folder(s->folder, name);
+		}
+	free(clock);
 }
 
 void

@@ -30,27 +30,6 @@ flip_one_bit(struct fal_sum *s, uint32_t block)
 	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
 }
 
-/* Returns block `b` of the gradient: in its place, if the block is contiguous there and
- * `must_copy` is false; else copied to `copy`. */
-static const float *
-gradient_block(const struct fal_task_output *made, uint64_t n, uint32_t b, bool must_copy,
-	       float copy[static FAL_BLOCK])
-{
-	const uint64_t first = (uint64_t)b * FAL_BLOCK;
-	const uint32_t len = fal_block_len(n, b);
-	const float *g =
-		made->packed == NULL
-			? made->grad + first
-			: fal_model_packed_place(made->packed, made->grad, first, len);
-	if (g != NULL && !must_copy)
-		return g;
-	if (g != NULL)
-		memcpy(copy, g, len * sizeof(*copy));
-	else
-		fal_model_unpack(made->packed, made->grad, first, len, copy);
-	return copy;
-}
-
 /* Quantises the gradient block by block and hashes the result. */
 static int
 quantise_gradient(const struct fal_lane_task *job, const struct fal_task_output *made,
@@ -64,9 +43,22 @@ quantise_gradient(const struct fal_lane_task *job, const struct fal_task_output 
 	fal_hash_init(&h);
 	memset(hash, 0, FAL_TASK_HASH);
 	for (uint32_t b = 0; b < fal_blocks(n); b++) {
-		const float *g = gradient_block(made, n, b, r->bits != 0, copy);
+		const uint64_t first = (uint64_t)b * FAL_BLOCK;
+		const uint32_t len = fal_block_len(n, b);
+		/* The block in its place, if the block is contiguous there. */
+		const float *g = made->packed == NULL
+					 ? made->grad + first
+					 : fal_model_packed_place(made->packed,
+								  made->grad, first, len);
+		if (g == NULL) {
+			fal_model_unpack(made->packed, made->grad, first, len, copy);
+			g = copy;
+		} else if (r->bits != 0) {
+			memcpy(copy, g, len * sizeof(*copy));
+			g = copy;
+		}
 		if (r->bits != 0)
-			fal_bfp_dither(copy, fal_block_len(n, b), r->exps[b], r->seed, b);
+			fal_bfp_dither(copy, len, r->exps[b], r->seed, b);
 		int err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 		if (err < 0)
 			return err;
@@ -131,9 +123,9 @@ struct fal_task_runner {
 	uint32_t *label; /* [batch] */
 };
 
-/* Checks that the job has a model with layers and data that fit the model. */
-static int
-check_model_and_data(const struct fal_setup *s, struct fal_diag *diag)
+int
+fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
+		    struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
 	if (s->model->layers == 0)
@@ -154,17 +146,7 @@ check_model_and_data(const struct fal_setup *s, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have %u classes, the model %u",
 				    part->classes, s->model->classes);
-	return FAL_OK;
-}
-
-int
-fal_task_runner_net(const struct fal_setup *s, struct fal_net **out,
-		    struct fal_diag *diag)
-{
-	int err = check_model_and_data(s, diag);
-	if (err < 0)
-		return err;
-	err = fal_net_check_cpu(diag);
+	int err = fal_net_check_cpu(diag);
 	if (err < 0)
 		return err;
 	fal_kern_use_blas(s->job.numerics == FAL_JOB_NUMERICS_FAST);

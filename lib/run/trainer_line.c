@@ -194,23 +194,6 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 }
 
 static int
-get_metrics(const json_t *list, struct fal_grad_message *w, struct fal_diag *diag)
-{
-	w->metrics = fal_metrics_of(0, NULL, 0);
-	w->n_metrics = (uint32_t)json_array_size(list);
-	if (list != NULL && (!json_is_array(list) || w->n_metrics > FAL_METRICS_MAX))
-		return fal_diag_set(diag, FAL_EFORMAT,
-				    "\"metrics\" is not an array of at most %d numbers",
-				    FAL_METRICS_MAX);
-	for (uint32_t i = 0; i < w->n_metrics; i++) {
-		const json_t *v = json_array_get(list, i);
-		if (json_is_number(v) && fabs(json_number_value(v)) <= FAL_METRIC_MOST)
-			w->metrics.sum[i] = json_number_value(v);
-	}
-	return FAL_OK;
-}
-
-static int
 get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 {
 	static const struct {
@@ -247,7 +230,21 @@ get_word(const json_t *o, struct fal_grad_message *w, struct fal_diag *diag)
 	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
 	err = get_number(o, "right", few, true, &right, diag);
 	w->right = (uint32_t)right;
-	return err < 0 ? err : get_metrics(json_object_get(o, "metrics"), w, diag);
+	if (err < 0)
+		return err;
+	const json_t *list = json_object_get(o, "metrics");
+	w->metrics = fal_metrics_of(0, NULL, 0);
+	w->n_metrics = (uint32_t)json_array_size(list);
+	if (list != NULL && (!json_is_array(list) || w->n_metrics > FAL_METRICS_MAX))
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "\"metrics\" is not an array of at most %d numbers",
+				    FAL_METRICS_MAX);
+	for (uint32_t k = 0; k < w->n_metrics; k++) {
+		const json_t *v = json_array_get(list, k);
+		if (json_is_number(v) && fabs(json_number_value(v)) <= FAL_METRIC_MOST)
+			w->metrics.sum[k] = json_number_value(v);
+	}
+	return FAL_OK;
 }
 
 int
