@@ -151,26 +151,6 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Puts the client's first bytes, except message 1 and MAC. */
-static void
-put_preamble(struct fal_buf *out, const struct fal_client_key *key)
-{
-	const size_t name_n = strlen(key->name);
-	const size_t noise_n = fal_noise_overhead(pattern_of(key->is_static), 1);
-	uint8_t suites[FAL_SUITES];
-	const size_t suites_n = fal_suites(suites);
-	put_version(out);
-	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N(suites_n) +
-				    noise_n + MAC_N));
-	fal_put_u8(out, (uint8_t)name_n);
-	fal_put_bytes(out, key->name, name_n);
-	put_build(out);
-	fal_put_u8(out, key->is_static ? PATTERN_IK : PATTERN_NKPSK0);
-	fal_put_u32(out, 0); /* the only shard */
-	fal_put_u8(out, (uint8_t)suites_n);
-	fal_put_bytes(out, suites, suites_n);
-}
-
 /* Appends message 1 and the MAC to the preamble in hs->sent. */
 static int
 put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
@@ -206,9 +186,22 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	derive_mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_client_key_print_fingerprint(key, hs->fingerprint);
-	const size_t from = out->n;
+	const size_t from = out->n, name_n = strlen(key->name);
+	const size_t noise_n = fal_noise_overhead(pattern_of(key->is_static), 1);
+	uint8_t suites[FAL_SUITES];
+	const size_t suites_n = fal_suites(suites);
 	handshake_reserve(out);
-	put_preamble(out, key);
+	/* The preamble: the first bytes, except message 1 and MAC. */
+	put_version(out);
+	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N(suites_n) +
+				    noise_n + MAC_N));
+	fal_put_u8(out, (uint8_t)name_n);
+	fal_put_bytes(out, key->name, name_n);
+	put_build(out);
+	fal_put_u8(out, key->is_static ? PATTERN_IK : PATTERN_NKPSK0);
+	fal_put_u32(out, 0); /* the only shard */
+	fal_put_u8(out, (uint8_t)suites_n);
+	fal_put_bytes(out, suites, suites_n);
 	const size_t preamble_n = hs->sent_n = out->n - from;
 	memcpy(hs->sent, out->p + from, preamble_n);
 	int err = put_message_1(hs, key);
@@ -263,33 +256,13 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 				    : "it refuses us for a reason that we do not know");
 }
 
-/* Reads message 2, which follows the HEAD_N bytes, and sets the session's keys. */
-static int
-read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
-	     struct fal_session *s, struct fal_diag *diag)
-{
-	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
-	const uint8_t suite = head[HEAD_N - 1];
-	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
-	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
-		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	if (choose_suite(&suite, 1) == 0)
-		return fal_diag_set(diag, FAL_EFORMAT,
-				    "it chose a suite that we did not offer");
-	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	memcpy(s->name, h->name, sizeof(s->name));
-	memcpy(s->fingerprint, h->fingerprint, sizeof(s->fingerprint));
-	return FAL_OK;
-}
-
 int
 fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 		     struct fal_session *s, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(p, n);
 	struct fal_session new = { 0 };
+	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
 	uint16_t major, minor;
 	int err = get_version(&r, &major, &minor);
 	if (err == FAL_EFORMAT)
@@ -303,15 +276,23 @@ fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 				    major, minor, fal_build(), FAL_PROTO_MAJOR,
 				    FAL_PROTO_MINOR);
 	const uint8_t verdict = fal_get_u8(&r);
-	(void)fal_get_u8(&r); /* the suite */
+	const uint8_t suite = fal_get_u8(&r);
 	if (verdict != VERDICT_OK)
 		return r.err < 0 ? FAL_ETRUNC : read_refusal(h, p, &r, diag);
-	const uint8_t *rest = fal_get_bytes(&r, NOISE_2);
-	if (rest == NULL)
+	const uint8_t *message_2 = fal_get_bytes(&r, NOISE_2);
+	if (message_2 == NULL)
 		return FAL_ETRUNC;
-	err = read_welcome(h, p, rest, &new, diag);
+	err = fal_noise_read(h->noise, message_2, NOISE_2, payload);
+	if (err < 0 || memcmp(payload, p, HEAD_N) != 0)
+		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
+	if (choose_suite(&suite, 1) == 0)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "it chose a suite that we did not offer");
+	err = fal_noise_split(h->noise, suite, &new.tx, &new.rx, hash);
 	if (err < 0)
-		return err;
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	memcpy(new.name, h->name, sizeof(new.name));
+	memcpy(new.fingerprint, h->fingerprint, sizeof(new.fingerprint));
 	new.used = n - r.n;
 	*s = new;
 	return FAL_OK;
