@@ -179,23 +179,6 @@ fal_coord_snapshot_now(struct fal_coord *c, double now)
 
 /* ---- restart ----------------------------------------------------------------------- */
 
-static void
-restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
-{
-	struct coord_sessions *s = &c->sessions;
-	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
-	FAL_XGROW(s->worker, s->worker_cap, (size_t)p->workers);
-	FAL_XGROW(s->former_speed, s->former_speed_cap, (size_t)p->speeds);
-	if (p->speeds > 0)
-		memcpy(s->former_speed, p->speed, p->speeds * sizeof(*s->former_speed));
-	s->n_former_speeds = p->speeds;
-	for (; s->keys < p->keys; s->keys++)
-		s->key[s->keys] = (struct coord_known_key){ .record = p->key[s->keys] };
-	/* Workers from before the restart never come back under their old numbers. */
-	for (; s->workers < p->workers; s->workers++)
-		s->worker[s->workers] = (struct coord_known_worker){ 0 };
-}
-
 /* Returns the clock of the next evaluation.  If the job has more epochs than before
  * the restart, its former end is an ordinary end of an epoch, and has no evaluation of
  * its own. */
@@ -214,6 +197,7 @@ next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
 int
 coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
+	struct coord_sessions *s = &c->sessions;
 	c->versions.newest = c->versions.published = p->version;
 	c->versions.oldest = p->oldest;
 	c->versions.published_clocks = p->clock;
@@ -226,7 +210,17 @@ coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 	coord_health_restore(c, p->start_loss);
 	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
 		return FAL_EFORMAT;
-	restore_members(c, p);
+	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
+	FAL_XGROW(s->worker, s->worker_cap, (size_t)p->workers);
+	FAL_XGROW(s->former_speed, s->former_speed_cap, (size_t)p->speeds);
+	if (p->speeds > 0)
+		memcpy(s->former_speed, p->speed, p->speeds * sizeof(*s->former_speed));
+	s->n_former_speeds = p->speeds;
+	for (; s->keys < p->keys; s->keys++)
+		s->key[s->keys] = (struct coord_known_key){ .record = p->key[s->keys] };
+	/* Workers from before the restart never come back under their old numbers. */
+	for (; s->workers < p->workers; s->workers++)
+		s->worker[s->workers] = (struct coord_known_worker){ 0 };
 	if (p->samples > 0)
 		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples,
 				      &p->figures.metrics.begun);
