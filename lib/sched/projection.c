@@ -182,19 +182,6 @@ fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 
 /* ---- projections ---------------------------------------------------------- */
 
-/* Sorts by insertion: the arrays are short, and often in order. */
-static void
-sort_ascending(double *v, uint32_t n)
-{
-	for (uint32_t i = 1; i < n; i++) {
-		double x = v[i];
-		uint32_t k = i;
-		for (; k > 0 && v[k - 1] > x; k--)
-			v[k] = v[k - 1];
-		v[k] = x;
-	}
-}
-
 /* Sets `r` to the seconds until each lane of `w` is free, ascending, if a full task takes
  * t seconds.  `first` is the front of the queue of `w`; returns the part of `first` that
  * no lane has begun. */
@@ -218,7 +205,14 @@ project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	}
 	for (; i < w->lanes; i++)
 		r[i] = fal_max(w->pulled_at - now, 0);
-	sort_ascending(r, w->lanes);
+	/* Sorts by insertion: lanes are few, and often in order. */
+	for (i = 1; i < w->lanes; i++) {
+		const double x = r[i];
+		uint32_t k = i;
+		for (; k > 0 && r[k - 1] > x; k--)
+			r[k] = r[k - 1];
+		r[k] = x;
+	}
 	return rest;
 }
 
