@@ -151,32 +151,6 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Appends message 1 and the MAC to the preamble in hs->sent. */
-static int
-put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
-{
-	uint8_t psk[FAL_KEY_BYTES];
-	fal_key_derive("falcon psk", key->server, key->psk, psk);
-	const struct fal_noise_opt opt = {
-		.side = FAL_NOISE_INITIATOR,
-		.pattern = pattern_of(key->is_static),
-		.prologue = hs->sent,
-		.prologue_n = hs->sent_n,
-		.psk = psk,
-		.static_key = key->server,
-		.client_key = key->is_static ? key->secret : NULL,
-	};
-	hs->noise = fal_noise_new(&opt);
-	fal_secret_wipe(psk, sizeof(psk));
-	int err = fal_noise_write(hs->noise, NULL, 0, hs->sent + hs->sent_n);
-	if (err < 0)
-		return err;
-	hs->sent_n += fal_noise_overhead(opt.pattern, 1);
-	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, hs->sent + hs->sent_n);
-	hs->sent_n += MAC_N;
-	return FAL_OK;
-}
-
 int
 fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 		    struct fal_handshake **h)
@@ -202,15 +176,33 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	fal_put_u32(out, 0); /* the only shard */
 	fal_put_u8(out, (uint8_t)suites_n);
 	fal_put_bytes(out, suites, suites_n);
-	const size_t preamble_n = hs->sent_n = out->n - from;
-	memcpy(hs->sent, out->p + from, preamble_n);
-	int err = put_message_1(hs, key);
-	fal_put_bytes(out, hs->sent + preamble_n, hs->sent_n - preamble_n);
-	if (err == FAL_OK)
-		*h = hs;
-	else
+	hs->sent_n = out->n - from;
+	memcpy(hs->sent, out->p + from, hs->sent_n);
+	/* Message 1, and the MAC. */
+	uint8_t psk[FAL_KEY_BYTES], *message_1 = hs->sent + hs->sent_n;
+	fal_key_derive("falcon psk", key->server, key->psk, psk);
+	const struct fal_noise_opt opt = {
+		.side = FAL_NOISE_INITIATOR,
+		.pattern = pattern_of(key->is_static),
+		.prologue = hs->sent,
+		.prologue_n = hs->sent_n,
+		.psk = psk,
+		.static_key = key->server,
+		.client_key = key->is_static ? key->secret : NULL,
+	};
+	hs->noise = fal_noise_new(&opt);
+	fal_secret_wipe(psk, sizeof(psk));
+	int err = fal_noise_write(hs->noise, NULL, 0, message_1);
+	if (err < 0) {
 		fal_handshake_free(hs);
-	return err;
+		return err;
+	}
+	hs->sent_n += noise_n;
+	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, message_1 + noise_n);
+	hs->sent_n += MAC_N;
+	fal_put_bytes(out, message_1, noise_n + MAC_N);
+	*h = hs;
+	return FAL_OK;
 }
 
 void
@@ -438,23 +430,6 @@ read_body(const struct fal_greeting *g, struct greeting_body *out, struct fal_di
 	return VERDICT_OK;
 }
 
-/* Puts message 2, and sets the session's keys. */
-static int
-put_welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s,
-	    struct fal_buf *out)
-{
-	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N], msg[NOISE_2];
-	put_version(out);
-	fal_put_u8(out, VERDICT_OK);
-	fal_put_u8(out, suite);
-	memcpy(head, out->p + out->n - HEAD_N, HEAD_N);
-	int err = fal_noise_write(ns, head, HEAD_N, msg);
-	if (err < 0)
-		return err;
-	fal_put_bytes(out, msg, NOISE_2);
-	return fal_noise_split(ns, suite, &s->tx, &s->rx, hash);
-}
-
 int
 fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		     struct fal_session *s, struct fal_buf *out, struct fal_diag *diag)
@@ -468,7 +443,8 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		return put_refusal(kr, g, verdict, out);
 	if (body.msg == NULL)
 		return FAL_EFORMAT;
-	uint8_t psk[FAL_KEY_BYTES];
+	uint8_t psk[FAL_KEY_BYTES], head[HEAD_N], message_2[NOISE_2],
+		hash[FAL_NOISE_HASH];
 	fal_key_derive("falcon psk", fal_keyring_public(kr), g->key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
@@ -482,8 +458,17 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	struct fal_noise *ns = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
 	int err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1), NULL);
-	if (err == FAL_OK)
-		err = put_welcome(ns, body.suite, &new, out);
+	if (err == FAL_OK) {
+		put_version(out);
+		fal_put_u8(out, VERDICT_OK);
+		fal_put_u8(out, body.suite);
+		memcpy(head, out->p + from, HEAD_N);
+		err = fal_noise_write(ns, head, HEAD_N, message_2);
+	}
+	if (err == FAL_OK) {
+		fal_put_bytes(out, message_2, NOISE_2);
+		err = fal_noise_split(ns, body.suite, &new.tx, &new.rx, hash);
+	}
 	fal_noise_free(ns);
 	if (err < 0) {
 		out->n = from; /* half an answer is no answer */
