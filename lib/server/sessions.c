@@ -356,29 +356,7 @@ coord_leading_data_hex(const struct fal_coord *c, char out[static 2 * FAL_DATA_H
 		fal_hex(data, FAL_DATA_HASH, out);
 }
 
-/* ---- local steps that diverge, trainers that fail --------------------------------- */
-
-/* The worker's local steps diverged.  Ends the job, unless a worker of another key may do
- * better. */
-static void
-record_divergence(struct fal_coord *c, const struct coord_peer *p)
-{
-	enum { SOON = 100 }; /* clocks */
-	struct coord_sessions *s = &c->sessions;
-	const uint64_t clock = fal_sched_first_open_clock(c->sched);
-	struct fal_worker_info info;
-	bool has_others = false; /* an able worker of another key is here */
-	const struct coord_peer *o = NULL;
-	while ((o = coord_next_peer(c, o, PEER_READY)) != NULL)
-		has_others |= o->key != p->key &&
-			      fal_sched_info(c->sched, o->worker, &info) && info.able;
-	const bool soon = s->diverged.key != 0 && clock - s->diverged.clock <= SOON;
-	const bool alone = s->n_ready == (p->state == PEER_READY ? 1 : 0);
-	if (alone || (soon && (s->diverged.key != p->key || !has_others)))
-		c->failure = "local steps led to weights that are not finite";
-	s->diverged.key = p->key;
-	s->diverged.clock = clock;
-}
+/* ---- trainers that fail ----------------------------------------------------------- */
 
 void
 fal_coord_set_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
@@ -710,21 +688,40 @@ int
 coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
 	       const struct fal_msg *m, struct fal_diag *diag)
 {
+	enum { SOON = 100 }; /* clocks */
+	struct coord_sessions *s = &c->sessions;
 	char why[FAL_MSG_WHY];
 	fal_text_plain(why, sizeof(why), m->leave.why);
 	if (m->leave.cause > FAL_LEAVE_TRAINER)
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
+	/* If the worker's local steps have diverged, the job ends, unless a worker of
+	 * another key may do better. */
 	if (m->leave.cause == FAL_LEAVE_NONFINITE &&
-	    fal_sched_has_local_round(c->sched, p->worker))
-		record_divergence(c, p);
+	    fal_sched_has_local_round(c->sched, p->worker)) {
+		const uint64_t clock = fal_sched_first_open_clock(c->sched);
+		struct fal_worker_info info;
+		bool has_others = false; /* an able worker of another key is here */
+		const struct coord_peer *o = NULL;
+		while ((o = coord_next_peer(c, o, PEER_READY)) != NULL)
+			has_others |= o->key != p->key &&
+				      fal_sched_info(c->sched, o->worker, &info) &&
+				      info.able;
+		const bool soon =
+			s->diverged.key != 0 && clock - s->diverged.clock <= SOON;
+		const bool alone = s->n_ready == (p->state == PEER_READY ? 1 : 0);
+		if (alone || (soon && (s->diverged.key != p->key || !has_others)))
+			c->failure = "local steps led to weights that are not finite";
+		s->diverged.key = p->key;
+		s->diverged.clock = clock;
+	}
 	if (m->leave.cause == FAL_LEAVE_TRAINER) {
 		struct coord_known_key *key = coord_key(c, p->key);
-		char *text = c->sessions.trainer.why;
+		char *text = s->trainer.why;
 		key->failed = true;
-		c->sessions.trainer.failed_at = now;
-		snprintf(text, sizeof(c->sessions.trainer.why),
-			 "trainer of %s failed: %s", p->name, why);
+		s->trainer.failed_at = now;
+		snprintf(text, sizeof(s->trainer.why), "trainer of %s failed: %s",
+			 p->name, why);
 		coord_trace_event(c, now, FAL_EV_TRAINER,
 				  &(struct fal_ev_trainer){ key->record.name, text });
 	}

@@ -736,29 +736,6 @@ average_block(void *of, uint32_t b, uint32_t thread)
 			  fal_block_len(s->conf.n, b));
 }
 
-/* Steps the newest version by the collected gradients. */
-static void
-step_grads(struct fal_store *s, const struct fal_store_update *how,
-	   struct fal_unstepped *unstepped)
-{
-	const struct early_step *m = s->early;
-	struct store_step step = newest_step(s);
-	step.sum = s->sum;
-	step.sum_exps = s->sum_exps;
-	step.divisor = how->divisor;
-	step.by = fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
-	step.has_slot_state = how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
-	if (step.has_slot_state) {
-		if (s->slots.n == 0) /* the first slot */
-			memset(s->state, 0, state_len(&s->conf) * sizeof(float));
-		step.state = slot_find_or_add(s, how->pusher)->mean;
-	}
-	const struct fal_unstepped now = step_all(s, &step, how->squares);
-	fal_optim_add_step(&s->conf.optim, &how->part, &s->had);
-	unstepped->out_of_range = now.out_of_range + (m->is_active ? m->out_of_range : 0);
-	unstepped->nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
-}
-
 struct fal_unstepped
 fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 {
@@ -770,8 +747,25 @@ fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 	archive_newest(s, NULL, newest_exps(s));
 	const bool has_grads = s->sum != NULL && how->divisor > 0,
 		   changes = has_grads || s->has_delta;
-	if (has_grads)
-		step_grads(s, how, &unstepped);
+	if (has_grads) {
+		struct store_step step = newest_step(s);
+		step.sum = s->sum;
+		step.sum_exps = s->sum_exps;
+		step.divisor = how->divisor;
+		step.by =
+			fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
+		step.has_slot_state =
+			how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
+		if (step.has_slot_state && s->slots.n == 0) /* the first slot */
+			memset(s->state, 0, state_len(&s->conf) * sizeof(float));
+		if (step.has_slot_state)
+			step.state = slot_find_or_add(s, how->pusher)->mean;
+		const struct fal_unstepped now = step_all(s, &step, how->squares);
+		fal_optim_add_step(&s->conf.optim, &how->part, &s->had);
+		unstepped.out_of_range =
+			now.out_of_range + (m->is_active ? m->out_of_range : 0);
+		unstepped.nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
+	}
 	if (s->sum != NULL)
 		store_recycle_sum(s, s->sum);
 	s->sum = NULL;
