@@ -326,23 +326,6 @@ struct pushes {
 	uint64_t samples, newest;
 };
 
-static struct pushes
-quorum_count(const struct fal_sched *s)
-{
-	struct pushes p = { 0 };
-	for (uint32_t i = 0; i < s->teams; i++) {
-		const struct group *g = s->team[i]->state;
-		p.came += g->has_pushed;
-		p.missing += !g->has_pushed && s->team[i]->members > 0;
-		p.samples += g->has_pushed ? g->samples : 0;
-		if (g->has_pushed && g->newest > p.newest)
-			p.newest = g->newest;
-	}
-	if (s->rounds == 0) /* no other group will push */
-		p.missing = 0;
-	return p;
-}
-
 /* Is the next version due?  Sets the deadline of the version when the quorum has
  * pushed. */
 static bool
@@ -430,8 +413,20 @@ groups_flush(struct fal_sched *s, double now)
 		else
 			branch_push(s, t);
 	}
-	const struct pushes p = quorum_count(s);
-	if (rule->quorum == 0 || !quorum_is_due(s, &p, now))
+	if (rule->quorum == 0)
+		return;
+	struct pushes p = { 0 };
+	for (uint32_t i = 0; i < s->teams; i++) {
+		const struct group *g = s->team[i]->state;
+		p.came += g->has_pushed;
+		p.missing += !g->has_pushed && s->team[i]->members > 0;
+		p.samples += g->has_pushed ? g->samples : 0;
+		if (g->has_pushed && g->newest > p.newest)
+			p.newest = g->newest;
+	}
+	if (s->rounds == 0) /* no other group will push */
+		p.missing = 0;
+	if (!quorum_is_due(s, &p, now))
 		return;
 	quorum_publish(s, &p);
 	groups_control(s, now);
