@@ -179,30 +179,21 @@ fal_coord_snapshot_now(struct fal_coord *c, double now)
 
 /* ---- restart ----------------------------------------------------------------------- */
 
-/* Returns the clock of the next evaluation.  If the job has more epochs than before
- * the restart, its former end is an ordinary end of an epoch, and has no evaluation of
- * its own. */
-static uint64_t
-next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
-{
-	const uint64_t every = c->conf.eval_every;
-	uint64_t next = p->pin.next_clock;
-	if (every == 0)
-		return c->clocks;
-	if (p->pin.is_evaluated && next <= p->pin.clocks)
-		next = p->pin.clocks / every * every + every;
-	return next < c->clocks ? next : c->clocks;
-}
-
 int
 coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	struct coord_sessions *s = &c->sessions;
+	const uint64_t every = c->conf.eval_every;
+	uint64_t next = p->pin.next_clock; /* of the next evaluation */
+	/* If the job has more epochs than before the restart, its former end is an
+	 * ordinary end of an epoch, and has no evaluation of its own. */
+	if (every > 0 && p->pin.is_evaluated && next <= p->pin.clocks)
+		next = p->pin.clocks / every * every + every;
 	c->versions.newest = c->versions.published = p->version;
 	c->versions.oldest = p->oldest;
 	c->versions.published_clocks = p->clock;
 	c->evaluation.pin = p->pin;
-	c->evaluation.pin.next_clock = next_evaluation(c, p);
+	c->evaluation.pin.next_clock = every > 0 && next < c->clocks ? next : c->clocks;
 	c->placement.lines.first_clock = p->clock;
 	c->placement.lines.clocks_over = p->clock;
 	c->placement.balance.clocks_over = p->clock;
