@@ -216,17 +216,6 @@ project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	return rest;
 }
 
-/* Seconds until `work` seconds of small tasks are over on p lanes that end together.
- * Lane i is free after r[i] seconds, ascending. */
-static double
-project_level(const double *r, uint32_t p, double work)
-{
-	double end = r[0] + work;
-	for (uint32_t k = 1; k < p && end > r[k]; k++)
-		end += (r[k] - end) / (k + 1);
-	return end;
-}
-
 double
 fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 		   struct fal_load first, struct fal_load extra, double now)
@@ -245,9 +234,13 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
 	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
+		/* Many small tasks: the lanes end together, each from r[k] on. */
+		const double work = t * n - less;
+		double end = r[0] + work;
+		for (uint32_t k = 1; k < p && end > r[k]; k++)
+			end += (r[k] - end) / (k + 1);
 		last = first.tasks > 0 ? r[p - 1] : 0;
-		return now + fal_max(project_level(r, p, t * n - less), last) +
-		       w->push.least;
+		return now + fal_max(end, last) + w->push.least;
 	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);
