@@ -71,22 +71,6 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	free(p);
 }
 
-/* Gives each thread the contexts for this suite, and for compression. */
-static int
-pool_prepare_threads(struct fal_shared_pool *p, uint8_t suite, bool zstd)
-{
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < fal_parallel_threads(p->parallel) && err == FAL_OK;
-	     i++) {
-		struct pool_thread *h = &p->thread[i];
-		struct fal_aead **a = &h->aead[suite <= FAL_SUITES ? suite : 0];
-		if (zstd && h->zip == NULL)
-			h->zip = fal_zip_new(FAL_ZIP_LEVEL);
-		err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
-	}
-	return err;
-}
-
 int
 fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 {
@@ -110,7 +94,17 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->key = fal_secret_key();
 	fal_random_bytes(s->key, FAL_KEY_BYTES);
 	s->pub.key = s->key;
-	int err = s->unsealed ? FAL_OK : pool_prepare_threads(s->pool, s->suite, s->zstd);
+	int err = FAL_OK;
+	const uint32_t threads =
+		s->unsealed ? 0 : fal_parallel_threads(s->pool->parallel);
+	for (uint32_t i = 0; i < threads && err == FAL_OK; i++) {
+		struct pool_thread *h = &s->pool->thread[i];
+		struct fal_aead **a = &h->aead[s->suite <= FAL_SUITES ? s->suite : 0];
+		if (s->zstd && h->zip == NULL)
+			h->zip = fal_zip_new(FAL_ZIP_LEVEL);
+		if (*a == NULL)
+			err = fal_aead_new(s->suite, FAL_LIBRARY_ANY, a);
+	}
 	if (err < 0) {
 		fal_shared_drop(s);
 		return err;
@@ -216,25 +210,6 @@ seal_message(void *work, uint32_t i, uint32_t thread)
 					   item->wire.p);
 }
 
-/* Adds the sealed messages, all or, after an error, none. */
-static int
-shared_add_records(struct fal_shared *s, uint32_t n, int err)
-{
-	struct item *item = s->pool->item;
-	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
-		err = item[i].err;
-	for (uint32_t i = 0; i < n; i++) {
-		if (err == FAL_OK) {
-			s->records[s->made++] = item[i].wire;
-			s->bytes += item[i].wire.n;
-		} else if (item[i].wire.p != NULL) {
-			pool_give_memory(s->pool, &item[i].wire);
-		}
-		fal_buf_free(&item[i].packed);
-	}
-	return err;
-}
-
 int
 fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *text, uint32_t n)
 {
@@ -248,23 +223,35 @@ fal_shared_add_texts(struct fal_shared *s, const struct fal_shared_text *text, u
 	}
 	FAL_XGROW(s->records, s->cap, (size_t)s->made + n);
 	FAL_XGROW(s->pool->item, s->pool->item_cap, n);
+	struct item *item = s->pool->item;
 	for (uint32_t i = 0; i < n; i++)
-		s->pool->item[i] = (struct item){ .text = text[i].msg };
+		item[i] = (struct item){ .text = text[i].msg };
 	if (s->zstd)
 		pack_messages(&a, n);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < n; i++) {
-		struct item *item = &s->pool->item[i];
 		/* The record's size is known before it is made. */
-		item->wire = pool_take_memory(s->pool,
-					      FAL_RECORD_SHARED_HEAD + item->text.n +
-						      item->text.rest_n +
-						      (s->unsealed ? 0 : FAL_SEAL_TAG));
-		err = item->wire.p == NULL ? FAL_ENOMEM : err;
+		item[i].wire = pool_take_memory(s->pool,
+						FAL_RECORD_SHARED_HEAD + item[i].text.n +
+							item[i].text.rest_n +
+							(s->unsealed ? 0 : FAL_SEAL_TAG));
+		err = item[i].wire.p == NULL ? FAL_ENOMEM : err;
 	}
 	if (err == FAL_OK)
 		fal_parallel_each(s->pool->parallel, n, seal_message, &a);
-	return shared_add_records(s, n, err);
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		err = item[i].err;
+	/* Adds all sealed messages or, after an error, none. */
+	for (uint32_t i = 0; i < n; i++) {
+		if (err == FAL_OK) {
+			s->records[s->made++] = item[i].wire;
+			s->bytes += item[i].wire.n;
+		} else if (item[i].wire.p != NULL) {
+			pool_give_memory(s->pool, &item[i].wire);
+		}
+		fal_buf_free(&item[i].packed);
+	}
+	return err;
 }
 
 void

@@ -583,29 +583,11 @@ client_judge_tool(struct fal_client *c, int err, const char *reason)
 	return code;
 }
 
-/* Judges the end of another client's connection, as client_judge_tool. */
-static int
-client_judge(struct fal_client *c, int err, const char *reason)
-{
-	struct fal_retry *r = c->conf.retry;
-	int code = FAL_EXIT_NO;
-	if (!c->is_leaving) {
-		const char *why = c->later.text[0] != '\0' ? c->later.text : reason;
-		if (why != reason)
-			fal_retry_note_later(r);
-		code = fal_retry_verdict(r, err, uv_hrtime());
-		if (code < 0 && (c->conf.verbose || fal_retry_is_first(r)))
-			fal_cli_err(c->conf.prog, "%s; trying again", why);
-	}
-	if (code >= 0)
-		client_log_end(c, "%s", reason);
-	return code;
-}
-
 static void
 client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 {
 	struct fal_client *c = arg;
+	struct fal_retry *r = c->conf.retry;
 	int code = FAL_CLIENT_RETRY;
 	c->chan = NULL;
 	if (c->is_ending) {
@@ -621,8 +603,18 @@ client_on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 			return;
 	} else if (c->conf.is_tool) {
 		code = client_judge_tool(c, err, reason);
-	} else if (c->conf.retry != NULL) {
-		code = client_judge(c, err, reason);
+	} else if (r != NULL && c->is_leaving) {
+		code = FAL_EXIT_NO;
+		client_log_end(c, "%s", reason);
+	} else if (r != NULL) {
+		const char *why = c->later.text[0] != '\0' ? c->later.text : reason;
+		if (why != reason)
+			fal_retry_note_later(r);
+		code = fal_retry_verdict(r, err, uv_hrtime());
+		if (code >= 0)
+			client_log_end(c, "%s", reason);
+		else if (c->conf.verbose || fal_retry_is_first(r))
+			fal_cli_err(c->conf.prog, "%s; trying again", why);
 	}
 	client_closed(c, code);
 }

@@ -27,7 +27,6 @@ _Static_assert(FAL_CHAN_READ_AHEAD >= FAL_RECORD_WIRE_MAX, "a record fits");
  * authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
-static void chan_start_deadline(struct fal_chan *c);
 static void chan_pump(struct fal_chan *c);
 static void chan_on_stream_end(void *arg, int status);
 
@@ -188,7 +187,7 @@ static void
 chan_begin_close(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_FLUSHING;
-	chan_start_deadline(c);
+	fal_chan_set_deadline(c, c->deadline_ms);
 	fal_chan_flush(c);
 }
 
@@ -215,12 +214,6 @@ fal_chan_set_deadline(struct fal_chan *c, unsigned ms)
 {
 	uv_update_time(c->loop);
 	uv_timer_start(&c->deadline, chan_on_deadline, ms, 0);
-}
-
-static void
-chan_start_deadline(struct fal_chan *c)
-{
-	fal_chan_set_deadline(c, c->deadline_ms);
 }
 
 /* --- keepalive --- */
@@ -688,23 +681,6 @@ chan_on_shutdown(uv_shutdown_t *req, int status)
 		chan_on_stream_end(c, UV_EOF);
 }
 
-/* The socket has all bytes that could leave. */
-static void
-chan_drained(struct fal_chan *c)
-{
-	if (c->state == FAL_CHAN_FLUSHING && !fal_link_emul_has_sent(c->link))
-		return;
-	if (c->state == FAL_CHAN_FLUSHING) {
-		c->state = FAL_CHAN_LINGERING;
-		if (uv_shutdown(&c->shutdown, &c->io.stream, chan_on_shutdown) < 0)
-			fal_chan_fail(c, FAL_OK, "closed");
-	} else if (c->drain_due && c->state == FAL_CHAN_OPEN) {
-		c->drain_due = false;
-		if (c->ops.on_drain != NULL)
-			c->ops.on_drain(c->ops.arg, c);
-	}
-}
-
 /* Writes as much of the batch as the socket takes at once. */
 static void
 chan_try_write(struct fal_chan *c)
@@ -800,10 +776,21 @@ chan_pump(struct fal_chan *c)
 	if (c->is_writing || c->out.bytes > 0 || c->fill_err < 0 ||
 	    c->state == FAL_CHAN_DEAD)
 		return;
-	if (fal_writer_is_idle(c->writer))
-		chan_drained(c);
-	else if (got > 0)
-		fal_chan_flush(c); /* other channels have their turn first */
+	if (!fal_writer_is_idle(c->writer)) {
+		if (got > 0)
+			fal_chan_flush(c); /* other channels have their turn first */
+		return;
+	}
+	/* The socket, or the emulated link, has all bytes that could leave. */
+	if (c->state == FAL_CHAN_FLUSHING && fal_link_emul_has_sent(c->link)) {
+		c->state = FAL_CHAN_LINGERING;
+		if (uv_shutdown(&c->shutdown, &c->io.stream, chan_on_shutdown) < 0)
+			fal_chan_fail(c, FAL_OK, "closed");
+	} else if (c->drain_due && c->state == FAL_CHAN_OPEN) {
+		c->drain_due = false;
+		if (c->ops.on_drain != NULL)
+			c->ops.on_drain(c->ops.arg, c);
+	}
 }
 
 static void
@@ -871,7 +858,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->deadline.data = c->next_turn.data = c->flush.data = c;
 	c->write.data = c->shutdown.data = c;
 	c->pending += c->link != NULL ? 4 : 3;
-	chan_start_deadline(c);
+	fal_chan_set_deadline(c, c->deadline_ms);
 	*out = c;
 	return FAL_OK;
 }

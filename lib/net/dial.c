@@ -165,18 +165,29 @@ lookup_on_done(uv_async_t *h)
 		dial_next_address(c);
 }
 
-/* Looks the host up in a thread of its own.  A resolver cannot be interrupted, so a
- * lookup that hangs is left behind, and neither the channel nor the end of the program
- * waits for it. libuv's errors; UV_EAGAIN: too many lookups hang. */
+/* Dials a numeric address at once, since it needs no name server.  Looks a name up in a
+ * thread of its own.  A resolver cannot be interrupted, so a lookup that hangs is left
+ * behind, and neither the channel nor the end of the program waits for it.  libuv's
+ * errors; UV_EAGAIN: too many lookups hang. */
 static int
-dial_look_up(struct fal_chan *c)
+dial_tcp(struct fal_chan *c)
 {
-	const char *host = c->dial->addr.what;
-	const size_t n = strlen(host) + 1;
+	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
+					  .ai_socktype = SOCK_STREAM,
+					  .ai_flags = AI_NUMERICHOST };
+	struct fal_dial *d = c->dial;
+	const size_t n = strlen(d->addr.what) + 1;
+	char port[8];
 	pthread_t thread;
+	snprintf(port, sizeof(port), "%u", d->addr.port);
+	if (getaddrinfo(d->addr.what, port, &numeric, &d->all) == 0) {
+		d->next = d->all;
+		dial_next_address(c);
+		return 0;
+	}
 	struct fal_lookup *l = fal_xcalloc(1, sizeof(*l) + n);
-	memcpy(l->host, host, n);
-	snprintf(l->port, sizeof(l->port), "%u", c->dial->addr.port);
+	memcpy(l->host, d->addr.what, n);
+	memcpy(l->port, port, sizeof(port));
 	l->chan = c;
 	int err = uv_async_init(c->loop, &l->done, lookup_on_done);
 	if (err < 0) {
@@ -197,36 +208,8 @@ dial_look_up(struct fal_chan *c)
 		return err;
 	}
 	pthread_detach(thread);
-	c->dial->lookup = l;
+	d->lookup = l;
 	return 0;
-}
-
-static int
-dial_tcp(struct fal_chan *c)
-{
-	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
-					  .ai_socktype = SOCK_STREAM,
-					  .ai_flags = AI_NUMERICHOST };
-	struct fal_dial *d = c->dial;
-	char port[8];
-	snprintf(port, sizeof(port), "%u", d->addr.port);
-	/* A numeric address needs no name server. */
-	if (getaddrinfo(d->addr.what, port, &numeric, &d->all) == 0) {
-		d->next = d->all;
-		dial_next_address(c);
-		return 0;
-	}
-	return dial_look_up(c);
-}
-
-static int
-dial_unix(struct fal_chan *c)
-{
-	const int err = fal_chan_make_stream(c, false);
-	if (err >= 0)
-		uv_pipe_connect(&c->dial->connect, &c->io.pipe, c->dial->addr.what,
-				dial_on_connect);
-	return err;
 }
 
 static void
@@ -363,16 +346,25 @@ fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_k
 	 const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
 	 struct fal_chan **out)
 {
+	struct fal_chan *c;
 	if (addr->kind == FAL_ADDR_TCP && addr->port == 0)
 		return FAL_EINVAL;
-	int err = dial_new_channel(loop, addr, key, opt, ops, out);
+	int err = dial_new_channel(loop, addr, key, opt, ops, &c);
 	if (err < 0)
 		return err;
-	err = addr->kind == FAL_ADDR_TCP    ? dial_tcp(*out)
-	      : addr->kind == FAL_ADDR_UNIX ? dial_unix(*out)
-					    : dial_exec(*out);
+	*out = c;
+	if (addr->kind == FAL_ADDR_TCP) {
+		err = dial_tcp(c);
+	} else if (addr->kind == FAL_ADDR_EXEC) {
+		err = dial_exec(c);
+	} else {
+		err = fal_chan_make_stream(c, false);
+		if (err >= 0)
+			uv_pipe_connect(&c->dial->connect, &c->io.pipe, addr->what,
+					dial_on_connect);
+	}
 	if (err < 0)
-		fal_chan_fail(*out, FAL_EIO, "%s", uv_strerror(err));
+		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));
 	return FAL_OK;
 }
 

@@ -160,35 +160,28 @@ is_interface_address(const union ip_address *a)
 	return own;
 }
 
-/* Sets `out` to the address as a number.  False: the address is none of this machine's.
- */
-static bool
-parse_own_address(const struct fal_addr *at, union ip_address *out)
+int
+fal_door_connect(const struct fal_addr *at)
 {
 	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
 					  .ai_socktype = SOCK_STREAM,
 					  .ai_flags = AI_NUMERICHOST };
 	const bool local = strcmp(at->what, "localhost") == 0;
 	struct addrinfo *ai;
+	union ip_address addr;
+	char own[INET6_ADDRSTRLEN];
 	if (at->kind != FAL_ADDR_TCP ||
 	    getaddrinfo(local ? "127.0.0.1" : at->what, NULL, &numeric, &ai) != 0)
-		return false;
-	memcpy(out, ai->ai_addr, ai->ai_addrlen);
+		return -1;
+	memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
 	freeaddrinfo(ai);
 	/* Every machine has the loopback addresses. */
 	const bool is_loopback =
-		out->sa.sa_family == AF_INET6
-			? IN6_IS_ADDR_LOOPBACK(&out->six.sin6_addr)
-			: ntohl(out->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	return is_loopback || is_interface_address(out);
-}
-
-int
-fal_door_connect(const struct fal_addr *at)
-{
-	union ip_address addr;
-	char own[INET6_ADDRSTRLEN];
-	if (!parse_own_address(at, &addr) || uv_ip_name(&addr.sa, own, sizeof(own)) < 0)
+		addr.sa.sa_family == AF_INET6
+			? IN6_IS_ADDR_LOOPBACK(&addr.six.sin6_addr)
+			: ntohl(addr.four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	if ((!is_loopback && !is_interface_address(&addr)) ||
+	    uv_ip_name(&addr.sa, own, sizeof(own)) < 0)
 		return -1;
 	/* A server that listens at all of IPv6 listens at all of IPv4, too. */
 	const char *const ip[] = { own, "::", "0.0.0.0" };

@@ -151,14 +151,21 @@ pattern_of(bool is_static)
 	return is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Puts the client's first bytes, except message 1 and MAC. */
-static void
-put_preamble(struct fal_buf *out, const struct fal_client_key *key)
+int
+fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
+		    struct fal_handshake **h)
 {
-	const size_t name_n = strlen(key->name);
+	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
+	memset(hs, 0, sizeof(*hs));
+	derive_mac_key(key->server, key->psk, hs->mac_key);
+	memcpy(hs->name, key->name, sizeof(hs->name));
+	fal_client_key_print_fingerprint(key, hs->fingerprint);
+	const size_t from = out->n, name_n = strlen(key->name);
 	const size_t noise_n = fal_noise_overhead(pattern_of(key->is_static), 1);
 	uint8_t suites[FAL_SUITES];
 	const size_t suites_n = fal_suites(suites);
+	handshake_reserve(out);
+	/* The preamble: the first bytes, except message 1 and MAC. */
 	put_version(out);
 	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N(suites_n) +
 				    noise_n + MAC_N));
@@ -169,13 +176,10 @@ put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 	fal_put_u32(out, 0); /* the only shard */
 	fal_put_u8(out, (uint8_t)suites_n);
 	fal_put_bytes(out, suites, suites_n);
-}
-
-/* Appends message 1 and the MAC to the preamble in hs->sent. */
-static int
-put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
-{
-	uint8_t psk[FAL_KEY_BYTES];
+	hs->sent_n = out->n - from;
+	memcpy(hs->sent, out->p + from, hs->sent_n);
+	/* Message 1, and the MAC. */
+	uint8_t psk[FAL_KEY_BYTES], *message_1 = hs->sent + hs->sent_n;
 	fal_key_derive("falcon psk", key->server, key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
@@ -188,36 +192,17 @@ put_message_1(struct fal_handshake *hs, const struct fal_client_key *key)
 	};
 	hs->noise = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
-	int err = fal_noise_write(hs->noise, NULL, 0, hs->sent + hs->sent_n);
-	if (err < 0)
-		return err;
-	hs->sent_n += fal_noise_overhead(opt.pattern, 1);
-	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, hs->sent + hs->sent_n);
-	hs->sent_n += MAC_N;
-	return FAL_OK;
-}
-
-int
-fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
-		    struct fal_handshake **h)
-{
-	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
-	memset(hs, 0, sizeof(*hs));
-	derive_mac_key(key->server, key->psk, hs->mac_key);
-	memcpy(hs->name, key->name, sizeof(hs->name));
-	fal_client_key_print_fingerprint(key, hs->fingerprint);
-	const size_t from = out->n;
-	handshake_reserve(out);
-	put_preamble(out, key);
-	const size_t preamble_n = hs->sent_n = out->n - from;
-	memcpy(hs->sent, out->p + from, preamble_n);
-	int err = put_message_1(hs, key);
-	fal_put_bytes(out, hs->sent + preamble_n, hs->sent_n - preamble_n);
-	if (err == FAL_OK)
-		*h = hs;
-	else
+	int err = fal_noise_write(hs->noise, NULL, 0, message_1);
+	if (err < 0) {
 		fal_handshake_free(hs);
-	return err;
+		return err;
+	}
+	hs->sent_n += noise_n;
+	fal_mac(LABEL_HELLO, hs->mac_key, hs->sent, hs->sent_n, message_1 + noise_n);
+	hs->sent_n += MAC_N;
+	fal_put_bytes(out, message_1, noise_n + MAC_N);
+	*h = hs;
+	return FAL_OK;
 }
 
 void
@@ -263,33 +248,13 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 				    : "it refuses us for a reason that we do not know");
 }
 
-/* Reads message 2, which follows the HEAD_N bytes, and sets the session's keys. */
-static int
-read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
-	     struct fal_session *s, struct fal_diag *diag)
-{
-	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
-	const uint8_t suite = head[HEAD_N - 1];
-	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
-	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
-		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	if (choose_suite(&suite, 1) == 0)
-		return fal_diag_set(diag, FAL_EFORMAT,
-				    "it chose a suite that we did not offer");
-	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	memcpy(s->name, h->name, sizeof(s->name));
-	memcpy(s->fingerprint, h->fingerprint, sizeof(s->fingerprint));
-	return FAL_OK;
-}
-
 int
 fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 		     struct fal_session *s, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(p, n);
 	struct fal_session new = { 0 };
+	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
 	uint16_t major, minor;
 	int err = get_version(&r, &major, &minor);
 	if (err == FAL_EFORMAT)
@@ -303,15 +268,23 @@ fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 				    major, minor, fal_build(), FAL_PROTO_MAJOR,
 				    FAL_PROTO_MINOR);
 	const uint8_t verdict = fal_get_u8(&r);
-	(void)fal_get_u8(&r); /* the suite */
+	const uint8_t suite = fal_get_u8(&r);
 	if (verdict != VERDICT_OK)
 		return r.err < 0 ? FAL_ETRUNC : read_refusal(h, p, &r, diag);
-	const uint8_t *rest = fal_get_bytes(&r, NOISE_2);
-	if (rest == NULL)
+	const uint8_t *message_2 = fal_get_bytes(&r, NOISE_2);
+	if (message_2 == NULL)
 		return FAL_ETRUNC;
-	err = read_welcome(h, p, rest, &new, diag);
+	err = fal_noise_read(h->noise, message_2, NOISE_2, payload);
+	if (err < 0 || memcmp(payload, p, HEAD_N) != 0)
+		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
+	if (choose_suite(&suite, 1) == 0)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "it chose a suite that we did not offer");
+	err = fal_noise_split(h->noise, suite, &new.tx, &new.rx, hash);
 	if (err < 0)
-		return err;
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	memcpy(new.name, h->name, sizeof(new.name));
+	memcpy(new.fingerprint, h->fingerprint, sizeof(new.fingerprint));
 	new.used = n - r.n;
 	*s = new;
 	return FAL_OK;
@@ -457,23 +430,6 @@ read_body(const struct fal_greeting *g, struct greeting_body *out, struct fal_di
 	return VERDICT_OK;
 }
 
-/* Puts message 2, and sets the session's keys. */
-static int
-put_welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s,
-	    struct fal_buf *out)
-{
-	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N], msg[NOISE_2];
-	put_version(out);
-	fal_put_u8(out, VERDICT_OK);
-	fal_put_u8(out, suite);
-	memcpy(head, out->p + out->n - HEAD_N, HEAD_N);
-	int err = fal_noise_write(ns, head, HEAD_N, msg);
-	if (err < 0)
-		return err;
-	fal_put_bytes(out, msg, NOISE_2);
-	return fal_noise_split(ns, suite, &s->tx, &s->rx, hash);
-}
-
 int
 fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		     struct fal_session *s, struct fal_buf *out, struct fal_diag *diag)
@@ -487,7 +443,8 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		return put_refusal(kr, g, verdict, out);
 	if (body.msg == NULL)
 		return FAL_EFORMAT;
-	uint8_t psk[FAL_KEY_BYTES];
+	uint8_t psk[FAL_KEY_BYTES], head[HEAD_N], message_2[NOISE_2],
+		hash[FAL_NOISE_HASH];
 	fal_key_derive("falcon psk", fal_keyring_public(kr), g->key->psk, psk);
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
@@ -501,8 +458,17 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	struct fal_noise *ns = fal_noise_new(&opt);
 	fal_secret_wipe(psk, sizeof(psk));
 	int err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1), NULL);
-	if (err == FAL_OK)
-		err = put_welcome(ns, body.suite, &new, out);
+	if (err == FAL_OK) {
+		put_version(out);
+		fal_put_u8(out, VERDICT_OK);
+		fal_put_u8(out, body.suite);
+		memcpy(head, out->p + from, HEAD_N);
+		err = fal_noise_write(ns, head, HEAD_N, message_2);
+	}
+	if (err == FAL_OK) {
+		fal_put_bytes(out, message_2, NOISE_2);
+		err = fal_noise_split(ns, body.suite, &new.tx, &new.rx, hash);
+	}
 	fal_noise_free(ns);
 	if (err < 0) {
 		out->n = from; /* half an answer is no answer */

@@ -148,22 +148,6 @@ fal_link_emul_is_full(const struct fal_link_emul *s, bool no_room)
 	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || no_room);
 }
 
-/* Delivers the bytes read that are due. */
-static void
-link_deliver_read(struct fal_link_emul *s, uint64_t now)
-{
-	for (; s->count > 0 && s->marks[s->first].due <= now; s->count--) {
-		s->arrived = s->marks[s->first].end;
-		s->first = (s->first + 1) % MARKS;
-	}
-	s->ops.arrived(s->ops.arg);
-	if (s->count == 0 && s->ended != 0 && !s->is_closed) {
-		const int ended = s->ended;
-		s->ended = 0;
-		s->ops.ended(s->ops.arg, ended);
-	}
-}
-
 /* --- out -------------------------------------------------------------------------- */
 
 static void
@@ -287,8 +271,19 @@ link_on_timer(uv_poll_t *poll, int status, int events)
 		s->is_taking = false;
 		s->ops.taken(s->ops.arg);
 	}
-	if (!s->is_closed)
-		link_deliver_read(s, now);
+	if (s->is_closed)
+		return;
+	/* The owner gets the bytes read that are due, then the end. */
+	for (; s->count > 0 && s->marks[s->first].due <= now; s->count--) {
+		s->arrived = s->marks[s->first].end;
+		s->first = (s->first + 1) % MARKS;
+	}
+	s->ops.arrived(s->ops.arg);
+	if (s->count == 0 && s->ended != 0 && !s->is_closed) {
+		const int ended = s->ended;
+		s->ended = 0;
+		s->ops.ended(s->ops.arg, ended);
+	}
 	if (!s->is_closed)
 		link_set_timer(s);
 }

@@ -166,25 +166,6 @@ fal_reader_free(struct fal_reader *r)
 	free(r);
 }
 
-static void
-reader_grow(struct fal_reader *r)
-{
-	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / FAL_SHARDS_MAX;
-	uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
-	struct fal_expect *expect = fal_xcalloc(cap, sizeof(*expect));
-	for (size_t i = 0; i < r->cap; i++) {
-		expect[i] = r->expect[i];
-		expect[i].pub.key = keys + i * FAL_KEY_BYTES;
-		memcpy(keys + i * FAL_KEY_BYTES, r->keys + i * FAL_KEY_BYTES,
-		       FAL_KEY_BYTES);
-	}
-	fal_secret_free(r->keys);
-	free(r->expect);
-	r->keys = keys;
-	r->expect = expect;
-	r->cap = cap;
-}
-
 /* NULL: the publication is not expected. */
 static struct fal_expect *
 reader_find(struct fal_reader *r, uint64_t id)
@@ -215,7 +196,20 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	const bool is_full = r->cap == 0 || r->expect[at].number != 0;
 	if (is_full && r->cap < FAL_EXPECT_MAX) {
 		at = r->cap;
-		reader_grow(r);
+		const size_t cap = at > 0 ? 2 * at : FAL_EXPECT_MAX / FAL_SHARDS_MAX;
+		uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
+		struct fal_expect *expect = fal_xcalloc(cap, sizeof(*expect));
+		for (size_t i = 0; i < r->cap; i++) {
+			expect[i] = r->expect[i];
+			expect[i].pub.key = keys + i * FAL_KEY_BYTES;
+			memcpy(keys + i * FAL_KEY_BYTES, r->keys + i * FAL_KEY_BYTES,
+			       FAL_KEY_BYTES);
+		}
+		fal_secret_free(r->keys);
+		free(r->expect);
+		r->keys = keys;
+		r->expect = expect;
+		r->cap = cap;
 	}
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
@@ -225,22 +219,6 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	if (pub->id > r->max_id)
 		r->max_id = pub->id;
 	return FAL_OK;
-}
-
-/* Finds the context for a record's suite.  A publisher has no other suites than ChaCha
- * and the session's. */
-static int
-reader_aead(struct fal_reader *r, const struct fal_record *rec, struct fal_aead **out)
-{
-	const uint8_t suite = (rec->flags & FAL_RECORD_AES) != 0
-				      ? FAL_SUITE_AES256_GCM
-				      : FAL_SUITE_CHACHA20_POLY1305;
-	if (suite != FAL_SUITE_CHACHA20_POLY1305 && suite != r->rx.suite)
-		return FAL_EFORMAT;
-	struct fal_aead **a = &r->shared[suite];
-	int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
-	*out = *a;
-	return err;
 }
 
 /* The content of an opened publication's record. */
@@ -296,8 +274,20 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 	const unsigned bit = 1u << rec->index % 8;
 	if ((e->seen[rec->index / 8] & bit) != 0)
 		return FAL_ESTATE;
-	int err = rec->tag != 0 ? reader_aead(r, rec, &e->pub.aead) : FAL_OK;
-	const int got = err < 0 ? err : open_placed(r, &e->pub, rec, p, out);
+	if (rec->tag != 0) {
+		const uint8_t suite = (rec->flags & FAL_RECORD_AES) != 0
+					      ? FAL_SUITE_AES256_GCM
+					      : FAL_SUITE_CHACHA20_POLY1305;
+		/* A publisher has no other suites than ChaCha and the session's. */
+		if (suite != FAL_SUITE_CHACHA20_POLY1305 && suite != r->rx.suite)
+			return FAL_EFORMAT;
+		struct fal_aead **a = &r->shared[suite];
+		int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+		if (err < 0)
+			return err;
+		e->pub.aead = *a;
+	}
+	const int got = open_placed(r, &e->pub, rec, p, out);
 	if (got < 0)
 		return got;
 	e->seen[rec->index / 8] |= (uint8_t)bit;
@@ -307,24 +297,6 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p,
 		e->pub.id = e->number = 0;
 	}
 	return got;
-}
-
-static int
-reader_unzip(struct fal_reader *r, const uint8_t **msg, size_t *n)
-{
-	if (r->zip == NULL)
-		r->zip = fal_zip_new(FAL_ZIP_LEVEL);
-	fal_buf_clear(&r->plain);
-	const int err = fal_zip_decompress(r->zip, *msg, *n, FAL_RECORD_MAX, &r->plain);
-	if (err == FAL_ETRUNC)
-		return FAL_EFORMAT; /* the frame, not the stream */
-	if (err < 0)
-		return err;
-	r->unzipped.bytes_in += *n;
-	r->unzipped.bytes_out += r->plain.n;
-	*msg = r->plain.p;
-	*n = r->plain.n;
-	return FAL_OK;
 }
 
 int
@@ -348,9 +320,20 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 		err = fal_seal_open(&r->rx, p, rec.head, p + rec.head, rec.body);
 	if (err < 0 || got < 0)
 		return err < 0 ? err : got;
-	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0 &&
-	    (err = reader_unzip(r, &opened.msg, &opened.n)) < 0)
-		return err;
+	if (got == FAL_READ_MESSAGE && (rec.flags & FAL_RECORD_ZSTD) != 0) {
+		if (r->zip == NULL)
+			r->zip = fal_zip_new(FAL_ZIP_LEVEL);
+		fal_buf_clear(&r->plain);
+		err = fal_zip_decompress(r->zip, opened.msg, opened.n, FAL_RECORD_MAX,
+					 &r->plain);
+		if (err == FAL_ETRUNC)
+			return FAL_EFORMAT; /* the frame, not the stream */
+		if (err < 0)
+			return err;
+		r->unzipped.bytes_in += opened.n;
+		r->unzipped.bytes_out += r->plain.n;
+		opened = (struct opened){ r->plain.p, r->plain.n };
+	}
 	*used = rec.head + rec.body;
 	*msg = opened.msg;
 	*msg_n = opened.n;

@@ -250,22 +250,6 @@ writer_compress(struct fal_writer *w, struct fal_node *node)
 	return smaller;
 }
 
-/* The first node of bulk that can leave; NULL: none.  A publication whose next record is
- * not made yet does not hold up later nodes, as the publication's maker may wait for
- * a later node.  A publication that is broken off leaves the queue. */
-static struct fal_node *
-writer_first_ready(struct fal_writer *w)
-{
-	struct fal_node *node = TAILQ_FIRST(&w->bulk);
-	while (node != NULL && node_awaits_record(node)) {
-		struct fal_node *next = TAILQ_NEXT(node, link);
-		if (node->shared->broken)
-			writer_drop_shared(w, node);
-		node = next;
-	}
-	return node;
-}
-
 /* Makes the record of a message that was taken out of its queue: `*n` bytes. */
 static int
 writer_make_record(struct fal_writer *w, struct fal_node *node, size_t *n)
@@ -294,7 +278,16 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	struct fal_node *node = TAILQ_FIRST(&w->control);
 	struct fal_fifo *q = node != NULL ? &w->control : &w->bulk;
 	if (node == NULL)
-		node = writer_first_ready(w);
+		node = TAILQ_FIRST(&w->bulk);
+	/* A publication whose next record is not made yet does not hold up later nodes,
+	 * as the publication's maker may wait for a later node.  A publication that is
+	 * broken off leaves the queue. */
+	while (node != NULL && node_awaits_record(node)) {
+		struct fal_node *next = TAILQ_NEXT(node, link);
+		if (node->shared->broken)
+			writer_drop_shared(w, node);
+		node = next;
+	}
 	if (node == NULL || (w->tx.key == NULL && node->kind != NODE_RAW))
 		return 0;
 	/* A measurement ends once enough bytes were measured, or as many as are

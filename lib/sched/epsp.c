@@ -40,32 +40,24 @@ worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker 
 	       now < w->progress_at + 4 * w->claim_wait_s;
 }
 
-/* The worker of `h` with the latest finish as projected now; the keys of the heap may be
- * older.  *fresh: the slot of a worker whose projection is up to date; set to the
- * returned worker. */
-static uint32_t
-latest_finish(struct fal_sched *s, const struct fal_heap *h, uint32_t *fresh, double now)
-{
-	uint32_t slot;
-	while ((slot = fal_heap_top(h)) != *fresh && slot != FAL_NONE) {
-		fal_worker_refresh(s, &s->worker[slot], now);
-		*fresh = slot;
-	}
-	return slot;
-}
-
 /* Gives one task of the worker with the latest finish, the holder, to the worker that
  * would finish the task first.  Moves an unstarted task; or, with `clones`, if no task
  * can move, clones a running task at an idle worker.  The other worker must finish sooner
  * than the holder, by a round trip and by a part of the task, because projections are
- * uncertain.  False: no task is given. */
+ * uncertain.  *fresh: the slot of a worker whose projection is up to date.  False: no
+ * task is given. */
 static bool
 task_give(struct fal_sched *s, bool clones, double now, uint32_t *fresh)
 {
 	const struct fal_heap *takers = clones ? &s->idle : &s->takers;
+	const struct fal_heap *holders = clones ? &s->runners : &s->donors;
 	const uint32_t taker = fal_heap_top(takers);
-	const uint32_t holder =
-		latest_finish(s, clones ? &s->runners : &s->donors, fresh, now);
+	uint32_t holder;
+	/* The keys of the heap may be older than now. */
+	while ((holder = fal_heap_top(holders)) != *fresh && holder != FAL_NONE) {
+		fal_worker_refresh(s, &s->worker[holder], now);
+		*fresh = holder;
+	}
 	if (taker == FAL_NONE || holder == FAL_NONE || taker == holder ||
 	    (clones && s->donors.n > 0))
 		return false;

@@ -156,25 +156,6 @@ eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 	return any;
 }
 
-/* Marks the task as evaluated. */
-static void
-eval_finish(struct fal_sched *s, uint32_t task, double now)
-{
-	struct fal_worker *holder = fal_worker_find(s, s->eval.task[task].holder);
-	if (holder != NULL) {
-		holder->evals--;
-		fal_worker_refresh(s, holder, now);
-	} else { /* the task was taken from this worker, and is free */
-		uint32_t i = 0;
-		while (i < s->eval.free_n && s->eval.free[i] != task)
-			i++;
-		assert(i < s->eval.free_n);
-		s->eval.free[i] = s->eval.free[--s->eval.free_n];
-	}
-	s->eval.task[task].holder = FAL_EVALUATED;
-	s->eval.left--;
-}
-
 int
 fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_t samples,
 	       double task_s, double now)
@@ -186,10 +167,22 @@ fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_
 	const bool counts = t->holder != FAL_EVALUATED &&
 			    (t->holder == w->id || eval_allows(s, w, task));
 	if (counts) {
+		struct fal_worker *holder = fal_worker_find(s, t->holder);
 		t->worker[t->answers % 2] = w->id;
 		t->key[t->answers % 2] = w->key;
 		t->answers += t->answers < 2;
-		eval_finish(s, task, now);
+		if (holder != NULL) {
+			holder->evals--;
+			fal_worker_refresh(s, holder, now);
+		} else { /* the task was taken from `w`, and is free */
+			uint32_t i = 0;
+			while (i < s->eval.free_n && s->eval.free[i] != task)
+				i++;
+			assert(i < s->eval.free_n);
+			s->eval.free[i] = s->eval.free[--s->eval.free_n];
+		}
+		t->holder = FAL_EVALUATED;
+		s->eval.left--;
 		fal_ewma(&w->eval_s,
 			 task_s / fal_load_size(s, w, (struct fal_load){ 1, samples }));
 		w->progress_at = now;

@@ -98,20 +98,6 @@ ring_neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t s
 	return NULL;
 }
 
-/* `w` has no work, and takes back a task of its round that a helper has not begun. */
-static void
-reclaim_task(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	struct fal_round *r = w->team->rounds;
-	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
-		struct fal_node *n = r->held[i];
-		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
-			continue;
-		fal_node_move(s, n, w, now);
-		return;
-	}
-}
-
 /* `w` is done or waits, and helps one of the workers before it in the ring: the worker
  * that is furthest behind. */
 static void
@@ -183,8 +169,16 @@ worker_seek_work(struct fal_sched *s, struct fal_worker *w, double now)
 			steal_half(s, w, now);
 		return;
 	}
-	if (w->queued == 0)
-		reclaim_task(s, w, now);
+	/* Without work, `w` takes back a task of its round that a helper has not begun.
+	 */
+	const struct fal_round *r = w->queued == 0 ? w->team->rounds : NULL;
+	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
+		struct fal_node *n = r->held[i];
+		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
+			continue;
+		fal_node_move(s, n, w, now);
+		break;
+	}
 	if (fal_heap_has(&s->takers, slot))
 		help_slowest(s, w, now);
 }

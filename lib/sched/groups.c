@@ -114,30 +114,6 @@ places_next_cut(const struct place *p, const bool *cut, uint32_t n)
 	return best;
 }
 
-/* Sets `p` to the active workers, sorted by site and speed, each with its new group;
- * returns their number. */
-static uint32_t
-places_arrange(struct fal_sched *s, struct place *p, bool *cut)
-{
-	const struct groups *state = s->scheme_state;
-	uint32_t n = 0, at = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (fal_worker_active(w))
-			p[n++] = (struct place){ i, w->site,
-						 fal_worker_rate(s, w, w->lanes), NULL };
-	}
-	if (n > 0)
-		qsort(p, n, sizeof(*p), compare_places);
-	for (uint32_t k = 1; k < state->n; k++)
-		cut[places_next_cut(p, cut, n)] = true;
-	for (uint32_t i = 0; i < n; i++) {
-		at += i > 0 && cut[i];
-		p[i].team = at < s->teams ? s->team[at] : fal_team_new(s, at, at + 1);
-	}
-	return n;
-}
-
 /* The diversity of groups: the largest ratio of speeds in a group, and the number of
  * sites in groups, not counting the first site of each group. */
 struct diversity {
@@ -185,7 +161,22 @@ groups_form(struct fal_sched *s)
 	struct place *p = fal_xcalloc((size_t)s->workers + 1, sizeof(*p));
 	bool *cut = fal_xcalloc((size_t)s->workers + 1, sizeof(*cut));
 	const uint32_t wanted = state->n < s->active ? state->n : s->active;
-	const uint32_t n = places_arrange(s, p, cut);
+	uint32_t n = 0, at = 0;
+	/* The active workers, sorted by site and speed, each with its new group. */
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (fal_worker_active(w))
+			p[n++] = (struct place){ i, w->site,
+						 fal_worker_rate(s, w, w->lanes), NULL };
+	}
+	if (n > 0)
+		qsort(p, n, sizeof(*p), compare_places);
+	for (uint32_t k = 1; k < state->n; k++)
+		cut[places_next_cut(p, cut, n)] = true;
+	for (uint32_t i = 0; i < n; i++) {
+		at += i > 0 && cut[i];
+		p[i].team = at < s->teams ? s->team[at] : fal_team_new(s, at, at + 1);
+	}
 	const struct diversity present = places_diversity(s, p, n, false);
 	const struct diversity proposed = places_diversity(s, p, n, true);
 	const bool is_good = present.sites <= proposed.sites &&
@@ -335,23 +326,6 @@ struct pushes {
 	uint64_t samples, newest;
 };
 
-static struct pushes
-quorum_count(const struct fal_sched *s)
-{
-	struct pushes p = { 0 };
-	for (uint32_t i = 0; i < s->teams; i++) {
-		const struct group *g = s->team[i]->state;
-		p.came += g->has_pushed;
-		p.missing += !g->has_pushed && s->team[i]->members > 0;
-		p.samples += g->has_pushed ? g->samples : 0;
-		if (g->has_pushed && g->newest > p.newest)
-			p.newest = g->newest;
-	}
-	if (s->rounds == 0) /* no other group will push */
-		p.missing = 0;
-	return p;
-}
-
 /* Is the next version due?  Sets the deadline of the version when the quorum has
  * pushed. */
 static bool
@@ -439,8 +413,20 @@ groups_flush(struct fal_sched *s, double now)
 		else
 			branch_push(s, t);
 	}
-	const struct pushes p = quorum_count(s);
-	if (rule->quorum == 0 || !quorum_is_due(s, &p, now))
+	if (rule->quorum == 0)
+		return;
+	struct pushes p = { 0 };
+	for (uint32_t i = 0; i < s->teams; i++) {
+		const struct group *g = s->team[i]->state;
+		p.came += g->has_pushed;
+		p.missing += !g->has_pushed && s->team[i]->members > 0;
+		p.samples += g->has_pushed ? g->samples : 0;
+		if (g->has_pushed && g->newest > p.newest)
+			p.newest = g->newest;
+	}
+	if (s->rounds == 0) /* no other group will push */
+		p.missing = 0;
+	if (!quorum_is_due(s, &p, now))
 		return;
 	quorum_publish(s, &p);
 	groups_control(s, now);

@@ -243,25 +243,6 @@ plan_all(struct fal_sched *s, const struct fal_round *r, const struct plan_spans
 	return is_planned && plan_sizes(s, r, spans, 0, &last_early, now);
 }
 
-/* Grants each task with a retry to the worker that is drawn for the retry. */
-static void
-plan_grant_retries(struct fal_sched *s, struct fal_round *r, double now)
-{
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < r->free_n; i++) {
-		uint32_t task = r->free_task[i];
-		struct fal_worker *w = s->retries > 0 ? fal_retry_draw(s, r, task) : NULL;
-		if (w == NULL) {
-			r->free_task[kept++] = task;
-			continue;
-		}
-		s->unplanned--;
-		plan_grant(s, r, w, task, now);
-		fal_worker_refresh(s, w, now);
-	}
-	r->free_n = kept;
-}
-
 static int
 compare_tasks(const void *a, const void *b)
 {
@@ -312,9 +293,23 @@ fal_round_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_worker *last = NULL;
 	bool is_planned = true;
-	if (s->active > 0)
-		plan_grant_retries(s, r, now);
-	if (r->free_n == 0 || s->active == 0)
+	uint32_t kept = 0;
+	if (s->active == 0)
+		return;
+	/* Each task with a retry goes to the worker that is drawn for the retry. */
+	for (uint32_t i = 0; i < r->free_n; i++) {
+		const uint32_t task = r->free_task[i];
+		struct fal_worker *w = s->retries > 0 ? fal_retry_draw(s, r, task) : NULL;
+		if (w == NULL) {
+			r->free_task[kept++] = task;
+			continue;
+		}
+		s->unplanned--;
+		plan_grant(s, r, w, task, now);
+		fal_worker_refresh(s, w, now);
+	}
+	r->free_n = kept;
+	if (r->free_n == 0)
 		return;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), compare_tasks);
 	const struct plan_spans spans = plan_cut_spans(s, r);

@@ -431,49 +431,6 @@ rule_check_needs(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* Reads the rule; changes `text`. */
-static int
-rule_read(char *text, struct fal_rule *r, struct fal_diag *diag)
-{
-	char *rest = strchr(text, ',');
-	if (rest != NULL)
-		*rest++ = '\0';
-	char *number = strchr(text, ':');
-	if (number != NULL)
-		*number++ = '\0';
-	int scheme = 0;
-	while (scheme < FAL_SCHEMES &&
-	       strcmp(text, fal_scheme_name((enum fal_scheme_id)scheme)) != 0)
-		scheme++;
-	if (scheme == FAL_SCHEMES)
-		return diag_no_scheme(text, diag);
-	r->scheme = (enum fal_scheme_id)scheme;
-	for (const struct param *p = params; p < params + PARAMS; p++)
-		if (param_is_of(p, r->scheme))
-			param_set(r, p, p->def);
-	if (number != NULL) {
-		const struct param *p = param_find(r->scheme, NULL);
-		if (p == NULL)
-			return fal_diag_set(diag, FAL_EINVAL,
-					    "%s takes no number (given as '%s')", text,
-					    FAL_QUOTE(number));
-		int err = rule_read_value(r, p, number, diag);
-		if (err < 0)
-			return err;
-	}
-	uint32_t seen = 0;
-	while (rest != NULL) {
-		char *item = rest;
-		rest = strchr(item, ',');
-		if (rest != NULL)
-			*rest++ = '\0';
-		int err = rule_read_key(r, item, &seen, diag);
-		if (err < 0)
-			return err;
-	}
-	return rule_check_needs(r, seen, diag);
-}
-
 int
 fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
 {
@@ -484,8 +441,42 @@ fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
 				    "'%s' is no scheme: longer than %d bytes",
 				    FAL_QUOTE(text), FAL_RULE_TEXT - 1);
 	memcpy(copy, text, n + 1);
-	struct fal_rule r = { 0 };
-	int err = rule_read(copy, &r, diag);
+	/* Cuts the copy into the scheme's name, the number, and the keys. */
+	char *rest = strchr(copy, ',');
+	if (rest != NULL)
+		*rest++ = '\0';
+	char *number = strchr(copy, ':');
+	if (number != NULL)
+		*number++ = '\0';
+	int scheme = 0;
+	while (scheme < FAL_SCHEMES &&
+	       strcmp(copy, fal_scheme_name((enum fal_scheme_id)scheme)) != 0)
+		scheme++;
+	if (scheme == FAL_SCHEMES)
+		return diag_no_scheme(copy, diag);
+	struct fal_rule r = { .scheme = (enum fal_scheme_id)scheme };
+	for (const struct param *p = params; p < params + PARAMS; p++)
+		if (param_is_of(p, r.scheme))
+			param_set(&r, p, p->def);
+	int err = FAL_OK;
+	if (number != NULL) {
+		const struct param *p = param_find(r.scheme, NULL);
+		if (p == NULL)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s takes no number (given as '%s')", copy,
+					    FAL_QUOTE(number));
+		err = rule_read_value(&r, p, number, diag);
+	}
+	uint32_t seen = 0;
+	while (rest != NULL && err == FAL_OK) {
+		char *item = rest;
+		rest = strchr(item, ',');
+		if (rest != NULL)
+			*rest++ = '\0';
+		err = rule_read_key(&r, item, &seen, diag);
+	}
+	if (err == FAL_OK)
+		err = rule_check_needs(&r, seen, diag);
 	if (err == FAL_OK)
 		*out = r;
 	return err;

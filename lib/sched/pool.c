@@ -136,19 +136,6 @@ unended_place(const struct fal_task_pool *p, uint64_t clock)
 	return fal_sorted_place64(p->unended, p->unendeds, sizeof(*p->unended), clock);
 }
 
-/* Adds the clock to `unended`, unless the clock has begun before. */
-static void
-unended_add(struct fal_task_pool *p, uint64_t clock)
-{
-	size_t i = unended_place(p, clock);
-	if (i < p->unendeds && p->unended[i].clock == clock)
-		return;
-	FAL_XGROW(p->unended, p->unended_cap, p->unendeds + 1);
-	memmove(p->unended + i + 1, p->unended + i,
-		(p->unendeds++ - i) * sizeof(*p->unended));
-	p->unended[i] = (struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
-}
-
 void
 fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t most,
 		   struct fal_task_range *out)
@@ -170,7 +157,14 @@ fal_task_pool_take(struct fal_task_pool *p, uint32_t part, bool whole, uint32_t 
 	uint64_t clock = p->part[part].clock;
 	if (clock == p->clocks)
 		return;
-	unended_add(p, clock);
+	const size_t at = unended_place(p, clock);
+	if (at == p->unendeds || p->unended[at].clock != clock) { /* the clock begins */
+		FAL_XGROW(p->unended, p->unended_cap, p->unendeds + 1);
+		memmove(p->unended + at + 1, p->unended + at,
+			(p->unendeds++ - at) * sizeof(*p->unended));
+		p->unended[at] =
+			(struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
+	}
 	*out = (struct fal_task_range){ clock, p->part[part].task, 0 };
 	for (uint32_t i = part; i < p->grid.parts && out->count < most; i++) {
 		struct fal_part *a = &p->part[i];

@@ -221,32 +221,24 @@ fal_probation_note_work(struct fal_sched *s, struct fal_worker *w, double now)
 		member_announce(s, w, work_came, now);
 }
 
-/* Ends the probation of `w` when the probation can tell nothing more. */
-static void
-probation_review(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	const bool is_active = fal_worker_active(w);
-	if (!is_active || s->active == 1) {
-		w->standing = FAL_MEMBER;
-		fal_worker_refresh(s, w, now);
-		member_announce(s, w, is_active ? no_other : "it is given no work", now);
-		return;
-	}
-	/* The round was over without the task of `w`; more time would not have helped. */
-	if (w->suspicion.has_task && w->queued == 0 && w->open_contribs == 0 &&
-	    w->evals == 0) {
-		w->standing = FAL_MEMBER;
-		worker_suspect(s, w, now, now);
-	}
-}
-
 void
 fal_probation_advance(struct fal_sched *s, double now)
 {
 	struct fal_worker *w = fal_probation_worker(s);
+	const bool is_active = w != NULL && fal_worker_active(w);
 	uint32_t slot;
-	if (w != NULL)
-		probation_review(s, w, now);
+	/* A probation ends when the probation can tell nothing more. */
+	if (w != NULL && (!is_active || s->active == 1)) {
+		w->standing = FAL_MEMBER;
+		fal_worker_refresh(s, w, now);
+		member_announce(s, w, is_active ? no_other : "it is given no work", now);
+	} else if (w != NULL && w->suspicion.has_task && w->queued == 0 &&
+		   w->open_contribs == 0 && w->evals == 0) {
+		/* The round was over without the task of `w`; more time would not have
+		 * helped. */
+		w->standing = FAL_MEMBER;
+		worker_suspect(s, w, now, now);
+	}
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE &&
 	       s->worker[slot].standing == FAL_SUSPECT_PROVEN) {
 		w = &s->worker[slot];

@@ -182,19 +182,6 @@ fal_task_late_s(const struct fal_sched *s, const struct fal_worker *w)
 
 /* ---- projections ---------------------------------------------------------- */
 
-/* Sorts by insertion: the arrays are short, and often in order. */
-static void
-sort_ascending(double *v, uint32_t n)
-{
-	for (uint32_t i = 1; i < n; i++) {
-		double x = v[i];
-		uint32_t k = i;
-		for (; k > 0 && v[k - 1] > x; k--)
-			v[k] = v[k - 1];
-		v[k] = x;
-	}
-}
-
 /* Sets `r` to the seconds until each lane of `w` is free, ascending, if a full task takes
  * t seconds.  `first` is the front of the queue of `w`; returns the part of `first` that
  * no lane has begun. */
@@ -218,19 +205,15 @@ project_lanes(const struct fal_sched *s, const struct fal_worker *w, double t,
 	}
 	for (; i < w->lanes; i++)
 		r[i] = fal_max(w->pulled_at - now, 0);
-	sort_ascending(r, w->lanes);
+	/* Sorts by insertion: lanes are few, and often in order. */
+	for (i = 1; i < w->lanes; i++) {
+		const double x = r[i];
+		uint32_t k = i;
+		for (; k > 0 && r[k - 1] > x; k--)
+			r[k] = r[k - 1];
+		r[k] = x;
+	}
 	return rest;
-}
-
-/* Seconds until `work` seconds of small tasks are over on p lanes that end together.
- * Lane i is free after r[i] seconds, ascending. */
-static double
-project_level(const double *r, uint32_t p, double work)
-{
-	double end = r[0] + work;
-	for (uint32_t k = 1; k < p && end > r[k]; k++)
-		end += (r[k] - end) / (k + 1);
-	return end;
 }
 
 double
@@ -251,9 +234,13 @@ fal_worker_project(const struct fal_sched *s, const struct fal_worker *w,
 	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
 	const double less = t * (n - fal_load_size(s, w, rest));
 	if (p > 1 && (uint64_t)n * s->full - rest.samples >= s->full) {
+		/* Many small tasks: the lanes end together, each from r[k] on. */
+		const double work = t * n - less;
+		double end = r[0] + work;
+		for (uint32_t k = 1; k < p && end > r[k]; k++)
+			end += (r[k] - end) / (k + 1);
 		last = first.tasks > 0 ? r[p - 1] : 0;
-		return now + fal_max(project_level(r, p, t * n - less), last) +
-		       w->push.least;
+		return now + fal_max(end, last) + w->push.least;
 	}
 	for (uint32_t i = 0; i < p; i++) {
 		const uint32_t waves = each + (i < more);

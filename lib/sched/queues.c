@@ -210,23 +210,27 @@ fal_worker_refresh_deadline(struct fal_sched *s, struct fal_worker *w)
 		 fal_max(look, w->reviewed_at + 1e-3));
 }
 
-/* Sets the finish of `w`, and the places of `w` in the heaps of workers that give and
- * take tasks. */
-static void
-worker_refresh_finish(struct fal_sched *s, struct fal_worker *w, double now)
+void
+fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	/* Work of the oldest round comes first, however late other work is. */
 	static const double other_rounds_s = 1e9;
+	const uint32_t slot = fal_worker_slot(s, w);
+	w->running_since = begin_tasks(s, w, now);
 	const struct fal_load none = { 0 }, load = load_of_oldest_round(s, w);
 	const struct fal_load runnable = fal_load_runnable(s, w), full = { 1, s->full };
-	const uint32_t slot = fal_worker_slot(s, w);
+	if (runnable.tasks == 0 && w->empty_since < 0)
+		w->empty_since = now;
+	else if (runnable.tasks > 0)
+		w->empty_since = -1;
 	const bool is_active = fal_worker_active(w);
+	const bool is_trusted = is_active && w->standing != FAL_PROBATION;
 	const bool has_oldest =
 		w->head != NULL && w->head->round == fal_oldest_unfinished_round(s);
 	w->finish = fal_worker_project(s, w, load, none, now);
 	const double late_first = has_oldest ? -w->finish : other_rounds_s - w->finish;
 	const bool moves = is_active && s->scheme->rebalance != NULL;
-	bool takes = moves && w->standing != FAL_PROBATION && s->rounds > 0;
+	bool takes = moves && is_trusted && s->rounds > 0;
 	if (takes) {
 		/* Takes no more tasks than keep all lanes busy during a round trip. */
 		const double bridge =
@@ -239,25 +243,9 @@ worker_refresh_finish(struct fal_sched *s, struct fal_worker *w, double now)
 		 moves && load.tasks > w->lanes &&
 			 fal_worker_last_unstarted(s, w) != NULL,
 		 late_first);
-	heap_put(&s->runners, slot,
-		 is_active && w->standing != FAL_PROBATION &&
-			 fal_worker_uncloned(w) != NULL,
+	heap_put(&s->runners, slot, is_trusted && fal_worker_uncloned(w) != NULL,
 		 late_first);
-}
-
-void
-fal_worker_refresh(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	const uint32_t slot = fal_worker_slot(s, w);
-	w->running_since = begin_tasks(s, w, now);
-	const bool has_work = fal_load_runnable(s, w).tasks > 0;
-	if (!has_work && w->empty_since < 0)
-		w->empty_since = now;
-	else if (has_work)
-		w->empty_since = -1;
-	worker_refresh_finish(s, w, now);
-	const bool is_idle = fal_worker_active(w) && w->standing != FAL_PROBATION &&
-			     !has_work && w->evals == 0;
+	const bool is_idle = is_trusted && runnable.tasks == 0 && w->evals == 0;
 	heap_put(&s->idle, slot, is_idle, is_idle ? fal_task_s(s, w, w->lanes) : 0);
 	fal_worker_refresh_deadline(s, w);
 	heap_put(&s->suspects, slot,

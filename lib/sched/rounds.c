@@ -48,11 +48,15 @@ fal_round_free(struct fal_round *r)
 	free(r);
 }
 
-/* Makes `r` a new round of the team, of these tasks; keeps the memory of `r`. */
+/* Opens a round of these tasks: the newest round of all, and of its team. */
 static void
-round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_team *t,
-	    const struct fal_task_range *run)
+round_open(struct fal_sched *s, struct fal_team *t, const struct fal_task_range *run)
 {
+	struct fal_round *r = s->spare; /* with the memory of an earlier round */
+	if (r != NULL)
+		s->spare = r->next;
+	else
+		r = fal_xcalloc(1, sizeof(*r));
 	fal_ledger_open(&r->ledger, &s->grid, run->clock, run->first, run->count);
 	FAL_XGROW(r->held, r->held_cap, run->count);
 	fal_grant_history_open(&r->given, run->count);
@@ -76,18 +80,6 @@ round_reset(const struct fal_sched *s, struct fal_round *r, const struct fal_tea
 		r->held[i] = NULL;
 		r->free_task[i] = run->first + i;
 	}
-}
-
-/* Opens a round of these tasks: the newest round of all, and of its team. */
-static void
-round_open(struct fal_sched *s, struct fal_team *t, const struct fal_task_range *run)
-{
-	struct fal_round *r = s->spare;
-	if (r != NULL)
-		s->spare = r->next;
-	else
-		r = fal_xcalloc(1, sizeof(*r));
-	round_reset(s, r, t, run);
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
@@ -144,10 +136,12 @@ fal_round_set_staleness(struct fal_sched *s, struct fal_round *r, uint64_t clock
 	}
 }
 
-/* Removes the round from the open ones; the round stays known until round_forget. */
+/* Removes the round from the open ones, and takes the round's tasks, contributions and
+ * checks from their workers.  The round stays known until round_forget. */
 static void
-round_unlink(struct fal_sched *s, struct fal_round *r)
+round_close(struct fal_sched *s, struct fal_round *r, double now)
 {
+	assert(!r->has_ended);
 	struct fal_round **at = &r->team->rounds;
 	while (*at != r)
 		at = &(*at)->next;
@@ -161,14 +155,6 @@ round_unlink(struct fal_sched *s, struct fal_round *r)
 	r->has_ended = true;
 	r->next = s->ended;
 	s->ended = r;
-}
-
-/* Takes the round's tasks, contributions and checks from their workers. */
-static void
-round_close(struct fal_sched *s, struct fal_round *r, double now)
-{
-	assert(!r->has_ended);
-	round_unlink(s, r);
 	s->unreported -= r->completion == FAL_ROUND_UNREPORTED;
 	fal_verify_cancel(s, NULL, r, now);
 	s->unplanned -= r->free_n;
@@ -659,13 +645,16 @@ fal_teams_form(struct fal_sched *s)
 	}
 }
 
-/* Sets the number of active workers of the team of `w`, after a change of `w`. */
-static void
-team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
+void
+fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_team *t = w->team;
 	uint64_t clock = t->clock;
+	const bool is_active = fal_worker_active(w);
+	const uint32_t members = t->members - w->is_counted + is_active;
 	const bool has_shrunk = members < t->members;
+	s->active = s->active - w->is_counted + is_active;
+	w->is_counted = is_active;
 	/* A team that is active again continues at the clock of the slowest other team;
 	 * if there is none, at the clock of the last team that was active. */
 	if (t->members == 0 && members > 0 && clock < s->slowest)
@@ -689,16 +678,6 @@ team_set_members(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	}
 	if (s->scheme->teams_changed != NULL)
 		s->scheme->teams_changed(s, now);
-}
-
-void
-fal_worker_recount(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	bool is_active = fal_worker_active(w);
-	uint32_t members = w->team->members - w->is_counted + is_active;
-	s->active = s->active - w->is_counted + is_active;
-	w->is_counted = is_active;
-	team_set_members(s, w, members, now);
 	fal_worker_refresh(s, w, now);
 }
 
@@ -952,23 +931,6 @@ round_has_all_claims(const struct fal_round *r)
 	       r->completion == FAL_ROUND_COMPLETE;
 }
 
-/* Orders the end of the round, and the step that applies the round. */
-static void
-round_order_commit(struct fal_sched *s, struct fal_round *r)
-{
-	const double samples = fal_round_counted_samples(s, r);
-	fal_round_set_staleness(s, r, 0);
-	r->commit = FAL_COMMIT_ORDERED;
-	pending_add(s, r);
-	fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
-					  .fate = FAL_FATE_MERGE,
-					  .weight = 1,
-					  .round = r->id,
-					  .ahead = true });
-	fal_pending_order_step(s, samples);
-	s->act[s->acts - 1].ahead = true;
-}
-
 /* Rounds commit in order.  A round commits only when the round before is reported. */
 void
 fal_rounds_commit_early(struct fal_sched *s, double now)
@@ -986,7 +948,19 @@ fal_rounds_commit_early(struct fal_sched *s, double now)
 			if (!round_has_all_claims(r) || version > s->published ||
 			    (r->ledger.due > 0 && r != s->oldest))
 				break;
-			round_order_commit(s, r);
+			/* Orders the end of the round, and the step that applies the
+			 * round. */
+			const double samples = fal_round_counted_samples(s, r);
+			fal_round_set_staleness(s, r, 0);
+			r->commit = FAL_COMMIT_ORDERED;
+			pending_add(s, r);
+			fal_act_emit(s, (struct fal_act){ .kind = FAL_ACT_END,
+							  .fate = FAL_FATE_MERGE,
+							  .weight = 1,
+							  .round = r->id,
+							  .ahead = true });
+			fal_pending_order_step(s, samples);
+			s->act[s->acts - 1].ahead = true;
 		}
 		if (r->ledger.due > 0 || !round_has_all_claims(r))
 			break;

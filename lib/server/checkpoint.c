@@ -179,10 +179,28 @@ fal_coord_snapshot_now(struct fal_coord *c, double now)
 
 /* ---- restart ----------------------------------------------------------------------- */
 
-static void
-restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
+int
+coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 {
 	struct coord_sessions *s = &c->sessions;
+	const uint64_t every = c->conf.eval_every;
+	uint64_t next = p->pin.next_clock; /* of the next evaluation */
+	/* If the job has more epochs than before the restart, its former end is an
+	 * ordinary end of an epoch, and has no evaluation of its own. */
+	if (every > 0 && p->pin.is_evaluated && next <= p->pin.clocks)
+		next = p->pin.clocks / every * every + every;
+	c->versions.newest = c->versions.published = p->version;
+	c->versions.oldest = p->oldest;
+	c->versions.published_clocks = p->clock;
+	c->evaluation.pin = p->pin;
+	c->evaluation.pin.next_clock = every > 0 && next < c->clocks ? next : c->clocks;
+	c->placement.lines.first_clock = p->clock;
+	c->placement.lines.clocks_over = p->clock;
+	c->placement.balance.clocks_over = p->clock;
+	c->figures = p->figures;
+	coord_health_restore(c, p->start_loss);
+	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
+		return FAL_EFORMAT;
 	FAL_XGROW(s->key, s->key_cap, (size_t)p->keys);
 	FAL_XGROW(s->worker, s->worker_cap, (size_t)p->workers);
 	FAL_XGROW(s->former_speed, s->former_speed_cap, (size_t)p->speeds);
@@ -194,39 +212,6 @@ restore_members(struct fal_coord *c, const struct fal_coord_checkpoint *p)
 	/* Workers from before the restart never come back under their old numbers. */
 	for (; s->workers < p->workers; s->workers++)
 		s->worker[s->workers] = (struct coord_known_worker){ 0 };
-}
-
-/* Returns the clock of the next evaluation.  If the job has more epochs than before
- * the restart, its former end is an ordinary end of an epoch, and has no evaluation of
- * its own. */
-static uint64_t
-next_evaluation(const struct fal_coord *c, const struct fal_coord_checkpoint *p)
-{
-	const uint64_t every = c->conf.eval_every;
-	uint64_t next = p->pin.next_clock;
-	if (every == 0)
-		return c->clocks;
-	if (p->pin.is_evaluated && next <= p->pin.clocks)
-		next = p->pin.clocks / every * every + every;
-	return next < c->clocks ? next : c->clocks;
-}
-
-int
-coord_restore(struct fal_coord *c, const struct fal_coord_checkpoint *p)
-{
-	c->versions.newest = c->versions.published = p->version;
-	c->versions.oldest = p->oldest;
-	c->versions.published_clocks = p->clock;
-	c->evaluation.pin = p->pin;
-	c->evaluation.pin.next_clock = next_evaluation(c, p);
-	c->placement.lines.first_clock = p->clock;
-	c->placement.lines.clocks_over = p->clock;
-	c->placement.balance.clocks_over = p->clock;
-	c->figures = p->figures;
-	coord_health_restore(c, p->start_loss);
-	if (p->data[0] != '\0' && fal_unhex(p->data, FAL_DATA_HASH, c->conf.data) < 0)
-		return FAL_EFORMAT;
-	restore_members(c, p);
 	if (p->samples > 0)
 		coord_health_add_loss(c, p->clock - 1, p->sum_loss, p->samples,
 				      &p->figures.metrics.begun);

@@ -708,63 +708,34 @@ pending_enter(struct fal_coord *c, enum fal_act_kind kind, uint64_t number,
 	return line;
 }
 
-/* Adds the checksums of the contributions' values at a shard. */
-static void
-add_checksums(const struct fal_coord *c, struct coord_pending_line *line,
-	      const struct fal_shard_report *report)
-{
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, report->round, &r))
-		return;
-	FAL_XGROW(line->sum, line->sum_cap, r.ledger->contribs);
-	while (line->sums < r.ledger->contribs)
-		line->sum[line->sums++] = 0;
-	for (uint32_t i = 0; i < report->broughts; i++) {
-		const uint32_t place = fal_ledger_find(r.ledger, report->brought[i].id);
-		if (place != FAL_NONE)
-			line->sum[place] += report->brought[i].sum;
-	}
-	line->sum_added += report->added;
-}
-
 static void
 on_shard_ended(struct fal_coord *c, double now, const struct fal_shard_report *report)
 {
 	struct coord_pending_line *line =
 		pending_enter(c, FAL_ACT_END, report->round, report);
 	struct coord_round_acks *acks = acks_find(c, report->round);
+	struct fal_round_info r;
 	if (line == NULL)
 		return;
-	if (c->conf.audit_sums)
-		add_checksums(c, line, report);
+	/* Adds the checksums of the contributions' values at the shard. */
+	if (c->conf.audit_sums && fal_sched_round(c->sched, report->round, &r)) {
+		FAL_XGROW(line->sum, line->sum_cap, r.ledger->contribs);
+		while (line->sums < r.ledger->contribs)
+			line->sum[line->sums++] = 0;
+		for (uint32_t i = 0; i < report->broughts; i++) {
+			const uint32_t place =
+				fal_ledger_find(r.ledger, report->brought[i].id);
+			if (place != FAL_NONE)
+				line->sum[place] += report->brought[i].sum;
+		}
+		line->sum_added += report->added;
+	}
 	if (report->rank > 0) {
 		line->act.weight = 1.0 / report->rank;
 		line->act.count = report->rank;
 	}
 	if (acks != NULL)
 		acks_enter(c, now, acks, &acks->ended, report->shard);
-}
-
-/* Adds the leaves and exponents of a shard's blocks.  When all shards have reported,
- * makes the hashes of the version. */
-static void
-add_leaves(const struct fal_coord *c, struct coord_pending_line *line,
-	   const struct fal_shard_report *report)
-{
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	if (line->leaves == NULL)
-		line->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
-	int8_t *exps = (int8_t *)(line->leaves + (size_t)blocks * FAL_HASH_BYTES);
-	memcpy(exps + report->first, report->exps, report->blocks);
-	memcpy(line->leaves + (size_t)report->first * FAL_HASH_BYTES, report->leaves,
-	       (size_t)report->blocks * FAL_HASH_BYTES);
-	if (!all_shards_in(c, line->acks))
-		return;
-	fal_leaf_root(line->leaves, blocks, line->hash);
-	fal_leaf_exponents(exps, blocks, line->exponents);
-	line->has_hash = true;
-	free(line->leaves);
-	line->leaves = NULL;
 }
 
 static void
@@ -774,9 +745,25 @@ on_shard_stepped(struct fal_coord *c, double now, const struct fal_shard_report 
 		pending_enter(c, FAL_ACT_STEP, report->version, report);
 	if (line == NULL)
 		return;
-	if (report->leaves != NULL)
-		add_leaves(c, line, report);
-	if (!all_shards_in(c, line->acks))
+	const bool is_last = all_shards_in(c, line->acks);
+	if (report->leaves != NULL) {
+		/* The leaves of all blocks, and then their exponents. */
+		const uint32_t blocks = fal_blocks(c->conf.params);
+		if (line->leaves == NULL)
+			line->leaves = fal_xcalloc(blocks, FAL_HASH_BYTES + 1);
+		int8_t *exps = (int8_t *)(line->leaves + (size_t)blocks * FAL_HASH_BYTES);
+		memcpy(exps + report->first, report->exps, report->blocks);
+		memcpy(line->leaves + (size_t)report->first * FAL_HASH_BYTES,
+		       report->leaves, (size_t)report->blocks * FAL_HASH_BYTES);
+		if (is_last) {
+			fal_leaf_root(line->leaves, blocks, line->hash);
+			fal_leaf_exponents(exps, blocks, line->exponents);
+			line->has_hash = true;
+			free(line->leaves);
+			line->leaves = NULL;
+		}
+	}
+	if (!is_last)
 		return;
 	const uint32_t first = line->first, end = first + line->rounds;
 	for (uint32_t i = first; i < end; i++)

@@ -472,21 +472,6 @@ close_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
-/* Returns the number of epochs with complete counts.  Clocks of an earlier policy may
- * end out of order, and in several updates. */
-static uint64_t
-complete_epochs(const struct fal_coord *c, uint32_t first_later)
-{
-	uint64_t clocks_over = fal_sched_first_open_clock(c->sched);
-	if (clocks_over > c->health.clocks_over)
-		clocks_over = c->health.clocks_over;
-	for (uint32_t i = first_later; i < c->rounds.n_collected; i++)
-		if (!c->rounds.collected[i].is_own &&
-		    c->rounds.collected[i].clock < clocks_over)
-			clocks_over = c->rounds.collected[i].clock;
-	return clocks_over / fal_grid_epoch_clocks(&c->conf.grid);
-}
-
 void
 coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 		    uint32_t first_later)
@@ -497,7 +482,18 @@ coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 	if (h->start == 0)
 		h->start = fmax(h->epochs > 0 ? median_key_loss(c, &h->epoch[0]) : 0,
 				c->conf.guess);
-	while (c->failure == NULL && c->figures.epoch < complete_epochs(c, first_later))
+	/* The clocks with complete counts: clocks of an earlier policy may end out of
+	 * order, and in several updates. */
+	uint64_t clocks = fal_sched_first_open_clock(c->sched);
+	if (clocks > h->clocks_over)
+		clocks = h->clocks_over;
+	for (uint32_t i = first_later; i < c->rounds.n_collected; i++) {
+		const struct coord_collected *later = &c->rounds.collected[i];
+		if (!later->is_own && later->clock < clocks)
+			clocks = later->clock;
+	}
+	while (c->failure == NULL &&
+	       c->figures.epoch < clocks / fal_grid_epoch_clocks(&c->conf.grid))
 		close_epoch(c);
 	if (c->failure == NULL && c->figures.epoch > epochs &&
 	    !c->evaluation.pin.is_under_way)

@@ -120,20 +120,6 @@ find_version_name(const struct fal_group *g, uint64_t above)
 	return NULL;
 }
 
-/* Adds a version.  Below, the version keeps its number if the number is higher than all
- * earlier numbers below. */
-static const struct version_name *
-add_version_name(struct fal_group *g, uint64_t above)
-{
-	FAL_XGROW(g->name, g->name_cap, g->names + 1);
-	const bool keeps = above >= g->next_below && fal_branch_of(above) == 0;
-	const struct version_name name = { .above = above,
-					   .below = keeps ? above : g->next_below };
-	g->next_below = name.below + 1;
-	g->name[g->names] = name;
-	return &g->name[g->names++];
-}
-
 void
 fal_group_on_version(struct fal_group *g, const struct fal_group_ends *e,
 		     const struct fal_whole_version *v)
@@ -144,15 +130,24 @@ fal_group_on_version(struct fal_group *g, const struct fal_group_ends *e,
 			g->name[kept++] = g->name[i];
 	g->names = kept;
 	const struct version_name *name = find_version_name(g, v->version);
-	if (name == NULL)
-		name = add_version_name(g, v->version);
-	uint64_t oldest = name->below;
+	/* Below, a new version keeps its number if the number is higher than all earlier
+	 * numbers below. */
+	const bool keeps = v->version >= g->next_below && fal_branch_of(v->version) == 0;
+	const uint64_t below = name != NULL ? name->below
+			       : keeps      ? v->version
+					    : g->next_below;
+	if (name == NULL) {
+		FAL_XGROW(g->name, g->name_cap, g->names + 1);
+		g->name[g->names++] = (struct version_name){ v->version, below };
+		g->next_below = below + 1;
+	}
+	uint64_t oldest = below;
 	for (size_t i = 0; i < g->names; i++)
 		oldest = g->name[i].below < oldest ? g->name[i].below : oldest;
 	g->announced = v;
-	int err = fal_coord_install_version(e->coord, e->s, name->below, oldest);
+	int err = fal_coord_install_version(e->coord, e->s, below, oldest);
 	if (err == FAL_OK && v->keep)
-		err = fal_coord_evaluate_external(e->coord, e->s, name->below);
+		err = fal_coord_evaluate_external(e->coord, e->s, below);
 	g->announced = NULL;
 	g->err = g->err < 0 ? g->err : err;
 }
@@ -257,20 +252,6 @@ start_task(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	return err;
 }
 
-/* Tells the agent that a task is done, or no longer wanted. */
-static int
-finish_task(const struct fal_group_ends *e, struct task *t)
-{
-	const struct fal_task_result none = { .cancelled = true };
-	if (!t->is_unwanted)
-		return fal_agent_finished(e->agent, e->ns, t->lane, &t->ran);
-	fal_sum_free(t->ran.sum);
-	int err = fal_agent_finished(e->agent, e->ns, t->lane, &none);
-	if (err == FAL_OK && t->is_started && !t->run.eval && !t->is_done)
-		err = fal_coord_cancel_external_round(e->coord, e->s, t->round);
-	return err;
-}
-
 /* Starts new tasks and finishes done ones, in one pass.  *any: something has changed, so
  * another pass is due. */
 static int
@@ -294,7 +275,15 @@ process_tasks(struct fal_group *g, const struct fal_group_ends *e, bool *any)
 		if (t.is_done || t.is_unwanted) {
 			memmove(g->task + i, g->task + i + 1,
 				(--g->tasks - i) * sizeof(t));
-			err = finish_task(e, &t);
+			if (t.is_unwanted) {
+				fal_sum_free(t.ran.sum);
+				t.ran = (struct fal_task_result){ .cancelled = true };
+			}
+			err = fal_agent_finished(e->agent, e->ns, t.lane, &t.ran);
+			if (err == FAL_OK && t.is_unwanted && t.is_started &&
+			    !t.run.eval && !t.is_done)
+				err = fal_coord_cancel_external_round(e->coord, e->s,
+								      t.round);
 		} else if (!t.is_started) {
 			err = start_task(g, e, i++);
 		} else {

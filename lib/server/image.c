@@ -19,23 +19,6 @@ fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_
 	snprintf(a->name, sizeof(a->name), "%s", name);
 }
 
-/* Returns memory for a copy of the array: the memory of the same array in `spare`, or new
- * memory. */
-static void *
-image_array_memory(const struct fal_image_array *a, struct fal_image *spare)
-{
-	for (uint32_t i = 0; i < spare->arrays; i++) {
-		struct fal_image_array *s = &spare->array[i];
-		void *p = s->p;
-		if (p == NULL || s->bytes != a->bytes || strcmp(s->name, a->name) != 0)
-			continue;
-		s->p = NULL;
-		return p;
-	}
-	/* The memory is not zeroed, because the array may be large. */
-	return FAL_TRY(MALLOC, NULL, malloc(a->bytes > 0 ? a->bytes : 1));
-}
-
 int
 fal_image_copy(struct fal_image *m, const struct fal_image *from)
 {
@@ -43,7 +26,18 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < from->arrays; i++) {
 		const struct fal_image_array *a = &from->array[i];
-		void *p = image_array_memory(a, m);
+		void *p = NULL;
+		/* The copy uses the memory of the same array in `m`; or new memory, which
+		 * is not zeroed, because the array may be large. */
+		for (uint32_t k = 0; k < m->arrays && p == NULL; k++) {
+			struct fal_image_array *own = &m->array[k];
+			if (own->bytes == a->bytes && strcmp(own->name, a->name) == 0) {
+				p = own->p;
+				own->p = NULL;
+			}
+		}
+		if (p == NULL)
+			p = FAL_TRY(MALLOC, NULL, malloc(a->bytes > 0 ? a->bytes : 1));
 		if (p == NULL) {
 			err = FAL_ENOMEM;
 			break;

@@ -183,25 +183,6 @@ psld_is_current(const struct fal_coord *c, uint64_t shards)
 	return i == b->shards;
 }
 
-/* Starts psld with the present map: first the shards that have blocks, in their order;
- * then the other shards of the set. */
-static void
-restart_psld(struct fal_coord *c, uint64_t shards)
-{
-	const struct fal_map *map = &c->placement.map;
-	struct coord_balance *b = &c->placement.balance;
-	uint32_t count[FAL_SHARDS_MAX];
-	b->shards = fal_map_list(map, b->order);
-	for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
-		if ((shards & ~fal_map_busy(map)) >> i & 1)
-			b->order[b->shards++] = i;
-	for (uint32_t i = 0; i < b->shards; i++)
-		count[i] = map->of[b->order[i]].count;
-	fal_psld_free(b->psld);
-	b->psld = fal_psld_new(count, b->shards);
-	b->set = shards;
-}
-
 const char *
 fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 {
@@ -210,19 +191,32 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 					    [FAL_PSLD_REVERT] = FAL_PSLD_BY ":back" };
 	coord_enter(c);
 	struct coord_balance *b = &c->placement.balance;
-	const uint64_t shards = may | fal_map_busy(&c->placement.map);
+	const struct fal_map *map = &c->placement.map;
+	const uint64_t busy = fal_map_busy(map), shards = may | busy;
 	struct fal_psld_measurement seen[FAL_SHARDS_MAX];
 	if (!b->is_due || c->placement.move.state != MOVE_NONE)
 		return NULL;
 	b->is_due = false;
-	if (!psld_is_current(c, shards))
-		restart_psld(c, shards);
+	if (!psld_is_current(c, shards)) {
+		/* psld starts with the present map: first the shards that have blocks, in
+		 * their order; then the other shards of the set. */
+		uint32_t count[FAL_SHARDS_MAX];
+		b->shards = fal_map_list(map, b->order);
+		for (uint32_t i = 0; i < FAL_SHARDS_MAX; i++)
+			if ((shards & ~busy) >> i & 1)
+				b->order[b->shards++] = i;
+		for (uint32_t i = 0; i < b->shards; i++)
+			count[i] = map->of[b->order[i]].count;
+		fal_psld_free(b->psld);
+		b->psld = fal_psld_new(count, b->shards);
+		b->set = shards;
+	}
 	for (uint32_t i = 0; i < b->shards; i++)
 		seen[i] = b->seen[b->order[i]];
 	const enum fal_psld_act act = fal_psld_clock(b->psld, b->seconds, seen);
 	if (act == FAL_PSLD_STAY)
 		return NULL;
-	*to = c->placement.map;
+	*to = *map;
 	for (uint32_t i = 0, first = 0; i < b->shards; i++) {
 		const uint32_t count = fal_psld_count(b->psld, i);
 		to->of[b->order[i]] = (struct fal_extent){ count > 0 ? first : 0, count };

@@ -91,22 +91,6 @@ fal_coord_schedule_policy(struct fal_coord *c, const struct fal_policy *p, uint6
 	s->policy = fal_policy_copy(p);
 }
 
-/* Applies policies of an earlier incarnation whose clock is reached. */
-static void
-apply_scheduled(struct fal_coord *c, double now, bool is_quiet)
-{
-	struct coord_policy_control *k = &c->control;
-	while (c->err == 0 && k->n_scheduled > 0 &&
-	       fal_sched_next_clock(c->sched) >= k->scheduled[0].clock &&
-	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
-		coord_apply_policy(c, now, &k->scheduled[0].policy,
-				   k->scheduled[0].set_by);
-		fal_policy_free(&k->scheduled[0].policy);
-		memmove(k->scheduled, k->scheduled + 1,
-			--k->n_scheduled * sizeof(*k->scheduled));
-	}
-}
-
 /* Ends the pending change with this result. */
 static void
 end_change(struct fal_coord *c, uint64_t clock, int err)
@@ -133,7 +117,16 @@ coord_policy_advance(struct fal_coord *c, double now)
 	}
 	if (k->stop == STOP_ASKED && (is_quiet || !fal_sched_has_workers(c->sched)))
 		k->stop = STOP_REACHED;
-	apply_scheduled(c, now, is_quiet);
+	/* Policies of an earlier incarnation whose clock is reached. */
+	while (c->err == 0 && k->n_scheduled > 0 &&
+	       fal_sched_next_clock(c->sched) >= k->scheduled[0].clock &&
+	       (is_quiet || !coord_changes_rule(c, &k->scheduled[0].policy))) {
+		coord_apply_policy(c, now, &k->scheduled[0].policy,
+				   k->scheduled[0].set_by);
+		fal_policy_free(&k->scheduled[0].policy);
+		memmove(k->scheduled, k->scheduled + 1,
+			--k->n_scheduled * sizeof(*k->scheduled));
+	}
 	coord_move_advance(c, now, is_quiet);
 	if (!k->has_pending || c->placement.move.state == MOVE_RUNNING || c->err < 0)
 		return;

@@ -285,24 +285,6 @@ explore(struct fal_psld *p)
 	return FAL_PSLD_TRY;
 }
 
-/* Continues the trial.  If the trial takes too long, restores the numbers of blocks
- * before the trial, and notes that the shard is of no use. */
-static enum fal_psld_act
-check_trial(struct fal_psld *p, double seconds)
-{
-	struct shard *s = p->newcomer;
-	p->trial_seconds += fmax(seconds - p->clock_before, 0);
-	if (p->trial_seconds <= FAL_PSLD_BUDGET * p->job_seconds &&
-	    s->shows_until > p->clocks)
-		return FAL_PSLD_STAY;
-	s->each.n = 0;
-	while (s->each.n < NEWEST)
-		series_add(&s->each, seconds_max);
-	p->newcomer = NULL;
-	set_counts(p, p->count_before);
-	return FAL_PSLD_REVERT;
-}
-
 /* ---- clocks ---------------------------------------------------------------------- */
 
 enum fal_psld_act
@@ -316,8 +298,21 @@ fal_psld_clock(struct fal_psld *p, double seconds,
 	if (!p->moves)
 		series_add(&p->clock, seconds);
 	p->moves = false;
-	if (p->newcomer != NULL && p->newcomer->each.n < NEWEST)
-		return check_trial(p, seconds);
+	if (p->newcomer != NULL && p->newcomer->each.n < NEWEST) {
+		struct shard *s = p->newcomer;
+		p->trial_seconds += fmax(seconds - p->clock_before, 0);
+		if (p->trial_seconds <= FAL_PSLD_BUDGET * p->job_seconds &&
+		    s->shows_until > p->clocks)
+			return FAL_PSLD_STAY; /* the trial continues */
+		/* The trial takes too long: the shard counts as useless, and the numbers
+		 * of blocks before the trial hold again. */
+		s->each.n = 0;
+		while (s->each.n < NEWEST)
+			series_add(&s->each, seconds_max);
+		p->newcomer = NULL;
+		set_counts(p, p->count_before);
+		return FAL_PSLD_REVERT;
+	}
 	p->newcomer = NULL;
 	const enum fal_psld_act act = exploit(p, seconds);
 	return act == FAL_PSLD_STAY ? explore(p) : act;

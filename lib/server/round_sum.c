@@ -135,23 +135,6 @@ count_tasks(struct round *r, uint32_t b, uint32_t tasks)
 		r->blocks_left--;
 }
 
-/* Adds the record to the sum, and counts its tasks. */
-static int
-add_record(struct fal_store *s, struct round *r, struct share *e,
-	   const struct fal_bfp_rec *rec, uint32_t tasks)
-{
-	const int exponent_before = r->exps[rec->block];
-	int got = r->conf.kind == FAL_KIND_GRAD && !r->conf.mixed
-			  ? fal_sum_add_rec(r->sum, rec)
-			  : fal_sum_add_rec_aligned(r->sum, &r->exps[rec->block], rec);
-	if (got < 0)
-		return got;
-	if (s->conf.checksums)
-		update_checksums(s, r, e, rec, exponent_before, got > 0);
-	count_tasks(r, rec->block, tasks);
-	return FAL_OK;
-}
-
 /* The exponent of the record's largest value, roughly. */
 static int8_t
 record_exponent(const struct fal_bfp_rec *rec)
@@ -212,9 +195,18 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if ((e->tasks != 0 && e->tasks != tasks) ||
 	    (!inherited && tasks > r->conf.tasks - r->tasks_counted[b]))
 		return FAL_EINVAL;
-	err = inherited ? FAL_OK : add_record(s, r, e, rec, tasks);
-	if (err < 0)
-		return err;
+	if (!inherited) {
+		const int exponent_before = r->exps[b];
+		const int got =
+			r->conf.kind == FAL_KIND_GRAD && !r->conf.mixed
+				? fal_sum_add_rec(r->sum, rec)
+				: fal_sum_add_rec_aligned(r->sum, &r->exps[b], rec);
+		if (got < 0)
+			return got;
+		if (s->conf.checksums)
+			update_checksums(s, r, e, rec, exponent_before, got > 0);
+		count_tasks(r, b, tasks);
+	}
 	e->tasks = tasks;
 	e->received[b / 8] |= (uint8_t)(1 << b % 8);
 	if (inherited)

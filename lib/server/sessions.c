@@ -17,37 +17,30 @@
 /* A key with so many charges may have no session while another key has a worker. */
 enum { CHARGES_MAX = 2 };
 
-/* Returns the number of the key; adds a new key. */
-static uint32_t
-key_number(struct fal_coord *c, const struct fal_coord_session *who)
-{
-	struct coord_sessions *s = &c->sessions;
-	for (uint32_t i = 0; i < s->keys; i++)
-		if (strcmp(s->key[i].record.name, who->key) == 0 ||
-		    strcmp(s->key[i].record.fingerprint, who->fingerprint) == 0) {
-			s->key[i].place = who->place;
-			return i + 1;
-		}
-	FAL_XGROW(s->key, s->key_cap, (size_t)s->keys + 1);
-	struct coord_known_key *k = &s->key[s->keys];
-	*k = (struct coord_known_key){ .place = who->place };
-	snprintf(k->record.name, sizeof(k->record.name), "%s", who->key);
-	snprintf(k->record.fingerprint, sizeof(k->record.fingerprint), "%s",
-		 who->fingerprint);
-	return ++s->keys;
-}
-
 void
 fal_coord_session_open(struct fal_coord *c, uint32_t peer,
 		       const struct fal_coord_session *who)
 {
 	struct coord_sessions *s = &c->sessions;
+	uint32_t i = 0;
 	coord_enter(c);
+	while (i < s->keys && strcmp(s->key[i].record.name, who->key) != 0 &&
+	       strcmp(s->key[i].record.fingerprint, who->fingerprint) != 0)
+		i++;
+	if (i == s->keys) {
+		FAL_XGROW(s->key, s->key_cap, (size_t)s->keys + 1);
+		struct coord_known_key *k = &s->key[s->keys++];
+		*k = (struct coord_known_key){ 0 };
+		snprintf(k->record.name, sizeof(k->record.name), "%s", who->key);
+		snprintf(k->record.fingerprint, sizeof(k->record.fingerprint), "%s",
+			 who->fingerprint);
+	}
+	s->key[i].place = who->place;
 	FAL_XGROW(s->peer, s->peer_cap, (size_t)s->peers + 1);
 	struct coord_peer *p = &s->peer[coord_peer_index(c, peer)];
 	memmove(p + 1, p, (size_t)(s->peer + s->peers++ - p) * sizeof(*p));
 	*p = (struct coord_peer){ .id = peer,
-				  .key = key_number(c, who),
+				  .key = i + 1,
 				  .rtt = who->rtt,
 				  .announced.pinned_version = UINT64_MAX };
 }
@@ -201,12 +194,15 @@ support_outweighs(struct support a, struct support b)
 	return a.sessions > b.sessions;
 }
 
-/* The earliest worker with the leading fingerprint; NULL: no worker is ready. */
-static const struct coord_peer *
-numerics_leader(const struct fal_coord *c)
+/* The set of ready workers has changed: notes which workers' numerics differ from the
+ * leading ones. */
+static void
+update_numerics(struct fal_coord *c)
 {
 	bool *seen = fal_xcalloc(c->sessions.keys, sizeof(*seen));
-	const struct coord_peer *p = NULL, *leader = NULL;
+	struct coord_peer *p = NULL;
+	/* The earliest worker with the leading fingerprint; NULL: no worker is ready. */
+	const struct coord_peer *leader = NULL;
 	struct support best = { 0 };
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		if (leader != NULL &&
@@ -219,16 +215,6 @@ numerics_leader(const struct fal_coord *c)
 		}
 	}
 	free(seen);
-	return leader;
-}
-
-/* The set of ready workers has changed: notes which workers' numerics differ from the
- * leading ones. */
-static void
-update_numerics(struct fal_coord *c)
-{
-	const struct coord_peer *leader = numerics_leader(c);
-	struct coord_peer *p = NULL;
 	while ((p = coord_next_peer(c, p, PEER_READY)) != NULL) {
 		const bool differed = p->has_other_numerics;
 		if (!coord_is_deterministic(p->fingerprint))
@@ -370,29 +356,7 @@ coord_leading_data_hex(const struct fal_coord *c, char out[static 2 * FAL_DATA_H
 		fal_hex(data, FAL_DATA_HASH, out);
 }
 
-/* ---- local steps that diverge, trainers that fail --------------------------------- */
-
-/* The worker's local steps diverged.  Ends the job, unless a worker of another key may do
- * better. */
-static void
-record_divergence(struct fal_coord *c, const struct coord_peer *p)
-{
-	enum { SOON = 100 }; /* clocks */
-	struct coord_sessions *s = &c->sessions;
-	const uint64_t clock = fal_sched_first_open_clock(c->sched);
-	struct fal_worker_info info;
-	bool has_others = false; /* an able worker of another key is here */
-	const struct coord_peer *o = NULL;
-	while ((o = coord_next_peer(c, o, PEER_READY)) != NULL)
-		has_others |= o->key != p->key &&
-			      fal_sched_info(c->sched, o->worker, &info) && info.able;
-	const bool soon = s->diverged.key != 0 && clock - s->diverged.clock <= SOON;
-	const bool alone = s->n_ready == (p->state == PEER_READY ? 1 : 0);
-	if (alone || (soon && (s->diverged.key != p->key || !has_others)))
-		c->failure = "local steps led to weights that are not finite";
-	s->diverged.key = p->key;
-	s->diverged.clock = clock;
-}
+/* ---- trainers that fail ----------------------------------------------------------- */
 
 void
 fal_coord_set_trainer_wait(struct fal_coord *c, double seconds, uint32_t keys)
@@ -724,21 +688,40 @@ int
 coord_on_leave(struct fal_coord *c, double now, struct coord_peer *p,
 	       const struct fal_msg *m, struct fal_diag *diag)
 {
+	enum { SOON = 100 }; /* clocks */
+	struct coord_sessions *s = &c->sessions;
 	char why[FAL_MSG_WHY];
 	fal_text_plain(why, sizeof(why), m->leave.why);
 	if (m->leave.cause > FAL_LEAVE_TRAINER)
 		return fal_diag_set(diag, FAL_EINVAL, "LEAVE for cause %u",
 				    m->leave.cause);
+	/* If the worker's local steps have diverged, the job ends, unless a worker of
+	 * another key may do better. */
 	if (m->leave.cause == FAL_LEAVE_NONFINITE &&
-	    fal_sched_has_local_round(c->sched, p->worker))
-		record_divergence(c, p);
+	    fal_sched_has_local_round(c->sched, p->worker)) {
+		const uint64_t clock = fal_sched_first_open_clock(c->sched);
+		struct fal_worker_info info;
+		bool has_others = false; /* an able worker of another key is here */
+		const struct coord_peer *o = NULL;
+		while ((o = coord_next_peer(c, o, PEER_READY)) != NULL)
+			has_others |= o->key != p->key &&
+				      fal_sched_info(c->sched, o->worker, &info) &&
+				      info.able;
+		const bool soon =
+			s->diverged.key != 0 && clock - s->diverged.clock <= SOON;
+		const bool alone = s->n_ready == (p->state == PEER_READY ? 1 : 0);
+		if (alone || (soon && (s->diverged.key != p->key || !has_others)))
+			c->failure = "local steps led to weights that are not finite";
+		s->diverged.key = p->key;
+		s->diverged.clock = clock;
+	}
 	if (m->leave.cause == FAL_LEAVE_TRAINER) {
 		struct coord_known_key *key = coord_key(c, p->key);
-		char *text = c->sessions.trainer.why;
+		char *text = s->trainer.why;
 		key->failed = true;
-		c->sessions.trainer.failed_at = now;
-		snprintf(text, sizeof(c->sessions.trainer.why),
-			 "trainer of %s failed: %s", p->name, why);
+		s->trainer.failed_at = now;
+		snprintf(text, sizeof(s->trainer.why), "trainer of %s failed: %s",
+			 p->name, why);
 		coord_trace_event(c, now, FAL_EV_TRAINER,
 				  &(struct fal_ev_trainer){ key->record.name, text });
 	}

@@ -361,22 +361,6 @@ keep_versions(struct fal_shard *s, uint32_t versions)
 	return FAL_OK;
 }
 
-static int
-execute_install(struct fal_shard *s, const struct fal_shard_order *o,
-		struct fal_shard_result *r)
-{
-	if (o->params == NULL)
-		return FAL_EINVAL;
-	if (fal_store_early_blocks(s->store, NULL) != NULL)
-		return FAL_ESTATE; /* an early step makes the next version */
-	int err = keep_versions(s, o->versions);
-	if (err == FAL_OK)
-		err = fal_store_install(s->store, o->version,
-					o->params + (size_t)s->conf.first * FAL_BLOCK,
-					o->exps + s->conf.first);
-	return err < 0 ? err : open_waiting_rounds(s, r);
-}
-
 /* ---- orders in sequence -------------------------------------------------------------
  */
 
@@ -651,7 +635,18 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
 		s->queue[0].order.clipped = false;
 		break;
 	case FAL_ORDER_INSTALL:
-		err = execute_install(s, o, r);
+		if (o->params == NULL)
+			return FAL_EINVAL;
+		if (fal_store_early_blocks(s->store, NULL) != NULL)
+			return FAL_ESTATE; /* an early step makes the next version */
+		err = keep_versions(s, o->versions);
+		if (err == FAL_OK)
+			err = fal_store_install(s->store, o->version,
+						o->params +
+							(size_t)s->conf.first * FAL_BLOCK,
+						o->exps + s->conf.first);
+		if (err == FAL_OK)
+			err = open_waiting_rounds(s, r);
 		break;
 	default:
 		FAL_XGROW(s->queue, s->queue_cap, s->queued + 1);
@@ -663,19 +658,6 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o,
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */
-
-/* Opens the round of a ticket if OPEN has not come.  FAL_ESTATE: the version is not made
- * yet.  No honest worker can have computed on the version, because workers get its blocks
- * from this shard. */
-static int
-open_by_ticket(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
-{
-	const struct shard_round *open = shard_find_round(s, t->round);
-	if (open != NULL ? open->awaits_version : lacks_version(s, &t->facts))
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "pushes what nobody can have computed yet");
-	return open != NULL ? FAL_OK : shard_add_round(s, t->round, &t->facts);
-}
 
 /* Adds each good record, and counts new records in `arrived`.  Returns the error of
  * the first bad record.  *any: the shard has the block of at least one record. */
@@ -718,9 +700,16 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	const struct fal_store_from from = {
 		.round = t->round, .id = t->id, .fills = t->fills, .tasks = t->tasks
 	};
-	if (shard_find_round(s, t->round) == NULL && t->round < s->next_round)
+	const struct shard_round *open = shard_find_round(s, t->round);
+	if (open == NULL && t->round < s->next_round)
 		return FAL_OK; /* the round is over */
-	int err = open_by_ticket(s, t, diag);
+	/* No honest worker can have computed on a version that is not made yet, because
+	 * workers get its blocks from this shard. */
+	if (open != NULL ? open->awaits_version : lacks_version(s, &t->facts))
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "pushes what nobody can have computed yet");
+	/* The ticket opens the round if OPEN has not come. */
+	int err = open != NULL ? FAL_OK : shard_add_round(s, t->round, &t->facts);
 	if (err < 0)
 		return err;
 	const bool was_complete = fal_store_is_complete(s->store, t->round);

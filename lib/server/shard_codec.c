@@ -154,28 +154,6 @@ fal_shard_codec_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_m
 
 /* ---- reports ----------------------------------------------------------------------- */
 
-/* Appends all arrays of the report. */
-static void
-report_put_arrays(struct fal_buf *out, const struct fal_shard_report *s)
-{
-	const uint64_t n = s->blocks;
-	if (s->leaves != NULL)
-		fal_put_bytes(out, s->leaves, n * FAL_HASH_BYTES);
-	if (s->exps != NULL)
-		fal_put_bytes(out, s->exps, n);
-	for (uint64_t i = 0; s->squares != NULL && i < n; i++) {
-		uint64_t bits;
-		memcpy(&bits, &s->squares[i], sizeof(bits));
-		fal_put_u64(out, bits);
-	}
-	for (uint32_t i = 0; i < s->broughts; i++) {
-		fal_put_u32(out, s->brought[i].id.worker);
-		fal_put_u32(out, s->brought[i].id.seq);
-		fal_put_u32(out, s->brought[i].blocks);
-		fal_put_u64(out, s->brought[i].sum);
-	}
-}
-
 int
 fal_shard_codec_report(uint32_t incarnation, const struct fal_shard_report *s,
 		       fal_shard_codec_each *each, void *arg)
@@ -203,7 +181,21 @@ fal_shard_codec_report(uint32_t incarnation, const struct fal_shard_report *s,
 	struct fal_buf arrays = { 0 };
 	if (s->odd != NULL)
 		strncpy(m.report.odd, s->odd, sizeof(m.report.odd) - 1);
-	report_put_arrays(&arrays, s);
+	if (s->leaves != NULL)
+		fal_put_bytes(&arrays, s->leaves, (size_t)s->blocks * FAL_HASH_BYTES);
+	if (s->exps != NULL)
+		fal_put_bytes(&arrays, s->exps, s->blocks);
+	for (uint32_t i = 0; s->squares != NULL && i < s->blocks; i++) {
+		uint64_t bits;
+		memcpy(&bits, &s->squares[i], sizeof(bits));
+		fal_put_u64(&arrays, bits);
+	}
+	for (uint32_t i = 0; i < s->broughts; i++) {
+		fal_put_u32(&arrays, s->brought[i].id.worker);
+		fal_put_u32(&arrays, s->brought[i].id.seq);
+		fal_put_u32(&arrays, s->brought[i].blocks);
+		fal_put_u64(&arrays, s->brought[i].sum);
+	}
 	m.report.rest = (struct fal_tail){ arrays.p, arrays.n };
 	int err = arrays.err < 0 ? arrays.err : report_send_pieces(&m, each, arg);
 	fal_buf_free(&arrays);

@@ -621,13 +621,22 @@ struct step_job {
 	atomic_uint out_of_range, nonfinite;
 };
 
-/* Steps block b by its scaled mean gradient. */
+/* Steps block i, or the i-th ready block, by its scaled mean gradient, unless an early
+ * step has stepped that block. */
 static void
-step_block(struct step_job *g, uint32_t b)
+step_block(void *of, uint32_t i, uint32_t thread)
 {
+	(void)thread;
+	struct step_job *g = of;
 	const struct fal_store *s = g->s;
 	const struct store_step *step = g->step;
+	const struct early_step *m = s->early;
+	const uint32_t b = g->early != NULL ? m->ready[i] : i;
 	_Alignas(64) float mean[FAL_BLOCK];
+	if (step->is_stepped != NULL && step->is_stepped[b])
+		return;
+	if (g->early != NULL && m->checksums != NULL)
+		m->checksums[b] = round_checksum(s, g->early, b);
 	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, mean);
 	const bool out_of_range = is_out_of_range(s, step, b, mean);
 	if (step->former != NULL)
@@ -643,21 +652,6 @@ step_block(struct step_job *g, uint32_t b)
 		step->exps[b] = fal_exp_next(step->exps[b],
 					     fal_exp_needed_at(needed, s->conf.bits));
 	}
-}
-
-/* Steps block i, or the i-th ready block, unless an early step has stepped that block. */
-static void
-step_each(void *of, uint32_t i, uint32_t thread)
-{
-	(void)thread;
-	struct step_job *g = of;
-	const struct early_step *m = g->s->early;
-	const uint32_t b = g->early != NULL ? m->ready[i] : i;
-	if (g->step->is_stepped != NULL && g->step->is_stepped[b])
-		return;
-	if (g->early != NULL && m->checksums != NULL)
-		m->checksums[b] = round_checksum(g->s, g->early, b);
-	step_block(g, b);
 	if (g->early != NULL) {
 		m->is_stepped[b] = 1;
 		g->n_stepped++;
@@ -672,7 +666,7 @@ step_all(const struct fal_store *s, const struct store_step *step, double square
 	const float scale =
 		s->conf.optim.clip > 0 ? fal_optim_scale(&s->conf.optim, squares) : 1;
 	struct step_job of = { .s = s, .step = step, .scale = scale };
-	fal_parallel_each(s->conf.parallel, s->blocks, step_each, &of);
+	fal_parallel_each(s->conf.parallel, s->blocks, step_block, &of);
 	return (struct fal_unstepped){ .out_of_range = of.out_of_range,
 				       .nonfinite = of.nonfinite };
 }
@@ -742,29 +736,6 @@ average_block(void *of, uint32_t b, uint32_t thread)
 			  fal_block_len(s->conf.n, b));
 }
 
-/* Steps the newest version by the collected gradients. */
-static void
-step_grads(struct fal_store *s, const struct fal_store_update *how,
-	   struct fal_unstepped *unstepped)
-{
-	const struct early_step *m = s->early;
-	struct store_step step = newest_step(s);
-	step.sum = s->sum;
-	step.sum_exps = s->sum_exps;
-	step.divisor = how->divisor;
-	step.by = fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
-	step.has_slot_state = how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
-	if (step.has_slot_state) {
-		if (s->slots.n == 0) /* the first slot */
-			memset(s->state, 0, state_len(&s->conf) * sizeof(float));
-		step.state = slot_find_or_add(s, how->pusher)->mean;
-	}
-	const struct fal_unstepped now = step_all(s, &step, how->squares);
-	fal_optim_add_step(&s->conf.optim, &how->part, &s->had);
-	unstepped->out_of_range = now.out_of_range + (m->is_active ? m->out_of_range : 0);
-	unstepped->nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
-}
-
 struct fal_unstepped
 fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 {
@@ -776,8 +747,25 @@ fal_store_step(struct fal_store *s, const struct fal_store_update *how)
 	archive_newest(s, NULL, newest_exps(s));
 	const bool has_grads = s->sum != NULL && how->divisor > 0,
 		   changes = has_grads || s->has_delta;
-	if (has_grads)
-		step_grads(s, how, &unstepped);
+	if (has_grads) {
+		struct store_step step = newest_step(s);
+		step.sum = s->sum;
+		step.sum_exps = s->sum_exps;
+		step.divisor = how->divisor;
+		step.by =
+			fal_optim_part_step(&s->conf.optim, how->lr, &s->had, &how->part);
+		step.has_slot_state =
+			how->pusher != 0 && fal_optim_by_pusher(&s->conf.optim);
+		if (step.has_slot_state && s->slots.n == 0) /* the first slot */
+			memset(s->state, 0, state_len(&s->conf) * sizeof(float));
+		if (step.has_slot_state)
+			step.state = slot_find_or_add(s, how->pusher)->mean;
+		const struct fal_unstepped now = step_all(s, &step, how->squares);
+		fal_optim_add_step(&s->conf.optim, &how->part, &s->had);
+		unstepped.out_of_range =
+			now.out_of_range + (m->is_active ? m->out_of_range : 0);
+		unstepped.nonfinite = now.nonfinite + (m->is_active ? m->nonfinite : 0);
+	}
 	if (s->sum != NULL)
 		store_recycle_sum(s, s->sum);
 	s->sum = NULL;
@@ -811,7 +799,7 @@ step_ready_blocks(struct fal_store *s)
 	step.by = fal_optim_part_step(&s->conf.optim, m->how.lr, &s->had,
 				      &(struct fal_optim_part){ 0 });
 	step.former = m->sum;
-	fal_parallel_each(s->conf.parallel, m->n_ready, step_each, &of);
+	fal_parallel_each(s->conf.parallel, m->n_ready, step_block, &of);
 	m->n_stepped += of.n_stepped;
 	m->out_of_range += of.out_of_range;
 	m->nonfinite += of.nonfinite;
@@ -971,20 +959,6 @@ fal_store_install(struct fal_store *s, uint64_t version, const float *params,
 
 /* ---- images ----------------------------------------------------------------------- */
 
-/* Appends the older versions, newest first. */
-static void
-image_add_old_versions(const struct fal_store *s, struct fal_image *m)
-{
-	for (uint32_t i = 1; i <= m->is.olds; i++) {
-		const struct old_version *o = &s->old[s->n_old - i];
-		char name[FAL_IMAGE_NAME];
-		snprintf(name, sizeof(name), "params.%u", i);
-		fal_image_add(m, name, true, o->params, s->conf.n * sizeof(float));
-		snprintf(name, sizeof(name), "exponents.%u", i);
-		fal_image_add(m, name, false, o->exps, s->blocks);
-	}
-}
-
 /* Appends the numbers of a branch or a slot, which `array` repeats for each block. */
 static void
 image_add_numbers(const struct fal_store *s, struct fal_image *m, const char *name,
@@ -1021,6 +995,7 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 {
 	const size_t values = s->conf.n * sizeof(float),
 		     state = state_len(&s->conf) * sizeof(float);
+	char name[FAL_IMAGE_NAME];
 	if (s->early->is_active)
 		return FAL_ESTATE;
 	/* The versions from `from` on that precede the newest one without a gap. */
@@ -1046,12 +1021,17 @@ fal_store_image(struct fal_store *s, uint64_t from, struct fal_image *m)
 			      s->blocks * sizeof(*s->products));
 	if (s->average != NULL)
 		fal_image_add(m, "average", true, s->average, values);
-	image_add_old_versions(s, m);
+	for (uint32_t i = 1; i <= olds; i++) { /* the newest of them first */
+		const struct old_version *o = &s->old[s->n_old - i];
+		snprintf(name, sizeof(name), "params.%u", i);
+		fal_image_add(m, name, true, o->params, values);
+		snprintf(name, sizeof(name), "exponents.%u", i);
+		fal_image_add(m, name, false, o->exps, s->blocks);
+	}
 	for (uint32_t i = 0; i < s->branches.n; i++)
 		image_add_branch(s, m, i);
 	for (uint32_t i = 0; i < s->slots.n; i++) {
 		const struct slot *u = &s->slots.v[i];
-		char name[FAL_IMAGE_NAME];
 		snprintf(name, sizeof(name), "slot.%u", i);
 		image_add_numbers(s, m, name, u->numbers,
 				  (struct image_numbers){ u->slot, u->n_deltas });

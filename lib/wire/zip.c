@@ -54,16 +54,18 @@ fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_buf *o
 	return FAL_OK;
 }
 
-/* Sets *size to the content's size, from the header alone.  Returns 0 or an error. */
-static int
-header_size(const uint8_t *src, size_t n, size_t limit, size_t *size)
+int
+fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
+		   struct fal_buf *out)
 {
+	const size_t start = out->n;
 	uint32_t magic;
 	if (n < sizeof(magic))
 		return FAL_ETRUNC;
 	memcpy(&magic, src, sizeof(magic));
 	if (le32toh(magic) != ZSTD_MAGICNUMBER) /* we write no skippable frames */
 		return FAL_EFORMAT;
+	/* The content's size, from the header alone. */
 	unsigned long long claim = ZSTD_getFrameContentSize(src, n);
 	if (claim == ZSTD_CONTENTSIZE_UNKNOWN || claim == ZSTD_CONTENTSIZE_ERROR)
 		return FAL_EFORMAT;
@@ -75,18 +77,7 @@ header_size(const uint8_t *src, size_t n, size_t limit, size_t *size)
 									    : FAL_EFORMAT;
 	if (frame != n)
 		return FAL_EFORMAT;
-	*size = (size_t)claim;
-	return FAL_OK;
-}
-
-int
-fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
-		   struct fal_buf *out)
-{
-	size_t size, start = out->n;
-	int r = header_size(src, n, limit, &size);
-	if (r < 0)
-		return r;
+	const size_t size = (size_t)claim;
 	/* Never 0 bytes of room: an empty frame is checked as the others are. */
 	uint8_t *to = fal_buf_room(out, size != 0 ? size : 1);
 	if (to == NULL)
