@@ -156,6 +156,21 @@ eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 	return any;
 }
 
+/* The number of eval tasks for `w`: while a round is open, as many tasks as `w` can do in
+ * the time that `w` would wait; else half of its fair part of the remaining tasks (guided
+ * self-scheduling). */
+static uint32_t
+eval_grant_size(const struct fal_sched *s, const struct fal_worker *w, double now)
+{
+	double n = ceil((double)s->eval.free_n / (2.0 * s->active));
+	if (s->rounds > 0) {
+		uint32_t last = fal_heap_top(&s->runners);
+		double until = last != FAL_NONE ? s->worker[last].finish : now;
+		n = floor((until - now) / fal_eval_task_s(s, w)) * w->lanes;
+	}
+	return n < 1 ? 0 : (uint32_t)fmin(n, grant_max);
+}
+
 int
 fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_t samples,
 	       double task_s, double now)
@@ -192,26 +207,9 @@ fal_eval_claim(struct fal_sched *s, struct fal_worker *w, uint32_t task, uint32_
 	fal_worker_refresh(s, w, now);
 	/* If `w` has no other work, grants more tasks now, so that these arrive before
 	 * `w` is idle. */
-	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
-		uint32_t n = (s->eval.free_n + 2 * s->active - 1) / (2 * s->active);
-		eval_grant(s, w, n, now);
-	}
+	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w))
+		eval_grant(s, w, eval_grant_size(s, w, now), now);
 	return counts;
-}
-
-/* The number of eval tasks for `w`: while a round is open, as many tasks as `w` can do in
- * the time that `w` would wait; else half of its fair part of the remaining tasks (guided
- * self-scheduling). */
-static uint32_t
-eval_grant_size(const struct fal_sched *s, const struct fal_worker *w, double now)
-{
-	double n = ceil((double)s->eval.free_n / (2.0 * s->active));
-	if (s->rounds > 0) {
-		uint32_t last = fal_heap_top(&s->runners);
-		double until = last != FAL_NONE ? s->worker[last].finish : now;
-		n = floor((until - now) / fal_eval_task_s(s, w)) * w->lanes;
-	}
-	return n < 1 ? 0 : (uint32_t)fmin(n, grant_max);
 }
 
 void

@@ -1095,6 +1095,10 @@ act_grant(struct fal_coord *c, struct coord_peer *p, const struct fal_act *a)
 	m.grant.kind = a->kind == FAL_ACT_CHECK ? FAL_KIND_CHECK
 		       : r.delta                ? FAL_KIND_DELTA
 						: FAL_KIND_GRAD;
+	_Static_assert((int)FAL_START_VERSION == (int)FAL_BASE_VERSION &&
+			       (int)FAL_START_LOCAL == (int)FAL_BASE_LOCAL &&
+			       (int)FAL_START_REBASE == (int)FAL_BASE_REBASE,
+		       "a GRANT names the start of the scheduler");
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
