@@ -44,7 +44,7 @@ static const struct {
 	  { { 0, 1, 0.3 }, { 0, CLOCKS_MAX, 1 }, { 0, CLOCKS_MAX, 0.5 } } },
 	[FAL_PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
 	[FAL_PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
-	/* The least probability 0.001 bounds the search in slow_worker_speed. */
+	/* The least probability 0.001 bounds the search in pattern_speed. */
 	[FAL_PATTERN_SLOW_WORKER] = { "p3", "slow-worker",
 	  { { 0.001, 1, 0.01 }, { 1, SLOW_MAX, 4 }, { 0.01, 1000, 2 } } },
 	[FAL_PATTERN_DISRUPTED] = { "p4", "disrupted",
@@ -140,25 +140,19 @@ normal_of(double u, double v)
 
 /* --- of the machine -------------------------------------------------------------- */
 
-/* Returns whether the machine is one of the last `n`. */
-static bool
-is_among_last(const struct fal_machine *m, double n)
-{
-	return m->index > m->count - n;
-}
-
 double
 fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
 		  const struct fal_machine *m)
 {
 	const double k = p->arg[0];
-	double steps;
+	double steps, slow; /* slow: so many machines, the last ones */
 	switch (kind) {
 	case FAL_PATTERN_PERSISTENT:
-		return is_among_last(m, p->arg[1]) ? 1 / k : 1;
 	case FAL_PATTERN_LEVEL:
 	case FAL_PATTERN_CLASSES:
-		return is_among_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
+		slow = kind == FAL_PATTERN_PERSISTENT ? p->arg[1]
+						      : round(m->count * p->arg[1]);
+		return m->index > m->count - slow ? 1 / k : 1;
 	case FAL_PATTERN_GRADED:
 		steps = m->count > 1 ? m->count - 1 : 1;
 		return 1 / (1 + (m->index - 1) * (k - 1) / steps);
@@ -184,24 +178,6 @@ clocks_ns(const struct fal_machine *m, double clocks)
 	return length < 1 ? 1 : (uint64_t)length;
 }
 
-/* The machine is slow if an onset in the last `longest` ns began a slow period
- * that still lasts. */
-static struct fal_speed
-slow_worker_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
-{
-	const uint64_t longest = clocks_ns(m, p->arg[2]);
-	const uint64_t now = t / POINT_NS;
-	const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
-	for (uint64_t i = now + 1; i-- > oldest;) {
-		double u[4];
-		fal_emul_draw(m, FAL_PATTERN_SLOW_WORKER, i, u);
-		const uint64_t end = i * POINT_NS + (uint64_t)(u[1] * (double)longest);
-		if (u[0] < p->arg[0] && end > t)
-			return (struct fal_speed){ 1 / p->arg[1], end };
-	}
-	return (struct fal_speed){ 1, (now + 1) * POINT_NS };
-}
-
 /* Returns whether the window of `clocks` clocks around `t` is struck; `chance` is the
  * probability.  Windows begin at different times on different machines. */
 static bool
@@ -217,26 +193,6 @@ is_window_struck(enum fal_pattern_kind kind, double chance, double clocks,
 	return u[0] < chance;
 }
 
-/* Each window has one stall, at a random place. */
-static struct fal_speed
-stall_speed(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
-{
-	const uint64_t window = clocks_ns(m, p->arg[0]);
-	const uint64_t n = t / window, at = t % window;
-	double u[4];
-	fal_emul_draw(m, FAL_PATTERN_STALL, n, u);
-	const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
-	const uint64_t length = clocks_ns(m, clocks);
-	const uint64_t room = window > length ? window - length : 0;
-	const uint64_t begin = (uint64_t)(u[1] * (double)room), end = begin + length;
-	if (at < begin)
-		return (struct fal_speed){ 1, n * window + begin };
-	if (at < end)
-		return (struct fal_speed){ 0,
-					   n * window + (end < window ? end : window) };
-	return (struct fal_speed){ 1, (n + 1) * window };
-}
-
 /* Returns the speed at `t` ns under a pattern of time, and a time until which the speed
  * cannot change; { 1, UINT64_MAX } for other kinds. */
 static struct fal_speed
@@ -244,16 +200,42 @@ pattern_speed(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	      const struct fal_machine *m, uint64_t t)
 {
 	struct fal_speed s = { 1, UINT64_MAX };
-	double depth;
+	double depth, u[4];
 	switch (kind) {
-	case FAL_PATTERN_SLOW_WORKER:
-		return slow_worker_speed(p, m, t);
+	case FAL_PATTERN_SLOW_WORKER: {
+		/* The machine is slow if an onset in the last `longest` ns began a slow
+		 * period that still lasts. */
+		const uint64_t longest = clocks_ns(m, p->arg[2]);
+		const uint64_t now = t / POINT_NS;
+		const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
+		for (uint64_t i = now + 1; i-- > oldest;) {
+			fal_emul_draw(m, kind, i, u);
+			const uint64_t end =
+				i * POINT_NS + (uint64_t)(u[1] * (double)longest);
+			if (u[0] < p->arg[0] && end > t)
+				return (struct fal_speed){ 1 / p->arg[1], end };
+		}
+		s.until = (now + 1) * POINT_NS;
+		return s;
+	}
 	case FAL_PATTERN_DISRUPTED:
 		if (is_window_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
 			s.speed = 1 / p->arg[1];
 		return s;
-	case FAL_PATTERN_STALL:
-		return stall_speed(p, m, t);
+	case FAL_PATTERN_STALL: {
+		/* Each window has one stall, at a random place. */
+		const uint64_t window = clocks_ns(m, p->arg[0]);
+		const uint64_t n = t / window, at = t % window;
+		fal_emul_draw(m, kind, n, u);
+		const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
+		const uint64_t length = clocks_ns(m, clocks);
+		const uint64_t room = window > length ? window - length : 0;
+		const uint64_t begin = (uint64_t)(u[1] * (double)room);
+		const uint64_t end = begin + length < window ? begin + length : window;
+		s.speed = at >= begin && at < end ? 0 : 1;
+		s.until = n * window + (at < begin ? begin : at < end ? end : window);
+		return s;
+	}
 	case FAL_PATTERN_DRIFT:
 		/* The speed goes from 1 to 1/K and back, one step a clock. */
 		s.until = (t / m->t0_ns + 1) * m->t0_ns;
@@ -404,15 +386,6 @@ record_until(struct fal_emul *e, uint64_t t)
 
 /* --- tasks ----------------------------------------------------------------------- */
 
-/* Records work from `t` to `end` at this pace. */
-static void
-record_work(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
-{
-	record_until(e, t);
-	e->written.pace = pace;
-	record_until(e, end);
-}
-
 /* Advances through task `t` to its end, at most to `stop`, and writes the speeds met if
  * `is_recorded`.  Returns the end, from the origin, and the next sample in `*reached`. */
 static uint64_t
@@ -439,10 +412,13 @@ walk_task(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop,
 		const uint64_t pause = pace.pause_ns < room ? pace.pause_ns : room;
 		left = work_ns * pace.slow;
 		const uint64_t end = work_end(e, now + pause, stop, &left);
-		if (is_recorded && pause > 0)
-			record_work(e, now, now + pause, 0);
-		if (is_recorded)
-			record_work(e, now + pause, end, 1 / pace.slow);
+		if (is_recorded) {
+			record_until(e, now);
+			e->written.pace = 0;
+			record_until(e, now + pause);
+			e->written.pace = 1 / pace.slow;
+			record_until(e, end);
+		}
 		now = end;
 		const double done = 1 - left / (work_ns * pace.slow);
 		first += (uint64_t)ceil((double)(next - first) * done);

@@ -35,28 +35,6 @@ gantt_row(struct fal_gantt *b, struct fal_trace_line *l)
 	return row != NULL ? &b->row[*row] : NULL;
 }
 
-/* A new session continues the row of its name if the row's session has left. */
-static int
-gantt_take_join(struct fal_gantt *b, struct fal_trace_line *l)
-{
-	size_t i = 0;
-	if (fal_ids_get(&b->ids, l->id) != NULL)
-		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", l->id);
-	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, l->worker) != 0))
-		i++;
-	if (i == FAL_GANTT_WORKERS_MAX)
-		return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
-				      FAL_GANTT_WORKERS_MAX);
-	if (i == b->rows) {
-		FAL_XGROW(b->row, b->cap_rows, i + 1);
-		b->row[b->rows++] =
-			(struct fal_gantt_row){ .name = fal_xstrdup(l->worker) };
-	}
-	b->row[i].left = false;
-	fal_ids_put(&b->ids, l->id, i);
-	return 0;
-}
-
 /* Makes room for one element at the end of an array that keeps at least its last `keep`
  * elements. */
 static void
@@ -110,6 +88,7 @@ fal_gantt_line(void *band, struct fal_trace_line *l)
 {
 	struct fal_gantt *b = band;
 	struct fal_gantt_row *r;
+	size_t i = 0;
 	switch (l->event) {
 	case FAL_EV_JOB:
 		gantt_set_text(&b->scheme, l->is.job.scheme);
@@ -119,7 +98,25 @@ fal_gantt_line(void *band, struct fal_trace_line *l)
 		gantt_set_text(&b->scheme, l->is.policy.scheme);
 		break;
 	case FAL_EV_JOIN:
-		return gantt_take_join(b, l);
+		if (fal_ids_get(&b->ids, l->id) != NULL)
+			return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before",
+					      l->id);
+		/* A new session continues the row of its name if the row's session has
+		 * left. */
+		while (i < b->rows &&
+		       (!b->row[i].left || strcmp(b->row[i].name, l->worker) != 0))
+			i++;
+		if (i == FAL_GANTT_WORKERS_MAX)
+			return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
+					      FAL_GANTT_WORKERS_MAX);
+		if (i == b->rows) {
+			FAL_XGROW(b->row, b->cap_rows, i + 1);
+			b->row[b->rows++] =
+				(struct fal_gantt_row){ .name = fal_xstrdup(l->worker) };
+		}
+		b->row[i].left = false;
+		fal_ids_put(&b->ids, l->id, i);
+		return FAL_OK;
 	case FAL_EV_LEAVE:
 		if ((r = gantt_row(b, l)) != NULL) {
 			r->left = true;
@@ -254,22 +251,15 @@ fal_gantt_free(struct fal_gantt *b)
 
 /* ---- curves ---------------------------------------------------------------------- */
 
-/* Returns the mean of means a of n and b of m values. */
-static double
-weighted_mean(double a, double n, double b, double m)
-{
-	return a + (b - a) * m / (n + m);
-}
-
 /* Returns the mean of points a of n and b of m values. */
 static struct fal_curve_point
 point_merge(struct fal_curve_point a, uint64_t n, struct fal_curve_point b, uint64_t m)
 {
 	const double x = (double)n, y = (double)m;
-	return (struct fal_curve_point){ .t = weighted_mean(a.t, x, b.t, y),
-					 .samples = weighted_mean(a.samples, x, b.samples,
-								  y),
-					 .value = weighted_mean(a.value, x, b.value, y) };
+	a.t += (b.t - a.t) * y / (x + y);
+	a.samples += (b.samples - a.samples) * y / (x + y);
+	a.value += (b.value - a.value) * y / (x + y);
+	return a;
 }
 
 static void

@@ -188,26 +188,6 @@ cell_use(const struct report_cell *c, double least)
 	};
 }
 
-/* Returns the least wait of a line among the workers that had tasks and that others wait
- * for.  Nobody waits for a worker whose rounds are dropped.  Infinite: there is no such
- * worker, and all waits are the coordinator's. */
-static double
-frame_least_wait(struct fal_report_state *s, size_t at)
-{
-	double least = HUGE_VAL;
-	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
-		struct report_row *w = &s->row[i];
-		const uint64_t dropped = s->summary.worker[i].dropped;
-		const struct report_cell *c = &w->cell[at];
-		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
-		if (frame_has_row(s, i, at) && asked && dropped == w->dropped &&
-		    w->wait < least)
-			least = w->wait;
-		w->dropped = dropped;
-	}
-	return least;
-}
-
 /* Adds a clock of shared rounds, computed at `speed` samples a second, to the sums: the
  * ideal seconds of the clock; the finish of each worker, and its lag behind a common
  * finish; and the cost of whole tasks, which under slack need not fit the clock. */
@@ -276,10 +256,16 @@ frame_classify(struct fal_report_state *s, size_t at)
 static void
 report_close_frame(struct fal_report_state *s, size_t at)
 {
+	const bool waits = fal_rule_traits(&s->rule).waits;
 	double speed = 0;
+	/* The least wait of a line among the workers that had tasks and that others wait
+	 * for.  Nobody waits for a worker whose rounds are dropped.  Infinite: there is
+	 * no such worker, and all waits are the coordinator's. */
+	double least = HUGE_VAL;
 	for (size_t i = 0; i < s->rows; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_cell *c = &w->cell[at];
+		const uint64_t dropped = s->summary.worker[i].dropped;
 		if (c->load.clocks > 0) {
 			w->load = c->load;
 			w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
@@ -288,12 +274,16 @@ report_close_frame(struct fal_report_state *s, size_t at)
 			w->speed = c->samples / c->load.lane_s;
 			w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
 		}
-		if (frame_has_row(s, i, at))
+		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
+		if (frame_has_row(s, i, at)) {
 			speed += w->speed;
+			if (waits && asked && dropped == w->dropped && w->wait < least)
+				least = w->wait;
+		}
+		w->dropped = waits ? dropped : w->dropped;
 	}
 	/* A clock with missing lines would have work without workers. */
 	const bool is_complete = speed > 0 && !(report_shared(s) && s->partial[at]);
-	const double least = frame_least_wait(s, at);
 	for (size_t i = 0; i < s->rows && is_complete; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_cell *c = &w->cell[at];
@@ -372,25 +362,6 @@ report_set_scheme(struct fal_report_state *s, struct fal_trace_line *l,
 	if (!fal_rule_equal(&old, &s->rule))
 		report_begin_window(s);
 	return 0;
-}
-
-/* A worker joined or left. */
-static int
-report_take_session(struct fal_report_state *s, struct fal_trace_line *l)
-{
-	const struct fal_summary *sum = &s->summary;
-	FAL_XGROW(s->row, s->cap_rows, sum->n_worker);
-	FAL_XGROW(s->load, s->cap_load, sum->n_worker);
-	FAL_XGROW(s->verdict, s->cap_verdict, sum->n_worker);
-	FAL_XGROW(s->lanes, s->cap_lanes, sum->n_worker);
-	FAL_XGROW(s->value, s->cap_value, sum->n_worker);
-	for (; s->rows < sum->n_worker; s->rows++)
-		s->row[s->rows] = (struct report_row){ 0 };
-	s->row[*fal_ids_get(&sum->ids, l->id)].fresh = true;
-	s->present = 0;
-	for (size_t i = 0; i < sum->n_worker; i++)
-		s->present += !sum->worker[i].left;
-	return l->err;
 }
 
 /* Closes the frame of clock `base`; the next frame becomes the first. */
@@ -581,6 +552,7 @@ fal_report_line(void *report, struct fal_trace_line *l)
 	if (r->state == NULL)
 		r->state = fal_xcalloc(1, sizeof(*r->state));
 	struct fal_report_state *s = r->state;
+	const struct fal_summary *sum = &s->summary;
 	int err = fal_summary_line(&s->summary, l);
 	if (err < 0)
 		return err;
@@ -595,7 +567,18 @@ fal_report_line(void *report, struct fal_trace_line *l)
 		return l->err;
 	case FAL_EV_JOIN:
 	case FAL_EV_LEAVE:
-		return report_take_session(s, l);
+		FAL_XGROW(s->row, s->cap_rows, sum->n_worker);
+		FAL_XGROW(s->load, s->cap_load, sum->n_worker);
+		FAL_XGROW(s->verdict, s->cap_verdict, sum->n_worker);
+		FAL_XGROW(s->lanes, s->cap_lanes, sum->n_worker);
+		FAL_XGROW(s->value, s->cap_value, sum->n_worker);
+		for (; s->rows < sum->n_worker; s->rows++)
+			s->row[s->rows] = (struct report_row){ 0 };
+		s->row[*fal_ids_get(&sum->ids, l->id)].fresh = true;
+		s->present = 0;
+		for (size_t i = 0; i < sum->n_worker; i++)
+			s->present += !sum->worker[i].left;
+		return l->err;
 	case FAL_EV_CLOCK:
 		return report_take_clock(s, l);
 	case FAL_EV_LEDGER:
@@ -968,15 +951,10 @@ report_add(struct fal_report *r, const char *kind, const struct affected *who,
 }
 
 static bool
-has_slack(const struct fal_report *r)
-{
-	return fal_rule_traits(&r->rule).slacks;
-}
-
-static bool
 may_have_more_slack(const struct fal_report *r)
 {
-	return r->above == NULL && has_slack(r) && r->rule.slack < FAL_SLACK_MAX;
+	return r->above == NULL && fal_rule_traits(&r->rule).slacks &&
+	       r->rule.slack < FAL_SLACK_MAX;
 }
 
 /* Returns the text that follows advice of epsp. */
@@ -1093,7 +1071,8 @@ find_stragglers(struct fal_report *r, const struct affected *g)
 {
 	const double loss = report_share(r, FAL_REPORT_STRAGGLERS);
 	const struct fal_report_worker *w = g->worst;
-	const bool one = g->n == 1, has_share = !fal_rule_traits(&r->rule).own;
+	const struct fal_traits traits = fal_rule_traits(&r->rule);
+	const bool one = g->n == 1;
 	const char *it = one ? "it" : "them", *its = one ? "its" : "their";
 	char what[96], name[FAL_RULE_TEXT];
 	if (g->n == 0)
@@ -1102,9 +1081,9 @@ find_stragglers(struct fal_report *r, const struct affected *g)
 	if (may_have_more_slack(r) && loss >= LOSS)
 		snprintf(what, sizeof(what), "%.16s would let the others go on" OTHER,
 			 more_slack_text(r, loss, name));
-	else if (has_slack(r) && w->persistent)
+	else if (traits.slacks && w->persistent)
 		snprintf(what, sizeof(what), "epsp gives %s fewer tasks already", it);
-	else if (has_slack(r))
+	else if (traits.slacks)
 		snprintf(what, sizeof(what), "epsp moves %s tasks already", its);
 	else if (2 * w->dropped >= w->clocks)
 		snprintf(what, sizeof(what),
@@ -1118,12 +1097,12 @@ find_stragglers(struct fal_report *r, const struct affected *g)
 	else if (loss < LOSS)
 		snprintf(what, sizeof(what), "waiting for %s is %.1f %% of the clock", it,
 			 100 * loss);
-	else if (w->persistent && has_share)
+	else if (w->persistent && !traits.own)
 		snprintf(what, sizeof(what), "give %s less to do, as epsp does%s", it,
 			 epsp_mark(r));
 	else
 		snprintf(what, sizeof(what), "epsp would move %s tasks%s%s", its,
-			 fal_rule_traits(&r->rule).moves ? " sooner" : "", epsp_mark(r));
+			 traits.moves ? " sooner" : "", epsp_mark(r));
 	if (w->persistent)
 		report_add(r, "straggler", g, loss, "%s %s (%.1fx slower): %s%s", g->who,
 			   one ? "is a persistent straggler"
@@ -1148,7 +1127,7 @@ find_waiting(struct fal_report *r)
 			   "%.0f %% of the clock waits for the last tasks: %s would let "
 			   "others go on" OTHER,
 			   100 * loss, more_slack_text(r, loss, name));
-	else if (!has_slack(r))
+	else if (!fal_rule_traits(&r->rule).slacks)
 		report_add(r, "waiting", NULL, loss,
 			   "%.0f %% of the clock waits for %s: epsp moves tasks%s",
 			   100 * loss,

@@ -69,18 +69,6 @@ struct sim_event {
 
 /* --- a worker: its queue, its lanes, its parts -------------------------------------- */
 
-/* A lane begins (+1) or ends (-1) a task. */
-static void
-worker_change_running(struct sim_worker *w, int change, double at)
-{
-	if (w->running == 0)
-		w->running_since = at;
-	assert(change > 0 || w->running > 0);
-	w->running = (uint32_t)((int)w->running + change);
-	if (w->running == 0)
-		w->compute += fmax(at - w->running_since, 0);
-}
-
 /* Lanes that are free at `at` begin the first tasks of the queue. */
 static void
 worker_start_tasks(struct sim_worker *w, const struct fal_sched *s,
@@ -99,7 +87,8 @@ worker_start_tasks(struct sim_worker *w, const struct fal_sched *s,
 		it->task_s = fal_cost_task_s(w->machine, w->started, from, part, busy);
 		it->ends = from + it->task_s + w->machine->turn_s;
 		w->started += fal_bound_task_size(w->machine->fixed, part);
-		worker_change_running(w, 1, from);
+		if (w->running++ == 0)
+			w->running_since = from;
 	}
 }
 
@@ -109,8 +98,11 @@ worker_remove_task(struct sim_worker *w, size_t i, double at)
 {
 	struct sim_task it = w->q[i];
 	memmove(&w->q[i], &w->q[i + 1], (--w->n - i) * sizeof(*w->q));
-	if (it.ends >= 0)
-		worker_change_running(w, -1, at);
+	if (it.ends >= 0) { /* a lane ran it */
+		assert(w->running > 0);
+		if (--w->running == 0)
+			w->compute += fmax(at - w->running_since, 0);
+	}
 	return it;
 }
 
@@ -262,19 +254,6 @@ sim_send_model(struct sim *g, struct sim_worker *w, uint64_t version)
 	}
 }
 
-/* Returns the samples of the round's tasks that are claimed and computed. */
-static double
-sim_claimed_samples(const struct sim *g, const struct fal_round_info *r)
-{
-	double sum = 0;
-	for (uint32_t i = r->first; i - r->first < r->tasks; i++) {
-		const struct fal_ltask *t = fal_ledger_task(r->ledger, i);
-		if (t->contrib != FAL_NONE && !t->due)
-			sum += fal_grid_range_samples(&g->grid, r->clock, i, 1);
-	}
-	return sum;
-}
-
 static void
 sim_end_round(struct sim *g, const struct fal_act *a)
 {
@@ -282,10 +261,16 @@ sim_end_round(struct sim *g, const struct fal_act *a)
 	if (!fal_sched_round(g->s, a->round, &r))
 		return;
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
-	if (a->fate >= FAL_FATE_DROP)
-		g->t.won -= sim_claimed_samples(g, &r);
+	double claimed = 0; /* of the tasks that are claimed and computed */
+	for (uint32_t i = r.first; a->fate >= FAL_FATE_DROP && i - r.first < r.tasks;
+	     i++) {
+		const struct fal_ltask *t = fal_ledger_task(r.ledger, i);
+		if (t->contrib != FAL_NONE && !t->due)
+			claimed += fal_grid_range_samples(&g->grid, r.clock, i, 1);
+	}
+	g->t.won -= claimed;
 	if (a->fate == FAL_FATE_RETRY) {
-		g->t.duplicates += sim_claimed_samples(g, &r);
+		g->t.duplicates += claimed;
 		return;
 	}
 	g->t.moved += (double)r.ledger->log[FAL_ENTRY_MOVE].n;

@@ -17,24 +17,6 @@
 
 /* --- machines ---------------------------------------------------------------------- */
 
-/* Returns the machine with the median speed. */
-static const struct fal_cost_machine *
-cost_median_machine(const struct fal_cost *cost)
-{
-	double *v = fal_xcalloc(cost->machines, sizeof(*v));
-	for (size_t i = 0; i < cost->machines; i++)
-		v[i] = fal_cost_mean_task_s(&cost->machine[i]);
-	const double mean = fal_quantile(v, cost->machines, 0.5);
-	const struct fal_cost_machine *at = NULL;
-	for (const struct fal_cost_machine *m = cost->machine;
-	     m < cost->machine + cost->machines; m++)
-		if (fal_cost_mean_task_s(m) >= mean &&
-		    (at == NULL || fal_cost_mean_task_s(m) < fal_cost_mean_task_s(at)))
-			at = m;
-	free(v);
-	return at;
-}
-
 /* Machines that the user describes; 0 and NULL: the value of the machine `like`. */
 struct machine_spec {
 	const char *name;                    /* of a single machine */
@@ -122,9 +104,22 @@ fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 		err = spec_parse_item(cost, item, &s, diag);
 	if (err == FAL_OK && s.name == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "'%s' has no name=", spec);
+	if (err == FAL_OK && s.like == NULL) { /* like the machine of the median speed */
+		double *v = fal_xcalloc(cost->machines, sizeof(*v));
+		for (size_t i = 0; i < cost->machines; i++)
+			v[i] = fal_cost_mean_task_s(&cost->machine[i]);
+		const double median = fal_quantile(v, cost->machines, 0.5);
+		for (size_t i = 0; i < cost->machines; i++) {
+			const struct fal_cost_machine *m = &cost->machine[i];
+			const double task_s = fal_cost_mean_task_s(m);
+			if (task_s >= median &&
+			    (s.like == NULL || task_s < fal_cost_mean_task_s(s.like)))
+				s.like = m;
+		}
+		free(v);
+	}
 	if (err == FAL_OK) {
-		fal_cost_add(cost, s.like != NULL ? s.like : cost_median_machine(cost),
-			     s.name);
+		fal_cost_add(cost, s.like, s.name);
 		spec_apply(&s, s.speed[0], &cost->machine[cost->machines - 1]);
 	}
 	free(text);
@@ -360,25 +355,6 @@ policy_excludes(const struct fal_policy *p, const struct fal_cost_machine *m)
 	return e != NULL && e->excluded;
 }
 
-/* Returns the machine that needs longest for a task and its link, of those that are not
- * excluded; NULL: all are. */
-static const struct fal_cost_machine *
-cost_slowest_machine(const struct fal_cost *cost, const struct fal_policy *p)
-{
-	const struct fal_cost_machine *at = NULL;
-	double most = 0;
-	for (size_t i = 0; i < cost->machines; i++) {
-		const struct fal_cost_machine *m = &cost->machine[i];
-		const double s =
-			fal_cost_mean_task_s(m) + m->pull_s + m->push_s + m->rtt_s;
-		if (s > most && !policy_excludes(p, m)) {
-			most = s;
-			at = m;
-		}
-	}
-	return at;
-}
-
 /* Tries to admit each excluded machine; then to exclude the slowest ones, as long as that
  * helps. */
 static void
@@ -386,10 +362,20 @@ advice_try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
 {
 	for (size_t i = 0; i + 1 < 2 * cost->machines; i++) {
 		const bool back = i < cost->machines;
-		const struct fal_cost_machine *m =
-			back ? &cost->machine[i]
-			     : cost_slowest_machine(cost, &best->policy);
+		const struct fal_cost_machine *m = back ? &cost->machine[i] : NULL;
 		const double before = best->then_s;
+		/* The machine that needs longest for a task and its link, of those that
+		 * are not excluded. */
+		double most = 0;
+		for (size_t k = 0; k < cost->machines && !back; k++) {
+			const struct fal_cost_machine *o = &cost->machine[k];
+			const double took = fal_cost_mean_task_s(o) + o->pull_s +
+					    o->push_s + o->rtt_s;
+			if (took > most && !policy_excludes(&best->policy, o)) {
+				most = took;
+				m = o;
+			}
+		}
 		if (m == NULL || (back && !policy_excludes(&best->policy, m)))
 			continue;
 		struct fal_policy try = fal_policy_copy(&best->policy);

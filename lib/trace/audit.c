@@ -86,14 +86,6 @@ worker_is_here(const struct fal_audit *a, uint64_t id)
 	return w != NULL && w->is_here;
 }
 
-/* Returns the number of the worker's key, from 1; 0: unknown. */
-static size_t
-worker_key(const struct fal_audit *a, uint64_t id)
-{
-	const struct audit_worker *w = fal_audit_worker(a, id);
-	return w != NULL ? w->key : 0;
-}
-
 /* Returns whether a worker of another key is here. */
 static bool
 has_other_key(const struct fal_audit *a, size_t key)
@@ -576,11 +568,15 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EFORMAT, "words: not two");
 		return;
 	}
-	for (size_t i = 0; i < 2; i++)
-		if (fal_audit_worker(a, w[i].id) == NULL)
+	size_t key[2] = { 0 }; /* their numbers, from 1; 0: unknown */
+	for (size_t i = 0; i < 2; i++) {
+		const struct audit_worker *worker = fal_audit_worker(a, w[i].id);
+		if (worker == NULL)
 			finding_line(a, l, "verify: worker %u never joined", w[i].id);
-	const size_t key = worker_key(a, w[0].id);
-	if (w[0].id == w[1].id || (key != 0 && key == worker_key(a, w[1].id)))
+		else
+			key[i] = worker->key;
+	}
+	if (w[0].id == w[1].id || (key[0] != 0 && key[0] == key[1]))
 		finding_line(a, l, "verify: both results are of one key");
 	if (strcmp(w[0].hash, w[1].hash) == 0)
 		finding_line(a, l, "verify: the results are equal");

@@ -17,14 +17,6 @@
 /* The tolerance of a weight, which the trace has with at most 17 digits. */
 #define WEIGHT_TOLERANCE 1e-6
 
-/* Returns the version that an applied round must have run on, if rounds are shared. */
-static uint64_t
-rules_shared_version(const struct fal_rules *s)
-{
-	const uint32_t delay = s->traits.delay;
-	return s->base_version + (s->applied > delay ? s->applied - delay : 0);
-}
-
 /* dynsgd by version: the rounds of a slot have the ranks 1, 2, … */
 static void
 rules_judge_rank(struct fal_rules *s, const struct fal_trace_round *r,
@@ -82,9 +74,12 @@ fal_rules_judge_round(struct fal_rules *s, const struct fal_trace_round *r,
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 	if (r->end != FAL_END_APPLIED)
 		return;
-	if (s->traits.shared && r->version != rules_shared_version(s))
-		finding(f, r, "version is %ju, not %ju", r->version,
-			rules_shared_version(s));
+	/* The version that the round must have run on, if rounds are shared. */
+	const uint32_t delay = s->traits.delay;
+	const uint64_t version =
+		s->base_version + (s->applied > delay ? s->applied - delay : 0);
+	if (s->traits.shared && r->version != version)
+		finding(f, r, "version is %ju, not %ju", r->version, version);
 	if (s->traits.bounded && r->stale.clocks > s->rule.slack)
 		finding(f, r, "it is %ju clock%s before the slowest, but the slack is %u",
 			r->stale.clocks, fal_text_plural(r->stale.clocks), s->rule.slack);

@@ -258,32 +258,6 @@ line_take(struct line_memory *s, size_t n)
 	return s->v + s->used - n;
 }
 
-/* Returns all grants of each worker that has a grant on another version than the round's.
- */
-static struct fal_numbers
-line_rows_on(struct line_memory *s, const struct fal_line_ledger *d,
-	     const struct fal_ev_ledger *e)
-{
-	struct fal_numbers rows = { s->v + s->used, 0 };
-	for (size_t i = 0; i < d->ons; i++) {
-		const struct fal_granted_on *on = &d->on[i];
-		size_t other = 0; /* a grant of the worker on another version */
-		while (other < d->ons && (d->on[other].round != e->round ||
-					  d->on[other].worker != on->worker ||
-					  d->on[other].version == e->version))
-			other++;
-		if (on->round != e->round || other == d->ons)
-			continue;
-		uint64_t *v = line_take(s, 4);
-		v[0] = on->worker;
-		v[1] = on->first;
-		v[2] = on->count;
-		v[3] = on->version;
-		rows.n++;
-	}
-	return rows;
-}
-
 /* Returns the entries of the log as rows [worker, first, count] or, of moves, [from, to,
  * first, count]. */
 static struct fal_numbers
@@ -395,7 +369,23 @@ fal_line_ledger(struct fal_buf *b, double t, const struct fal_line_ledger *d,
 		line_add_contrib(&s, d, l, i);
 	e->contrib.v = s.contrib;
 	e->contrib.n = l->contribs;
-	e->on = line_rows_on(&s, d, e);
+	/* All grants of each worker with a grant on another version than the round's. */
+	e->on = (struct fal_numbers){ s.v + s.used, 0 };
+	for (size_t i = 0; i < d->ons; i++) {
+		const struct fal_granted_on *on = &d->on[i];
+		size_t other = 0; /* a grant of the worker on another version */
+		while (other < d->ons && (d->on[other].round != e->round ||
+					  d->on[other].worker != on->worker ||
+					  d->on[other].version == e->version))
+			other++;
+		if (on->round != e->round || other == d->ons)
+			continue;
+		*line_take(&s, 1) = on->worker;
+		*line_take(&s, 1) = on->first;
+		*line_take(&s, 1) = on->count;
+		*line_take(&s, 1) = on->version;
+		e->on.n++;
+	}
 	assert(s.used <= n && s.hashes <= claims);
 	fal_trace_put(b, t, FAL_EV_LEDGER, e);
 	free(s.v);

@@ -93,40 +93,23 @@ fal_task_hash_end(struct fal_hash_state *h, uint8_t out[static FAL_TASK_HASH])
 
 /* ---- time -------------------------------------------------------------------------- */
 
-/* Returns the worker's present activity: the first one of enum activity that applies
- * (design.md, I19). */
-static enum activity
-present_activity(const struct fal_agent *a)
-{
-	for (uint32_t i = 0; i < a->slots; i++)
-		if (a->lane[i].state != LANE_IDLE)
-			return COMPUTE;
-	if (a->is_pushing)
-		return PUSH;
-	return versions_are_coming(a) ? PULL : WAIT;
-}
-
-/* Are lanes busy, and all of them with versions that still come? */
-static bool
-all_lanes_are_early(const struct fal_agent *a)
-{
-	bool any = false;
-	for (uint32_t i = 0; i < a->slots; i++) {
-		if (a->lane[i].state == LANE_IDLE)
-			continue;
-		if (a->lane[i].base->blocks_left == 0)
-			return false;
-		any = true;
-	}
-	return any;
-}
-
-/* Charges the time since the last event to the present activity. */
+/* Charges the time since the last event to the present activity: the first one of enum
+ * activity that applies (design.md, I19). */
 static void
 charge_time(struct fal_agent *a, uint64_t now)
 {
 	const uint64_t dt = a->time.now != 0 && now > a->time.now ? now - a->time.now : 0;
-	const enum activity activity = present_activity(a);
+	const bool coming = versions_are_coming(a);
+	uint32_t busy = 0, early = 0; /* lanes; early: with versions that still come */
+	for (uint32_t i = 0; i < a->slots; i++) {
+		const bool is_busy = a->lane[i].state != LANE_IDLE;
+		busy += is_busy;
+		early += is_busy && a->lane[i].base->blocks_left > 0;
+	}
+	const enum activity activity = busy > 0        ? COMPUTE
+				       : a->is_pushing ? PUSH
+				       : coming        ? PULL
+						       : WAIT;
 	/* Waiting before the first task does not count: the worker waits for other
 	 * workers to join, and training has not begun. */
 	if (activity != WAIT || a->time.has_begun) {
@@ -135,8 +118,8 @@ charge_time(struct fal_agent *a, uint64_t now)
 			agent_wait_for(a, dt);
 	}
 	a->time.push_all += a->is_pushing ? dt : 0;
-	a->time.pull_all += versions_are_coming(a) ? dt : 0;
-	a->time.early += all_lanes_are_early(a) ? dt : 0;
+	a->time.pull_all += coming ? dt : 0;
+	a->time.early += busy > 0 && early == busy ? dt : 0;
 	a->time.now = now;
 }
 
@@ -560,15 +543,6 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	fal_buf_free(&waits);
 }
 
-static void
-on_ping(struct fal_agent *a, const struct fal_msg *m)
-{
-	struct fal_msg pong = { .type = FAL_MSG_PONG };
-	pong.pong.stamp = m->ping.stamp;
-	pong.pong.steps = a->model_msgs + a->ops.steps(a->ops.arg);
-	agent_send(a, &pong, false);
-}
-
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
@@ -610,9 +584,13 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	case FAL_MSG_EVAL:
 		got = on_eval(a, m);
 		break;
-	case FAL_MSG_PING:
-		on_ping(a, m);
+	case FAL_MSG_PING: {
+		struct fal_msg pong = { .type = FAL_MSG_PONG };
+		pong.pong.stamp = m->ping.stamp;
+		pong.pong.steps = a->model_msgs + a->ops.steps(a->ops.arg);
+		agent_send(a, &pong, false);
 		break;
+	}
 	case FAL_MSG_ACCOUNT:
 		on_account(a, m);
 		break;

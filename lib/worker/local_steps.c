@@ -225,20 +225,15 @@ local_forget(struct fal_agent *a, size_t i)
 	memory_return_sum(a, sum);
 }
 
-/* Counts the tasks of the present piece. */
+/* Counts the tasks of the present piece without a claim: neither won nor waiting for a
+ * verdict. */
 static uint32_t
-piece_tasks(const struct fal_agent *a, const struct local_round *l)
+piece_unclaimed(const struct fal_agent *a, const struct local_round *l)
 {
-	return piece_first(a, l, l->piece + 1) - piece_first(a, l, l->piece);
-}
-
-/* Counts the tasks of the present piece that are claimed: won, or without a verdict. */
-static uint32_t
-piece_claims(const struct fal_agent *a, const struct local_round *l)
-{
-	uint32_t n = l->tasks_won;
+	uint32_t n = piece_first(a, l, l->piece + 1) - piece_first(a, l, l->piece) -
+		     l->tasks_won;
 	for (size_t i = 0; i < a->claims.n; i++)
-		n += a->claims.v[i].seq == l->seq;
+		n -= a->claims.v[i].seq == l->seq;
 	return n;
 }
 
@@ -249,7 +244,7 @@ local_claim(struct fal_agent *a, struct local_round *l, struct fal_msg *claim)
 		l->seq = ++a->seq;
 	claim->claim.seq = l->seq;
 	claim->claim.last = l->is_closed =
-		l->piece + 1 == l->steps && piece_claims(a, l) + 1 == piece_tasks(a, l);
+		l->piece + 1 == l->steps && piece_unclaimed(a, l) == 1;
 }
 
 int
@@ -258,7 +253,9 @@ local_add(struct fal_agent *a, struct local_round *l, const struct claim *won)
 	int err = memory_add_sum(a, l->sum, won->sum);
 	l->tasks_won++;
 	l->samples += won->samples;
-	if (err < 0 || l->tasks_won < piece_tasks(a, l))
+	const uint32_t tasks =
+		piece_first(a, l, l->piece + 1) - piece_first(a, l, l->piece);
+	if (err < 0 || l->tasks_won < tasks)
 		return err;
 	/* All tasks of the piece are here: takes the step. */
 	const struct fal_optim *o = &a->conf.optim;
@@ -311,7 +308,7 @@ local_leave(struct fal_agent *a)
 	for (size_t i = 0; i < a->local.rounds.n;) {
 		const struct local_round *l = &a->local.rounds.v[i];
 		if (l->has_begun && l->piece + 1 == l->steps &&
-		    piece_claims(a, l) == piece_tasks(a, l))
+		    piece_unclaimed(a, l) == 0)
 			i++;
 		else
 			local_kill(a, l->round);

@@ -115,22 +115,15 @@ free_sum(struct fal_agent *a, struct fal_sum *sum)
 	fal_sum_free(sum);
 }
 
-/* Frees unused sums until at most `limit` halves are left. */
+/* Frees unused sums until `room` halves of the limit are free. */
 static void
-shrink_pool(struct fal_agent *a, size_t limit)
+shrink_pool(struct fal_agent *a, size_t room)
 {
-	while (a->memory.halves > limit && a->memory.pool.n > 0) {
+	const size_t most = a->conf.sums != 0 ? a->conf.sums - room : SIZE_MAX;
+	while (a->memory.halves > most && a->memory.pool.n > 0) {
 		struct fal_sum *sum = take_pooled(a, false);
 		free_sum(a, sum != NULL ? sum : take_pooled(a, true));
 	}
-}
-
-/* Makes room for one more half. */
-static void
-make_room_for_half(struct fal_agent *a)
-{
-	if (a->conf.sums != 0)
-		shrink_pool(a, a->conf.sums - excess_versions(a, 0) - 1);
 }
 
 struct fal_sum *
@@ -139,7 +132,7 @@ memory_take_sum(struct fal_agent *a)
 	struct fal_sum *sum = take_pooled(a, false);
 	if (sum != NULL)
 		return sum;
-	make_room_for_half(a);
+	shrink_pool(a, excess_versions(a, 0) + 1);
 	sum = fal_check_alloc(fal_sum_new(a->conf.n));
 	a->memory.halves++;
 	return sum;
@@ -171,7 +164,7 @@ memory_add_sum(struct fal_agent *a, struct fal_sum *to, struct fal_sum *sum)
 {
 	const bool grown = fal_sum_grown(to);
 	if (!grown)
-		make_room_for_half(a);
+		shrink_pool(a, excess_versions(a, 0) + 1);
 	int err = fal_sum_add(to, sum);
 	a->memory.halves += !grown && fal_sum_grown(to);
 	memory_return_sum(a, sum);
@@ -255,7 +248,7 @@ memory_allows_version(struct fal_agent *a)
 	if (more == 0 || a->memory.spare != NULL)
 		return true;
 	if (a->conf.sums >= more + LEAST && halves_in_use(a) + more < a->conf.sums) {
-		shrink_pool(a, a->conf.sums - more);
+		shrink_pool(a, more);
 		return true;
 	}
 	to.delay += to.own ? 0 : (uint32_t)more;

@@ -106,27 +106,22 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 
 /* ---- versions ---- */
 
-/* Returns true if some shard is sending the missing blocks.  If other blocks came
- * before a shard's first block, the shard is still making its part, and waits for
+/* A version is coming if some shard is sending missing blocks of it.  If other blocks
+ * came before a shard's first block, the shard is still making its part, and waits for
  * contributions, as before PUBLISHED. */
-static bool
-is_being_sent(const struct snapshot *s, uint32_t blocks)
-{
-	if (s->blocks_left == blocks)
-		return s->shards_published != 0;
-	uint64_t begun = s->shards_begun;
-	while (begun != 0 && s->lacking[__builtin_ctzll(begun)] == 0)
-		begun &= begun - 1;
-	return begun != 0;
-}
-
 bool
 versions_are_coming(const struct fal_agent *a)
 {
-	for (size_t i = 0; i < a->versions.n; i++)
-		if (a->versions.v[i]->blocks_left > 0 &&
-		    is_being_sent(a->versions.v[i], a->blocks))
+	for (size_t i = 0; i < a->versions.n; i++) {
+		const struct snapshot *s = a->versions.v[i];
+		uint64_t sending = s->shards_begun;
+		while (sending != 0 && s->lacking[__builtin_ctzll(sending)] == 0)
+			sending &= sending - 1;
+		if (s->blocks_left == a->blocks)
+			sending = s->shards_published;
+		if (s->blocks_left > 0 && sending != 0)
 			return true;
+	}
 	return false;
 }
 
@@ -182,16 +177,6 @@ fal_agent_awaits_shard(const struct fal_agent *a, uint32_t shard)
 	return false;
 }
 
-/* Returns true if a lane waits for missing blocks of the version. */
-static bool
-lane_waits_for(const struct fal_agent *a, const struct snapshot *s)
-{
-	for (uint32_t i = 0; i < a->slots && s->blocks_left > 0; i++)
-		if (a->lane[i].base == s && a->lane[i].state != LANE_CANCELLED)
-			return true;
-	return false;
-}
-
 /* Drops useless versions: those older than a->oldest, or of another branch.  A version
  * that a shard publishes before its VERSION is judged when the VERSION comes.  Versions
  * of a branch that are announced by one map come in order; so if `whole` is here, earlier
@@ -212,8 +197,12 @@ drop_versions(struct fal_agent *a, const struct snapshot *whole)
 			s->announcement < whole->announcement &&
 			s->version < whole->version &&
 			fal_branch_of(s->version) == fal_branch_of(whole->version);
-		if (!(skipped || obsolete) || (coming && s->for_eval) ||
-		    tasks_need_version(a, s->version) || lane_waits_for(a, s))
+		bool awaited = false; /* a lane waits for missing blocks of the version */
+		for (uint32_t k = 0; k < a->slots && coming; k++)
+			awaited |= a->lane[k].base == s &&
+				   a->lane[k].state != LANE_CANCELLED;
+		if (!(skipped || obsolete) || (coming && s->for_eval) || awaited ||
+		    tasks_need_version(a, s->version))
 			a->versions.v[kept++] = s;
 		else
 			snapshot_unref(a, s);
@@ -351,17 +340,6 @@ fal_agent_place(struct fal_agent *a, const struct fal_agent_part *part, size_t n
 	return (uint8_t *)(s->params + (size_t)part->first * FAL_BLOCK);
 }
 
-static void
-version_take_memory(struct fal_agent *a, struct snapshot *s)
-{
-	struct snapshot *from = snapshot_new(a);
-	s->params = from->params;
-	s->exps = from->exps;
-	s->received = from->received;
-	memset(s->received, 0, a->blocks);
-	free(from);
-}
-
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -380,8 +358,15 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (s->params == NULL && !memory_allows_version(a))
 		return FAL_OK; /* no task will run on it */
-	if (s->params == NULL)
-		version_take_memory(a, s);
+	if (s->params == NULL) {
+		/* The version takes the memory of a new snapshot. */
+		struct snapshot *from = snapshot_new(a);
+		s->params = from->params;
+		s->exps = from->exps;
+		s->received = from->received;
+		memset(s->received, 0, a->blocks);
+		free(from);
+	}
 	const uint8_t *at = m->model.data.p + blocks;
 	const uint32_t lacked = s->blocks_left;
 	for (uint32_t b = first; b < first + blocks; b++) {
