@@ -495,8 +495,9 @@ coord_health_update(struct fal_coord *c, uint64_t version, uint64_t clocks_over,
 	while (c->failure == NULL &&
 	       c->figures.epoch < clocks / fal_grid_epoch_clocks(&c->conf.grid))
 		close_epoch(c);
+	/* A newer version may have been evaluated before this one was published. */
 	if (c->failure == NULL && c->figures.epoch > epochs &&
-	    !c->evaluation.pin.is_under_way)
+	    !c->evaluation.pin.is_under_way && version > c->evaluation.pin.version)
 		coord_pin_version(c, version, clocks_over);
 }
 
