@@ -29,26 +29,6 @@ format_key_line(char *out, const char *name, const char *role, const char *kind,
 	fal_secret_wipe(text, sizeof(text));
 }
 
-/* Writes the client's line to "NAME.key" beside the keyring, as falcon-key init does;
- * *made is then the file's name, owned by the caller. */
-static int
-client_write_file(const struct options *o, const char *client, char **made)
-{
-	const char *slash = strrchr(o->keyring, '/');
-	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
-	char *path = fal_xprintf("%.*s%s.key", dir, o->keyring, o->name);
-	const int err = file_create(path, client, 0600);
-	if (err == FAL_OK) {
-		*made = path;
-		return FAL_EXIT_DONE;
-	}
-	const int status = err == FAL_EEXIST
-				   ? fail(FAL_EXIT_USAGE, "%s: already exists", path)
-				   : file_fail(path, err);
-	free(path);
-	return status;
-}
-
 /* Writes the client's line to standard output. */
 static int
 client_print(const char *client)
@@ -67,7 +47,8 @@ client_print(const char *client)
 }
 
 /* Hands out the client's line (NULL: the client has its key), then adds the keyring's
- * line: so the keyring never has a key that no client got. */
+ * line: so the keyring never has a key that no client got.  falcon-key add writes the
+ * client's line to "NAME.key" beside the keyring, as falcon-key init does. */
 static int
 keyring_add_line(const struct options *o, const char *path, const struct text *old,
 		 const char *add, const char *client)
@@ -88,9 +69,18 @@ keyring_add_line(const struct options *o, const char *path, const struct text *o
 		status = fail(FAL_EXIT_NO, "%s", diag.text);
 	} else {
 		fal_keyring_free(kr);
-		if (client != NULL)
-			status = o->add ? client_write_file(o, client, &made)
-					: client_print(client);
+		if (client != NULL && !o->add)
+			status = client_print(client);
+		if (client != NULL && o->add) {
+			const char *slash = strrchr(o->keyring, '/');
+			const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
+			made = fal_xprintf("%.*s%s.key", dir, o->keyring, o->name);
+			const int err = file_create(made, client, 0600);
+			if (err == FAL_EEXIST)
+				status = fail(FAL_EXIT_USAGE, "%s: already exists", made);
+			else if (err != FAL_OK)
+				status = file_fail(made, err);
+		}
 	}
 	if (status == FAL_EXIT_DONE && fal_cli_rewrite(path, text, n, &diag) < 0) {
 		status = fail(FAL_EXIT_NO, "%s", diag.text);
@@ -100,30 +90,6 @@ keyring_add_line(const struct options *o, const char *path, const struct text *o
 	free(made);
 	fal_secret_free(text);
 	return status;
-}
-
-/* Refuses a second key of a name, unless the client created the key.  Refuses a key that
- * the keyring has: the coordinator judges workers by their keys. */
-static int
-keyring_refuse_known(const struct fal_keyring *kr, const struct options *o,
-		     const uint8_t public[static FAL_KEY_BYTES])
-{
-	size_t n;
-	const struct fal_key *key = fal_keyring_keys(kr, &n);
-	const bool given = o->public != NULL;
-	if (given && memcmp(fal_keyring_public(kr), public, FAL_KEY_BYTES) == 0)
-		return fail(FAL_EXIT_USAGE, "%s: this key is the coordinator's",
-			    o->keyring);
-	for (size_t i = 0; i < n; i++) {
-		if (!given && strcmp(key[i].name, o->name) == 0)
-			return fail(FAL_EXIT_USAGE, "%s: has a key '%s' already",
-				    o->keyring, o->name);
-		if (given && key[i].public != NULL &&
-		    memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)
-			return fail(FAL_EXIT_USAGE, "%s: has this key already, as '%s'",
-				    o->keyring, key[i].name);
-	}
-	return FAL_EXIT_DONE;
 }
 
 /* A new key, with the lines of the keyring and of the client's file. */
@@ -203,14 +169,31 @@ keyring_add_key(const char *path, const struct text *old, const struct options *
 	if (err < 0)
 		return fail(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			    diag.text);
-	if (o->public != NULL)
+	const bool given = o->public != NULL;
+	if (given)
 		(void)fal_key_decode(o->public, strlen(o->public), public);
-	int status = o->add ? keyring_refuse_known(kr, o, public) : FAL_EXIT_DONE;
+	/* Refuses a second key of a name, unless the client created the key.  Refuses a
+	 * key that the keyring has: the coordinator judges workers by their keys. */
+	int status = FAL_EXIT_DONE;
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	if (o->add && given && memcmp(fal_keyring_public(kr), public, FAL_KEY_BYTES) == 0)
+		status = fail(FAL_EXIT_USAGE, "%s: this key is the coordinator's",
+			      o->keyring);
+	for (size_t i = 0; i < n && o->add && status == FAL_EXIT_DONE; i++) {
+		if (!given && strcmp(key[i].name, o->name) == 0)
+			status = fail(FAL_EXIT_USAGE, "%s: has a key '%s' already",
+				      o->keyring, o->name);
+		if (given && key[i].public != NULL &&
+		    memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)
+			status = fail(FAL_EXIT_USAGE, "%s: has this key already, as '%s'",
+				      o->keyring, key[i].name);
+	}
 	if (status == FAL_EXIT_DONE) {
 		struct new_key *m = fal_secret_alloc(sizeof(*m));
 		new_key_create(m, o, public, fal_keyring_public(kr));
 		status = keyring_add_line(o, path, old, m->keyring,
-					  o->public == NULL ? m->client : NULL);
+					  given ? NULL : m->client);
 		fal_secret_free(m);
 	}
 	fal_keyring_free(kr);

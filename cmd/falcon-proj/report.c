@@ -38,21 +38,6 @@ table_add_ms(struct fal_table *t, double seconds)
 	fal_table_number(t, 1e3 * seconds, 1);
 }
 
-/* Returns the reason for most of the worker's waiting. */
-static const char *
-worker_wait_reason(const struct fal_report *r, const struct fal_report_worker *w)
-{
-	int most = 0;
-	for (int i = 1; i < FAL_REPORT_WAITS; i++)
-		if (w->waits[i] > w->waits[most])
-			most = i;
-	if (w->wait < WAITS * (w->compute + w->push + w->pull + w->wait) ||
-	    !(w->wait > 0))
-		return "-";
-	return r->above != NULL && most == FAL_REPORT_COORDINATOR ? "above"
-								  : wait_names[most];
-}
-
 static void
 report_put_times(struct fal_buf *out, const struct fal_report *r)
 {
@@ -67,7 +52,17 @@ report_put_times(struct fal_buf *out, const struct fal_report *r)
 		table_add_ms(&t, w->push);
 		table_add_ms(&t, w->pull);
 		table_add_ms(&t, w->wait);
-		fal_table_add(&t, "%s", worker_wait_reason(r, w));
+		/* The reason for most of the waiting, if the worker waits for long. */
+		int most = 0;
+		for (int k = 1; k < FAL_REPORT_WAITS; k++)
+			if (w->waits[k] > w->waits[most])
+				most = k;
+		const double all = w->compute + w->push + w->pull + w->wait;
+		fal_table_add(&t, "%s",
+			      w->wait < WAITS * all || !(w->wait > 0) ? "-"
+			      : r->above != NULL && most == FAL_REPORT_COORDINATOR
+				      ? "above"
+				      : wait_names[most]);
 		table_add_ms(&t, w->finish);
 		table_add_ms(&t, w->lag);
 		fal_table_row(&t, "%ju\t%ju\t%ju\t%ju\t%ju", w->counts.tasks,

@@ -23,24 +23,6 @@ best_model_hash(const struct fal_buf *file, struct ps_best_model *is)
 
 /* ---- the file --- */
 
-static int
-best_model_put(const struct fal_model *m, const float *params, struct ps_best_model *is,
-	       struct fal_buf *out)
-{
-	char clock[24], accuracy[32], loss[32];
-	const struct fal_metadata meta[] = { { "accuracy", accuracy },
-					     { "clock", clock },
-					     { "loss", loss } };
-	snprintf(clock, sizeof(clock), "%" PRIu64, is->clock);
-	snprintf(accuracy, sizeof(accuracy), "%.17g", is->accuracy);
-	snprintf(loss, sizeof(loss), isnan(is->loss) ? "nan" : "%.17g", is->loss);
-	int err =
-		fal_safetensors_put(m, params, meta, sizeof(meta) / sizeof(meta[0]), out);
-	if (err == FAL_OK)
-		best_model_hash(out, is);
-	return err;
-}
-
 /* Reads the evaluation from the file's metadata.  FAL_EFORMAT: the metadata have no
  * evaluation. */
 static int
@@ -162,11 +144,22 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *n
 	b->judged_clock = now->judged;
 	if (!better)
 		return;
+	if (params == NULL)
+		return;
+	char clock[24], accuracy[32], loss[32];
+	const struct fal_metadata meta[] = { { "accuracy", accuracy },
+					     { "clock", clock },
+					     { "loss", loss } };
+	snprintf(clock, sizeof(clock), "%" PRIu64, is.clock);
+	snprintf(accuracy, sizeof(accuracy), "%.17g", is.accuracy);
+	snprintf(loss, sizeof(loss), isnan(is.loss) ? "nan" : "%.17g", is.loss);
 	struct fal_buf file = { 0 };
-	if (params == NULL || best_model_put(s->job->model, params, &is, &file) < 0) {
+	if (fal_safetensors_put(s->job->model, params, meta,
+				sizeof(meta) / sizeof(meta[0]), &file) < 0) {
 		fal_buf_free(&file);
 		return;
 	}
+	best_model_hash(&file, &is);
 	s->run->best = is;
 	fal_buf_free(&b->waiting);
 	b->waiting = file;

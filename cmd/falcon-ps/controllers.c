@@ -77,23 +77,6 @@ struct apply_request {
 /* The place that diagnoses of a patch name. */
 static const struct fal_policy_text patch_place = { .name = "policy", .line = 1 };
 
-/* Appends {"changes":[…] without its end. */
-static void
-put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
-{
-	fal_json_open(b, '{');
-	fal_json_member_open(b, "changes", '[');
-	for (size_t i = 0; i < n; i++) {
-		fal_json_open(b, '{');
-		fal_json_member_str(b, "key", v[i].key);
-		fal_json_member_str(b, "from", v[i].from);
-		fal_json_member_str(b, "to", v[i].to);
-		fal_json_member_str(b, "class", v[i].model ? "model" : "neutral");
-		fal_json_close(b, '}');
-	}
-	fal_json_close(b, ']');
-}
-
 /* Checks that a key may make this change at clock `now`. */
 static int
 check_key_change(const struct ps_server *s, const struct apply_request *a,
@@ -226,7 +209,17 @@ apply_policy(struct ps_server *s, struct ps_session *session,
 	struct fal_diag why = { "" };
 	const size_t n = fal_policy_changes(is, p, &v);
 	int err = FAL_OK;
-	put_changes(&changes, v, n);
+	fal_json_open(&changes, '{'); /* reply_changes closes the object */
+	fal_json_member_open(&changes, "changes", '[');
+	for (size_t i = 0; i < n; i++) {
+		fal_json_open(&changes, '{');
+		fal_json_member_str(&changes, "key", v[i].key);
+		fal_json_member_str(&changes, "from", v[i].from);
+		fal_json_member_str(&changes, "to", v[i].to);
+		fal_json_member_str(&changes, "class", v[i].model ? "model" : "neutral");
+		fal_json_close(&changes, '}');
+	}
+	fal_json_close(&changes, ']');
 	char warning[FAL_STALE_TEXT];
 	if (other && fal_stale_warning(&p->rule, &s->job->job.optim,
 				       fal_coord_status(s->coord).workers, warning))

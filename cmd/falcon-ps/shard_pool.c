@@ -439,26 +439,6 @@ pool_send_place(struct ps_server *s, struct ps_member *m)
 	ps_pool_send_images(m->session);
 }
 
-/* Gives a process its shards, at the job's begin. */
-static int
-pool_assign_shards(struct ps_server *s, struct ps_member *m, uint32_t first,
-		   uint32_t count)
-{
-	m->first = first;
-	m->count = count;
-	char own[40];
-	ps_log(s->run, "%s of %u: %s", member_shards_text(m, own),
-	       fal_shard_set_count(s->shard_set), m->address);
-	pool_send_place(s, m);
-	for (uint32_t i = first; i < first + count; i++) {
-		struct fal_shard_set_piece piece;
-		if (fal_shard_set_give(s->shard_set, i, &piece) < 0 ||
-		    pool_queue_piece(s, i, &piece) < 0)
-			return FAL_ENOMEM;
-	}
-	return FAL_OK;
-}
-
 /* Makes all shards, with the parameters of the job's begin or of its snapshot.  The job's
  * rule places the blocks on `places`; a place without blocks is no shard.  `before` gets
  * the number of shards before each place. */
@@ -523,17 +503,27 @@ ps_pool_place(struct ps_server *s)
 	if (err < 0)
 		return err;
 	p->own->count = before[at];
-	for (uint32_t i = 0; i < parts; i++) {
+	for (uint32_t i = 0, end; i < parts; i++, at = end) {
 		struct ps_member *m = part[i];
 		const uint32_t left = places - at;
-		const uint32_t end = at + (m->max_shards < left ? m->max_shards : left);
+		char own[40];
+		end = at + (m->max_shards < left ? m->max_shards : left);
 		/* the job's placement gives the process no block */
 		m->has_no_share = before[end] == before[at];
-		if (!m->has_no_share &&
-		    pool_assign_shards(s, m, before[at], before[end] - before[at]) < 0)
-			return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
-					    fal_strerror(FAL_ENOMEM));
-		at = end;
+		if (m->has_no_share)
+			continue;
+		m->first = before[at];
+		m->count = before[end] - before[at];
+		ps_log(s->run, "%s of %u: %s", member_shards_text(m, own),
+		       fal_shard_set_count(s->shard_set), m->address);
+		pool_send_place(s, m);
+		for (uint32_t k = before[at]; k < before[end]; k++) {
+			struct fal_shard_set_piece piece;
+			if (fal_shard_set_give(s->shard_set, k, &piece) < 0 ||
+			    pool_queue_piece(s, k, &piece) < 0)
+				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
+						    fal_strerror(FAL_ENOMEM));
+		}
 	}
 	return FAL_OK;
 }
@@ -686,25 +676,6 @@ pool_assign_empty_shards(struct ps_server *s, struct ps_member *m)
 	pool_send_place(s, m);
 }
 
-/* Each shard of the process gets half of the blocks of the shard that has most. */
-static void
-pool_give_blocks(struct ps_server *s, struct ps_member *m)
-{
-	struct fal_map map = s->pool.map;
-	struct fal_diag why;
-	uint32_t got = 0;
-	while (got < m->count && fal_map_split_largest(&map, m->first + got) == FAL_OK)
-		got++;
-	int err =
-		got > 0 ? pool_start_move(s, &map, fal_chan_name(m->session->chan), &why)
-			: fal_diag_set(&why, FAL_ENOENT, "no shard has a block to spare");
-	if (err == FAL_OK ||
-	    err == FAL_ESTATE) /* the move is under way; or the job is over */
-		return;
-	m->has_no_share = true;
-	ps_log(s->run, "%s gets no block: %s", m->address, why.text);
-}
-
 /* ---- drains --- */
 
 static uint64_t
@@ -852,10 +823,27 @@ ps_pool_plan_moves(struct ps_server *s)
 	}
 	for (size_t i = 0; i < p->n && fal_coord_pending_map(s->coord) == NULL; i++) {
 		struct ps_member *m = p->v[i];
-		if (m->joined_late && m->is_placed && !m->is_standby &&
-		    !m->has_no_share && !m->is_full && !m->is_drained &&
-		    !member_has_blocks(s, m) && member_knows_all_workers(s, m))
-			pool_give_blocks(s, m);
+		if (!m->joined_late || !m->is_placed || m->is_standby ||
+		    m->has_no_share || m->is_full || m->is_drained ||
+		    member_has_blocks(s, m) || !member_knows_all_workers(s, m))
+			continue;
+		/* Each shard of the process gets half of the blocks of the shard that has
+		 * most. */
+		struct fal_map map = p->map;
+		struct fal_diag why;
+		uint32_t got = 0;
+		while (got < m->count &&
+		       fal_map_split_largest(&map, m->first + got) == FAL_OK)
+			got++;
+		int err = got > 0 ? pool_start_move(s, &map,
+						    fal_chan_name(m->session->chan), &why)
+				  : fal_diag_set(&why, FAL_ENOENT,
+						 "no shard has a block to spare");
+		/* FAL_OK: the move is under way; FAL_ESTATE: the job is over. */
+		if (err == FAL_OK || err == FAL_ESTATE)
+			continue;
+		m->has_no_share = true;
+		ps_log(s->run, "%s gets no block: %s", m->address, why.text);
 	}
 	if (uses_psld(s) && fal_coord_pending_map(s->coord) == NULL)
 		pool_balance(s);

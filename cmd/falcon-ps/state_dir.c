@@ -276,28 +276,6 @@ old_trace_drop_evals(struct ps_old_trace *t, uint64_t lines)
 	t->evals.n = t->n_evals > 0 ? t->eval[t->n_evals - 1].end : 0;
 }
 
-/* Adds a line's content.  Lines are our own: {"t":SECONDS,"ev":"NAME",… */
-static void
-old_trace_add_line(struct ps_old_trace *t, const struct trace_lines *l)
-{
-	const char *line = l->line;
-	unsigned long long v;
-	sscanf(line, "{\"t\":%lf", &t->t);
-	t->has_job_line |= strstr(line, "\"ev\":\"job\"") != NULL;
-	if (strstr(line, "\"ev\":\"update\"") != NULL) {
-		if (find_number(line, "\"clock\":", &v))
-			t->clocks = v + 1;
-	} else if (strstr(line, "\"ev\":\"eval\"") != NULL) {
-		fal_put_bytes(&t->evals, line, l->n);
-		FAL_XGROW(t->eval, t->cap, t->n_evals + 1);
-		t->eval[t->n_evals++] = (struct ps_eval_line){ t->lines + 1, t->evals.n };
-	} else if (strstr(line, "\"ev\":\"restart\"") != NULL) {
-		if (find_number(line, "\"lines\":", &v))
-			old_trace_drop_evals(t, v);
-	}
-	t->bytes += l->n;
-}
-
 int
 ps_state_read_trace(const struct ps_state *s, struct ps_old_trace *t,
 		    struct ps_trace_position *at, struct fal_diag *diag)
@@ -323,7 +301,23 @@ ps_state_read_trace(const struct ps_state *s, struct ps_old_trace *t,
 		}
 		if (!is_linked && !is_gap && t->changed == 0)
 			t->changed = t->lines + 1;
-		old_trace_add_line(t, &l);
+		/* Lines are our own: {"t":SECONDS,"ev":"NAME",… */
+		unsigned long long v;
+		sscanf(l.line, "{\"t\":%lf", &t->t);
+		t->has_job_line |= strstr(l.line, "\"ev\":\"job\"") != NULL;
+		if (strstr(l.line, "\"ev\":\"update\"") != NULL) {
+			if (find_number(l.line, "\"clock\":", &v))
+				t->clocks = v + 1;
+		} else if (strstr(l.line, "\"ev\":\"eval\"") != NULL) {
+			fal_put_bytes(&t->evals, l.line, l.n);
+			FAL_XGROW(t->eval, t->cap, t->n_evals + 1);
+			t->eval[t->n_evals++] =
+				(struct ps_eval_line){ t->lines + 1, t->evals.n };
+		} else if (strstr(l.line, "\"ev\":\"restart\"") != NULL) {
+			if (find_number(l.line, "\"lines\":", &v))
+				old_trace_drop_evals(t, v);
+		}
+		t->bytes += l.n;
 		if (first < 0 && strstr(l.line, "\"ev\":\"join\"") != NULL)
 			first = t->t;
 		t->chain = chain;

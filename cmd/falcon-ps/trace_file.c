@@ -132,32 +132,6 @@ trace_gap_put(const struct ps_trace_gap *g, struct fal_buf *out)
 	trace_put(out, "\n", 1);
 }
 
-/* The file took only `done` bytes: adds the rest to the gap, and writes the gap line. */
-static void
-trace_sink_begin_gap(struct ps_trace_sink *t, size_t done)
-{
-	struct fal_buf line = { 0 };
-	size_t lines = 0;
-	if (t->gap.lines == 0) {
-		const uint8_t *nl = memrchr(t->out.p, '\n', done);
-		lines = nl != NULL ? (size_t)(nl + 1 - t->out.p) : 0;
-		if (lines > 0)
-			trace_sink_note_written(t, t->out.p, lines);
-		t->size -= t->tail.n;
-		trace_gap_add(&t->gap, t->tail.p, t->tail.n);
-		fal_buf_clear(&t->tail);
-	}
-	trace_gap_add(&t->gap, t->out.p + lines, t->out.n - lines);
-	trace_gap_put(&t->gap, &line);
-	/* Cuts off the part of a line that was written; if that fails, the next lines try
-	 * again. */
-	bool cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
-	if (cut && trace_sink_write(t, line.p, line.n) < line.n)
-		cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
-	(void)cut;
-	fal_buf_free(&line);
-}
-
 /* Writes the lines that wait, and logs that a gap begins or ends. */
 static void
 trace_sink_flush(struct ps_trace_sink *t)
@@ -186,12 +160,32 @@ trace_sink_flush(struct ps_trace_sink *t)
 		close(t->fd);
 		t->fd = -1;
 	} else {
-		if (!had_gap)
+		/* The file took only `done` bytes: adds the rest to the gap, and writes
+		 * the gap line. */
+		struct fal_buf line = { 0 };
+		size_t lines = 0;
+		if (!had_gap) {
 			fal_cli_err(PROG,
 				    "%s: %s: lines are missing from here on; the job "
 				    "goes on",
 				    t->path, strerror(errno));
-		trace_sink_begin_gap(t, done);
+			const uint8_t *nl = memrchr(t->out.p, '\n', done);
+			lines = nl != NULL ? (size_t)(nl + 1 - t->out.p) : 0;
+			if (lines > 0)
+				trace_sink_note_written(t, t->out.p, lines);
+			t->size -= t->tail.n;
+			trace_gap_add(&t->gap, t->tail.p, t->tail.n);
+			fal_buf_clear(&t->tail);
+		}
+		trace_gap_add(&t->gap, t->out.p + lines, t->out.n - lines);
+		trace_gap_put(&t->gap, &line);
+		/* Cuts off the part of a line that was written; if that fails, the next
+		 * lines try again. */
+		bool cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
+		if (cut && trace_sink_write(t, line.p, line.n) < line.n)
+			cut = FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0;
+		(void)cut;
+		fal_buf_free(&line);
 	}
 	fal_buf_free(&all);
 	fal_buf_clear(&t->out);

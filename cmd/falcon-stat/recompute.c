@@ -133,30 +133,6 @@ clock_tasks(const struct recompute *r)
 	return fal_grid_tasks(&r->course.job.grid, r->clock);
 }
 
-/* Reads the skipped tasks and the seeds of checksums; returns whether all lines have a
- * seed. */
-static bool
-clock_read_inputs(struct recompute *r)
-{
-	const size_t lines = r->course.clock[r->clock].lines;
-	const uint64_t tasks = clock_tasks(r);
-	bool sums = lines > 0;
-	memset(r->skips, 0, tasks);
-	memset(r->seed, 0, tasks * sizeof(*r->seed));
-	for (size_t i = 0; i < lines; i++) {
-		const struct fal_ev_ledger *e = clock_line(r, i);
-		for (size_t k = 0; k < e->skipped.n; k++) {
-			const uint64_t *row = e->skipped.v + 2 * k;
-			for (uint64_t t = row[0]; t < tasks && t - row[0] < row[1]; t++)
-				r->skips[t] = 1;
-		}
-		sums &= e->seed.is;
-		for (uint64_t t = e->first; t < tasks && t - e->first < e->tasks; t++)
-			r->seed[t] = e->seed.v;
-	}
-	return sums;
-}
-
 struct contrib {
 	uint64_t id[2];
 	uint64_t blocks;
@@ -332,7 +308,23 @@ recompute_clock(struct recompute *r, const struct anchor *p, uint64_t clock)
 {
 	const struct course_clock *at = &r->course.clock[clock];
 	r->clock = clock;
-	const bool sums = clock_read_inputs(r);
+	/* Reads the skipped tasks and the seeds of checksums.  Checksums are computed
+	 * only if all lines have a seed. */
+	const uint64_t tasks = clock_tasks(r);
+	bool sums = at->lines > 0;
+	memset(r->skips, 0, tasks);
+	memset(r->seed, 0, tasks * sizeof(*r->seed));
+	for (size_t i = 0; i < at->lines; i++) {
+		const struct fal_ev_ledger *e = clock_line(r, i);
+		for (size_t k = 0; k < e->skipped.n; k++) {
+			const uint64_t *row = e->skipped.v + 2 * k;
+			for (uint64_t t = row[0]; t < tasks && t - row[0] < row[1]; t++)
+				r->skips[t] = 1;
+		}
+		sums &= e->seed.is;
+		for (uint64_t t = e->first; t < tasks && t - e->first < e->tasks; t++)
+			r->seed[t] = e->seed.v;
+	}
 	const struct fal_replay_clock c = { .clock = clock,
 					    .on = at->base,
 					    .late = at->late,

@@ -112,30 +112,6 @@ on_source_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 	return FAL_OK;
 }
 
-/* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)) and feeds it; a
- * follower goes on until the job is over or SIGINT comes. */
-static int
-source_feed_live(struct feed *f)
-{
-	struct fal_client_key *key;
-	/* The coordinator checks the key's role. */
-	int code = fal_client_key_load(PROG, f->s->key, FAL_ROLE_NONE, &key);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	struct fal_client_conf conf = { .prog = PROG,
-					.addr = &f->s->addr,
-					.addrs = 1,
-					.key = key,
-					.role = FAL_ROLE_OBSERVE,
-					.arg = f,
-					.on_open = on_source_open,
-					.on_msg = on_source_msg,
-					.catches_sigint = f->follows };
-	code = fal_client_run(&conf);
-	fal_secret_free(key);
-	return code;
-}
-
 /* ---- both ---- */
 
 static int
@@ -162,7 +138,24 @@ stat_source_read(const struct stat_source *s, enum stat_reading how,
 		fal_trace_reader_deliver_cut(f.r);
 	int code;
 	if (s->live) {
-		code = source_feed_live(&f);
+		/* Asks the coordinator for the trace by FOLLOW (falcon-protocol(7)) and
+		 * feeds it; a follower goes on until the job is over or SIGINT comes.
+		 * The coordinator checks the key's role. */
+		struct fal_client_key *key;
+		code = fal_client_key_load(PROG, s->key, FAL_ROLE_NONE, &key);
+		if (code == FAL_EXIT_DONE) {
+			struct fal_client_conf conf = { .prog = PROG,
+							.addr = &s->addr,
+							.addrs = 1,
+							.key = key,
+							.role = FAL_ROLE_OBSERVE,
+							.arg = &f,
+							.on_open = on_source_open,
+							.on_msg = on_source_msg,
+							.catches_sigint = f.follows };
+			code = fal_client_run(&conf);
+			fal_secret_free(key);
+		}
 	} else {
 		const struct fal_cli_pass first = { fal_trace_find_restarts, f.r };
 		const struct fal_cli_pass then = { on_file_chunk, &f };

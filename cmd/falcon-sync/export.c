@@ -21,28 +21,6 @@ on_export_open(void *arg, struct fal_client *client)
 	sync_ask(client, FAL_VERB_EXPORT, NULL, 0);
 }
 
-/* Returns the size of the file by its header (safetensors: a u64, so many bytes of JSON,
- * the data up to the largest end); 0: the header is not complete. */
-static uint64_t
-export_total(const struct fal_buf *b)
-{
-	struct fal_rd r = fal_rd_init(b->p, b->n);
-	const uint64_t n = fal_get_u64(&r);
-	if (r.err < 0 || n > r.n)
-		return 0;
-	json_t *header = sync_json(&(struct fal_tail){ r.p, (size_t)n }), *tensor;
-	json_int_t most = 0;
-	const char *name;
-	json_object_foreach(header, name, tensor)
-	{
-		const json_t *ends = json_object_get(tensor, "data_offsets");
-		const json_int_t end = json_integer_value(json_array_get(ends, 1));
-		most = end > most ? end : most;
-	}
-	json_decref(header);
-	return 8 + n + (uint64_t)most;
-}
-
 static int
 on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
@@ -55,8 +33,24 @@ on_export_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
 	if (e->model.err < 0)
 		return e->model.err;
-	if (e->progress.total == 0)
-		e->progress.total = export_total(&e->model);
+	/* The file's size by its header (safetensors: a u64, so many bytes of JSON, the
+	 * data up to the largest end), once the header is complete. */
+	struct fal_rd r = fal_rd_init(e->model.p, e->model.n);
+	const uint64_t n = fal_get_u64(&r);
+	if (e->progress.total == 0 && r.err == 0 && n <= r.n) {
+		json_t *header = sync_json(&(struct fal_tail){ r.p, (size_t)n }), *tensor;
+		json_int_t most = 0;
+		const char *name;
+		json_object_foreach(header, name, tensor)
+		{
+			const json_t *ends = json_object_get(tensor, "data_offsets");
+			const json_int_t end =
+				json_integer_value(json_array_get(ends, 1));
+			most = end > most ? end : most;
+		}
+		json_decref(header);
+		e->progress.total = 8 + n + (uint64_t)most;
+	}
 	if (e->progress.total > 0)
 		fal_progress_show(&e->progress, e->model.n, uv_hrtime());
 	if (m->reply.more) {

@@ -240,30 +240,6 @@ trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *
 	return err;
 }
 
-/* Fills memory with invented samples, the same on all machines. */
-static void
-fill_made_up_samples(const struct fal_setup *s, void *data)
-{
-	const struct sample_layout l = sample_layout_of(s);
-	const uint32_t task = s->job.task;
-	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
-	void *x_at = (uint8_t *)data + l.x_at, *y_at = (uint8_t *)data + l.y_at;
-	int64_t *y = y_at, *whole = x_at;
-	float *x = x_at, *target = y_at;
-	for (uint64_t i = 0; i < (uint64_t)task * l.x_each; i++)
-		if (l.text) /* letters, which every text has */
-			whole[i] = 'a' + (int64_t)fal_rng_below(&r, 26);
-		else if (l.whole)
-			whole[i] = fal_rng_below(&r, 2);
-		else
-			x[i] = fal_rng_unit(&r);
-	for (uint64_t i = 0; i < task && l.targets; i++)
-		target[i] = fal_rng_unit(&r);
-	for (uint64_t i = 0; i < (uint64_t)task * l.y_each && !l.targets; i++)
-		y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&r, 26)
-			      : (int64_t)fal_rng_below(&r, s->manifest.train.classes);
-}
-
 /* --- the backend -------------------------------------------------------------------- */
 
 /* A lane's trainer.  The lane has two slots for tasks: while the trainer computes the
@@ -395,9 +371,30 @@ compute_fixed(struct exec_backend *m, struct trainer *t, unsigned area,
 		.params = m->params,
 		.serial = UINT64_MAX,
 	};
-	void *samples = trainer_samples(t);
-	if (samples != NULL)
-		fill_made_up_samples(m->setup, samples);
+	uint8_t *data = trainer_samples(t);
+	if (data != NULL) {
+		/* Fills the memory with invented samples, the same on all machines. */
+		const struct fal_setup *s = m->setup;
+		const struct sample_layout l = sample_layout_of(s);
+		const uint64_t count = s->job.task;
+		struct fal_rng rng = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
+		void *x_at = data + l.x_at, *y_at = data + l.y_at;
+		int64_t *y = y_at, *whole = x_at;
+		float *x = x_at, *target = y_at;
+		for (uint64_t i = 0; i < count * l.x_each; i++)
+			if (l.text) /* letters, which every text has */
+				whole[i] = 'a' + (int64_t)fal_rng_below(&rng, 26);
+			else if (l.whole)
+				whole[i] = fal_rng_below(&rng, 2);
+			else
+				x[i] = fal_rng_unit(&rng);
+		for (uint64_t i = 0; i < count && l.targets; i++)
+			target[i] = fal_rng_unit(&rng);
+		for (uint64_t i = 0; i < count * l.y_each && !l.targets; i++)
+			y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&rng, 26)
+				      : (int64_t)fal_rng_below(&rng,
+							       s->manifest.train.classes);
+	}
 	trainer_compute(t, &task, r);
 	if (r->end != TRAINER_DONE)
 		return;

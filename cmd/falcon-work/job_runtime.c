@@ -120,31 +120,6 @@ runtime_grow(struct job_runtime *k, const struct fal_agent_limits *to, size_t st
 /* --- preparation -------------------------------------------------------------------- */
 
 static int
-make_setup(struct job_runtime *k, struct fal_diag *diag)
-{
-	const struct fal_buf *t = k->texts.text;
-	const struct fal_setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
-					    t[FAL_TEXT_JOB].n };
-	const struct fal_setup_text model = { "coordinator's model", t[FAL_TEXT_MODEL].p,
-					      t[FAL_TEXT_MODEL].n };
-	fal_hash(job.p, job.n, k->job_hash);
-	int err = fal_manifest_parse(t[FAL_TEXT_MANIFEST].p, t[FAL_TEXT_MANIFEST].n,
-				     &k->setup.manifest);
-	if (err < 0)
-		return fal_diag_set(diag, err, "coordinator's manifest: %s",
-				    fal_strerror(err));
-	err = fal_setup_init(&k->setup, &job, &model, diag);
-	k->maximum = fal_agent_limits(&k->setup.job.rule,
-				      k->setup.job.eval != FAL_JOB_EVAL_NEVER);
-	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
-	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
-		return fal_diag_set(diag, FAL_EFORMAT,
-				    "coordinator's manifest: no labels for "
-				    "data.partition = label-skew");
-	return err;
-}
-
-static int
 start_parts(struct job_runtime *k)
 {
 	const struct runtime_conf *conf = &k->conf;
@@ -210,7 +185,25 @@ runtime_make(struct job_runtime *k, const struct runtime_conf *conf,
 	k->conf = *conf;
 	k->texts = *texts;
 	*texts = (struct fal_texts){ 0 };
-	int err = make_setup(k, diag);
+	const struct fal_buf *t = k->texts.text;
+	const struct fal_setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
+					    t[FAL_TEXT_JOB].n };
+	const struct fal_setup_text model = { "coordinator's model", t[FAL_TEXT_MODEL].p,
+					      t[FAL_TEXT_MODEL].n };
+	fal_hash(job.p, job.n, k->job_hash);
+	int err = fal_manifest_parse(t[FAL_TEXT_MANIFEST].p, t[FAL_TEXT_MANIFEST].n,
+				     &k->setup.manifest);
+	if (err < 0)
+		return fal_diag_set(diag, err, "coordinator's manifest: %s",
+				    fal_strerror(err));
+	err = fal_setup_init(&k->setup, &job, &model, diag);
+	k->maximum = fal_agent_limits(&k->setup.job.rule,
+				      k->setup.job.eval != FAL_JOB_EVAL_NEVER);
+	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
+	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "coordinator's manifest: no labels for "
+				    "data.partition = label-skew");
 	if (err == FAL_OK && opt->trainers != NULL)
 		err = backend_exec_new(&k->setup, opt->trainers, &k->backend, diag);
 	else if (err == FAL_OK)

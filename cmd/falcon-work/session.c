@@ -875,24 +875,6 @@ shard_links_dial(struct session *s)
 	return err;
 }
 
-/* Hashes the networks that this machine is in. */
-static uint64_t
-hash_addresses(void)
-{
-	uv_interface_address_t *all;
-	uint64_t hash = 1;
-	int n;
-	if (uv_interface_addresses(&all, &n) < 0)
-		return hash;
-	for (int i = 0; i < n; i++) {
-		uint64_t net[2]; /* all of IPv4, and the prefix of IPv6 */
-		memcpy(net, &all[i].address, sizeof(net));
-		hash = (hash ^ net[0] ^ net[1] << 1) * 0x9e3779b97f4a7c15;
-	}
-	uv_free_interface_addresses(all, n);
-	return hash;
-}
-
 /* Checks whether this machine has moved to another network, or slept.  A connection
  * from an address that is gone is dead, although no event reports its end.  A
  * coordinator's address that was out of reach may be in reach now. */
@@ -900,7 +882,19 @@ static void
 on_roam_check(uv_timer_t *t)
 {
 	struct session *s = t->data;
-	const uint64_t addresses = hash_addresses();
+	/* A hash of the networks that this machine is in. */
+	uv_interface_address_t *all;
+	uint64_t addresses = 1;
+	int n;
+	if (uv_interface_addresses(&all, &n) == 0) {
+		for (int i = 0; i < n; i++) {
+			uint64_t net[2]; /* all of IPv4, and the prefix of IPv6 */
+			memcpy(net, &all[i].address, sizeof(net));
+			addresses =
+				(addresses ^ net[0] ^ net[1] << 1) * 0x9e3779b97f4a7c15;
+		}
+		uv_free_interface_addresses(all, n);
+	}
 	struct timespec boot = { 0 }, awake = { 0 };
 	(void)clock_gettime(CLOCK_BOOTTIME, &boot); /* Linux has both */
 	(void)clock_gettime(CLOCK_MONOTONIC, &awake);

@@ -501,28 +501,12 @@ relative_length(const struct trial *t, double a, double b, double c)
 	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
 }
 
-/* Prints the names of tensors that are to be trained and had no gradient so far. */
-static void
-print_no_gradients(const struct trial *t)
-{
-	enum { NAMES = 4 };
-	const struct fal_model *m = t->setup.model;
-	uint32_t n = 0;
-	for (uint32_t k = 0; k < m->tensors; k++)
-		if (!t->has_gradient[k] && !m->tensor[k].frozen && n++ < NAMES)
-			printf("%s%s", n == 1 ? "ok no gradient for " : ", ",
-			       m->tensor[k].name);
-	if (n > NAMES)
-		printf(" and %u more", n - NAMES);
-	if (n > 0)
-		puts(": freeze tensors that the net does not use (model.freeze)");
-}
-
 /* Computes a few tasks, each twice.  False: no more can be tried. */
 static bool
 try_twice(struct trial *t, double *ms)
 {
-	const size_t bytes = t->setup.model->values * sizeof(float);
+	const struct fal_model *m = t->setup.model;
+	const size_t bytes = m->values * sizeof(float);
 	uint32_t n = 0;
 	bool same = true, null = false;
 	float most = 0;
@@ -538,7 +522,6 @@ try_twice(struct trial *t, double *ms)
 				return false;
 		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
 		most = fmaxf(most, trial_largest(t, t->grad[0]));
-		const struct fal_model *m = t->setup.model;
 		for (uint64_t i = 0, k = 0, end; k < m->tensors; k++)
 			for (end = i + m->tensor[k].count; i < end; i++)
 				t->has_gradient[k] |= t->grad[0][i] != 0;
@@ -558,9 +541,20 @@ try_twice(struct trial *t, double *ms)
 		       same ? "same bits" : "other bits, as it says itself", *ms);
 	if (null)
 		puts("ok its loss is null: not finite, or not known");
-	if (finite)
-		print_no_gradients(t);
-	return finite;
+	if (!finite)
+		return false;
+	/* Prints the names of tensors that are to be trained and had no gradient. */
+	enum { NAMES = 4 };
+	uint32_t without = 0;
+	for (uint32_t k = 0; k < m->tensors; k++)
+		if (!t->has_gradient[k] && !m->tensor[k].frozen && without++ < NAMES)
+			printf("%s%s", without == 1 ? "ok no gradient for " : ", ",
+			       m->tensor[k].name);
+	if (without > NAMES)
+		printf(" and %u more", without - NAMES);
+	if (without > 0)
+		puts(": freeze tensors that the net does not use (model.freeze)");
+	return true;
 }
 
 /* Checks that gradients are sums: compares the gradients of two half tasks, the first

@@ -388,21 +388,6 @@ compare_keys(const void *va, const void *vb)
 	return c != 0 ? c : (a->line > b->line) - (a->line < b->line);
 }
 
-/* Sorts the keys, and checks that a name has at most two. */
-static int
-sort_keys(struct fal_keyring *kr, struct lines *l)
-{
-	qsort(kr->keys, kr->n, sizeof(*kr->keys), compare_keys);
-	for (size_t i = 2; i < kr->n; i++)
-		if (strcmp(kr->keys[i].name, kr->keys[i - 2].name) == 0) {
-			const char *name = kr->keys[i].name;
-			l->number = kr->keys[i].line;
-			return bad_line(l, "a third key for one name",
-					&(struct field){ name, strlen(name) });
-		}
-	return FAL_OK;
-}
-
 /* Computes the common secret of the coordinator and each static key. */
 static int
 set_common_secrets(struct fal_keyring *kr, struct lines *l)
@@ -455,7 +440,14 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 				   "%s: no key of the coordinator itself (role self)",
 				   file);
 	if (err == FAL_OK)
-		err = sort_keys(kr, &l);
+		qsort(kr->keys, kr->n, sizeof(*kr->keys), compare_keys);
+	for (size_t i = 2; i < kr->n && err == FAL_OK; i++)
+		if (strcmp(kr->keys[i].name, kr->keys[i - 2].name) == 0) {
+			const char *name = kr->keys[i].name;
+			l.number = kr->keys[i].line;
+			err = bad_line(&l, "a third key for one name",
+				       &(struct field){ name, strlen(name) });
+		}
 	if (err == FAL_OK)
 		err = set_common_secrets(kr, &l);
 	if (err < 0) {

@@ -147,28 +147,6 @@ parse_npy_string(struct npy_header *c, char out[static DESCR_MAX])
 }
 
 static int
-parse_npy_descr(struct npy_header *c, struct fal_array *a)
-{
-	char descr[DESCR_MAX];
-	c->has_descr = true;
-	skip_blanks(c);
-	if (*c->p == '[')
-		return source_fail(c->s, FAL_EFORMAT,
-				   "an array of structures, not of numbers");
-	int err = parse_npy_string(c, descr);
-	if (err == FAL_OK && descr[0] == '>')
-		return source_fail(c->s, FAL_EFORMAT,
-				   "type '%s' is big-endian: save it with .astype('<%s')",
-				   descr, descr + 1);
-	if (err == FAL_OK && !fal_dtype_of(descr, true, &a->dtype))
-		return source_fail(
-			c->s, FAL_EFORMAT,
-			"type '%s' is not one of |u1 |i1 <u2 <i2 <u4 <i4 <i8 <f4 <f8",
-			FAL_QUOTE(descr));
-	return err;
-}
-
-static int
 parse_npy_shape(struct npy_header *c, struct fal_array *a)
 {
 	c->has_shape = true;
@@ -205,8 +183,26 @@ parse_npy_entry(struct npy_header *c, struct fal_array *a)
 		return err;
 	if (!accept_text(c, ":"))
 		return npy_fail(c, "no ':' behind a key");
-	if (strcmp(key, "descr") == 0 && !c->has_descr)
-		return parse_npy_descr(c, a);
+	if (strcmp(key, "descr") == 0 && !c->has_descr) {
+		char descr[DESCR_MAX];
+		c->has_descr = true;
+		skip_blanks(c);
+		if (*c->p == '[')
+			return source_fail(c->s, FAL_EFORMAT,
+					   "an array of structures, not of numbers");
+		err = parse_npy_string(c, descr);
+		if (err == FAL_OK && descr[0] == '>')
+			return source_fail(
+				c->s, FAL_EFORMAT,
+				"type '%s' is big-endian: save it with .astype('<%s')",
+				descr, descr + 1);
+		if (err == FAL_OK && !fal_dtype_of(descr, true, &a->dtype))
+			return source_fail(c->s, FAL_EFORMAT,
+					   "type '%s' is not one of |u1 |i1 <u2 <i2 <u4 "
+					   "<i4 <i8 <f4 <f8",
+					   FAL_QUOTE(descr));
+		return err;
+	}
 	if (strcmp(key, "shape") == 0 && !c->has_shape)
 		return parse_npy_shape(c, a);
 	if (strcmp(key, "fortran_order") != 0 || c->has_order)
@@ -382,22 +378,6 @@ set_array_sizes(const struct array_reader *r, struct fal_array *a)
 	return FAL_OK;
 }
 
-/* Reports value `at` of the array, at `p`, which is not finite in single precision. */
-static int
-report_nonfinite(const struct source *s, const struct fal_array *a, size_t at,
-		 const uint8_t *p)
-{
-	char text[32] = "nan";
-	double value = (double)fal_dtype_float(a->dtype, p);
-	if (a->dtype == FAL_F64)
-		memcpy(&value, p, sizeof(value));
-	if (!isnan(value))
-		snprintf(text, sizeof(text), "%.15g", value);
-	return source_fail(s, FAL_ENONFINITE,
-			   "value %zu of row %zu is %s, not finite in single precision",
-			   at % a->row_values, at / a->row_values, text);
-}
-
 /* Reads the rows to keep.  Floating-point values must be finite; F64 becomes F32, in
  * place. */
 static int
@@ -422,8 +402,18 @@ read_array_rows(struct array_reader *r, struct fal_array *a)
 	for (size_t i = 0; i < a->rows * a->row_values; i++) {
 		const uint8_t *p = a->data + i * size;
 		const float v = fal_dtype_float(a->dtype, p);
-		if (!isfinite(v))
-			return report_nonfinite(&r->s, a, i, p);
+		if (!isfinite(v)) {
+			char text[32] = "nan";
+			double value = (double)v;
+			if (a->dtype == FAL_F64)
+				memcpy(&value, p, sizeof(value));
+			if (!isnan(value))
+				snprintf(text, sizeof(text), "%.15g", value);
+			return source_fail(&r->s, FAL_ENONFINITE,
+					   "value %zu of row %zu is %s, not finite in "
+					   "single precision",
+					   i % a->row_values, i / a->row_values, text);
+		}
 		to[i] = v;
 	}
 	a->dtype = FAL_F32;

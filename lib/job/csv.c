@@ -81,24 +81,6 @@ append_byte(struct csv_reader *r)
 	return next_byte(r);
 }
 
-/* Reads a quoted field from its opening to its closing quote. */
-static int
-read_quoted(struct csv_reader *r)
-{
-	int err = next_byte(r);
-	while (err == FAL_OK) {
-		if (r->next < 0)
-			return FAIL(r, "a quote that is not closed");
-		if (r->next == '"') {
-			err = next_byte(r);
-			if (err < 0 || r->next != '"')
-				break; /* two quotes stand for one */
-		}
-		err = append_byte(r);
-	}
-	return err;
-}
-
 /* Reads one field and its end. */
 static int
 read_field(struct csv_reader *r, enum field_end *end)
@@ -106,9 +88,19 @@ read_field(struct csv_reader *r, enum field_end *end)
 	int err = FAL_OK;
 	r->len = 0;
 	r->field_line = r->line;
-	if (r->next == '"')
-		err = read_quoted(r);
-	else
+	if (r->next == '"') { /* up to the closing quote */
+		err = next_byte(r);
+		while (err == FAL_OK) {
+			if (r->next < 0)
+				return FAIL(r, "a quote that is not closed");
+			if (r->next == '"') {
+				err = next_byte(r);
+				if (err < 0 || r->next != '"')
+					break; /* two quotes stand for one */
+			}
+			err = append_byte(r);
+		}
+	} else
 		while (err == FAL_OK && r->next != r->comma && r->next >= 0 &&
 		       r->next != '\n' && r->next != '\r')
 			err = r->next == '"' ? FAIL(r, "a quote within a field")
@@ -132,26 +124,6 @@ read_field(struct csv_reader *r, enum field_end *end)
 /* --- the header --------------------------------------------------------------------- */
 
 static int
-add_column(struct csv_reader *r, size_t column)
-{
-	if (r->len == 0)
-		return FAIL(r, "column %zu has no name", column + 1);
-	if (strcmp(r->field, r->label_name) == 0) {
-		if (r->label != SIZE_MAX)
-			return FAIL(r, "two columns are called '%s'",
-				    FAL_QUOTE(r->field));
-		r->label = column;
-		return FAL_OK;
-	}
-	r->name_bytes += r->len + sizeof(char *);
-	if (r->columns == COLUMNS_MAX || r->name_bytes > NAMES_MAX)
-		return csv_fail(r, FAL_ELIMIT, r->field_line, "too many columns");
-	FAL_XGROW(r->name, r->name_cap, r->columns + 1);
-	r->name[r->columns++] = fal_xstrdup(r->field);
-	return FAL_OK;
-}
-
-static int
 read_csv_header(struct csv_reader *r)
 {
 	static const int bom[] = { 0xef, 0xbb, 0xbf };
@@ -162,9 +134,22 @@ read_csv_header(struct csv_reader *r)
 	for (unsigned i = 0; i < 3 && err == FAL_OK && r->next == bom[i]; i++)
 		err = next_byte(r);
 	for (size_t column = 0; err == FAL_OK && end == FIELD_END; column++) {
-		err = read_field(r, &end);
-		if (err == FAL_OK)
-			err = add_column(r, column);
+		if ((err = read_field(r, &end)) < 0)
+			return err;
+		if (r->len == 0)
+			return FAIL(r, "column %zu has no name", column + 1);
+		if (strcmp(r->field, r->label_name) == 0) {
+			if (r->label != SIZE_MAX)
+				return FAIL(r, "two columns are called '%s'",
+					    FAL_QUOTE(r->field));
+			r->label = column;
+			continue;
+		}
+		r->name_bytes += r->len + sizeof(char *);
+		if (r->columns == COLUMNS_MAX || r->name_bytes > NAMES_MAX)
+			return csv_fail(r, FAL_ELIMIT, r->field_line, "too many columns");
+		FAL_XGROW(r->name, r->name_cap, r->columns + 1);
+		r->name[r->columns++] = fal_xstrdup(r->field);
 	}
 	if (err == FAL_OK && r->label == SIZE_MAX)
 		err = csv_fail(r, FAL_EINVAL, 1, "no column is called '%s' (data.label)",

@@ -57,31 +57,6 @@ cut_blanks(char *s, size_t n)
 	s[n] = '\0';
 }
 
-static int
-parse_ini_entry(struct ini_reader *r, char *line)
-{
-	char *value = strchr(line, '=');
-	if (value == NULL || value == line)
-		return refuse_line(r, "not a section, 'key = value' or comment");
-	cut_blanks(line, (size_t)(value - line));
-	value++;
-	value += strspn(value, " \t");
-	char *close = *value == '"' ? strchr(value + 1, '"') : NULL;
-	if (*value == '"' && (close == NULL || !is_line_end(close + 1)))
-		return refuse_line(r, close == NULL ? "a value without its second '\"'"
-						    : "text behind a value in '\"'");
-	if (close != NULL)
-		*close = '\0';
-	else
-		cut_blanks(value, fal_ini_value_length(value));
-	/* The entry must fit a line that is written anew. */
-	if (strlen(line) + strlen(" = ") + strlen(value) + (close != NULL) > FAL_INI_LINE)
-		return refuse_line(r, "a line too long");
-	return r->is_lost ? FAL_OK
-			  : r->on_entry(r->user, r->section, line,
-					value + (close != NULL), r->line);
-}
-
 /* Parses a line of n bytes without its end. */
 static int
 parse_line(struct ini_reader *r, const char *p, size_t n)
@@ -102,16 +77,36 @@ parse_line(struct ini_reader *r, const char *p, size_t n)
 	line[n] = '\0';
 	if (is_line_end(line))
 		return FAL_OK;
-	if (*line != '[')
-		return parse_ini_entry(r, line);
-	char *close = strchr(line, ']');
-	r->is_lost = close == NULL || !is_line_end(close + 1);
-	if (r->is_lost)
-		return refuse_line(r, close == NULL ? "a section without ']'"
-						    : "text behind a section");
-	*close = '\0';
-	strcpy(r->section, line + 1);
-	return r->on_entry(r->user, r->section, NULL, NULL, r->line);
+	if (*line == '[') {
+		char *close = strchr(line, ']');
+		r->is_lost = close == NULL || !is_line_end(close + 1);
+		if (r->is_lost)
+			return refuse_line(r, close == NULL ? "a section without ']'"
+							    : "text behind a section");
+		*close = '\0';
+		strcpy(r->section, line + 1);
+		return r->on_entry(r->user, r->section, NULL, NULL, r->line);
+	}
+	char *value = strchr(line, '=');
+	if (value == NULL || value == line)
+		return refuse_line(r, "not a section, 'key = value' or comment");
+	cut_blanks(line, (size_t)(value - line));
+	value++;
+	value += strspn(value, " \t");
+	char *close = *value == '"' ? strchr(value + 1, '"') : NULL;
+	if (*value == '"' && (close == NULL || !is_line_end(close + 1)))
+		return refuse_line(r, close == NULL ? "a value without its second '\"'"
+						    : "text behind a value in '\"'");
+	if (close != NULL)
+		*close = '\0';
+	else
+		cut_blanks(value, fal_ini_value_length(value));
+	/* The entry must fit a line that is written anew. */
+	if (strlen(line) + strlen(" = ") + strlen(value) + (close != NULL) > FAL_INI_LINE)
+		return refuse_line(r, "a line too long");
+	return r->is_lost ? FAL_OK
+			  : r->on_entry(r->user, r->section, line,
+					value + (close != NULL), r->line);
 }
 
 int

@@ -86,32 +86,6 @@ load_data_file(const struct fal_job *job, const char *samples, const char *label
 	}
 }
 
-/* Loads one file and appends its samples to `out`. */
-static int
-append_file(const struct fal_load *l, struct file_name samples, struct file_name labels,
-	    const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
-{
-	struct fal_set more = { 0 };
-	char *a = data_path(l, samples), *b = data_path(l, labels);
-	int err = load_data_file(l->job, a, b, opts, &more, diag);
-	if (err == FAL_OK && out->n > 0) {
-		err = fal_set_append(out, &more);
-		if (err < 0)
-			fal_diag_set(
-				diag, err,
-				err == FAL_EINVAL
-					? "%s: samples of another type or shape than in "
-					  "the file before it"
-					: "%s: together with those before it: too large",
-				a);
-		fal_set_free(&more);
-	} else if (err == FAL_OK)
-		*out = more;
-	free(a);
-	free(b);
-	return err;
-}
-
 /* Loads the files of one set; `max` is the number of samples to use, 0: all. */
 static int
 load_set_files(const struct fal_load *l, const char *samples, const char *labels,
@@ -132,7 +106,25 @@ load_set_files(const struct fal_load *l, const char *samples, const char *labels
 		samples = first_name(samples, is_single, &a);
 		if (labels != NULL)
 			labels = first_name(labels, is_single, &b);
-		err = append_file(l, a, b, &opts, set, diag);
+		char *path = data_path(l, a), *labels_path = data_path(l, b);
+		struct fal_set more = { 0 };
+		err = load_data_file(l->job, path, labels_path, &opts, &more, diag);
+		if (err == FAL_OK && set->n > 0) {
+			err = fal_set_append(set, &more);
+			if (err < 0)
+				fal_diag_set(diag, err,
+					     err == FAL_EINVAL
+						     ? "%s: samples of another type or "
+						       "shape than in "
+						       "the file before it"
+						     : "%s: together with those before "
+						       "it: too large",
+					     path);
+			fal_set_free(&more);
+		} else if (err == FAL_OK)
+			*set = more;
+		free(path);
+		free(labels_path);
 		if (err == FAL_OK && l->job->train_labels != NULL &&
 		    (samples == NULL) != (labels == NULL))
 			err = fal_diag_set(diag, FAL_EINVAL,

@@ -207,19 +207,6 @@ batch_row(const struct fal_batch *b, uint32_t place, uint32_t *label)
 	return fal_samples_row(b->samples, fal_order_at(b->order, place), label);
 }
 
-/* Prefetches a sample, whose memory is unrelated to its neighbours' memory. */
-static void
-prefetch_sample(const struct fal_batch *b, uint32_t place)
-{
-	const struct fal_part *part = fal_samples_part(b->samples);
-	const size_t all = part->values * fal_dtype_size(part->dtype);
-	const size_t bytes = all < PREFETCH_BYTES ? all : PREFETCH_BYTES;
-	uint32_t label;
-	const uint8_t *row = batch_row(b, place, &label);
-	for (size_t at = 0; row != NULL && at < bytes; at += 64)
-		__builtin_prefetch(row + at);
-}
-
 int
 fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
 	       uint32_t *label)
@@ -228,12 +215,22 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 	if (!batch_fits(b, first, count) ||
 	    (b->norm->channels != 1 && b->norm->channels != fal_part_channels(part)))
 		return FAL_EINVAL;
+	const size_t sample_bytes = part->values * fal_dtype_size(part->dtype);
+	const size_t prefetched_bytes =
+		sample_bytes < PREFETCH_BYTES ? sample_bytes : PREFETCH_BYTES;
 	for (uint32_t i = 0; i < count; i++, x += part->values) {
 		const uint8_t *row = batch_row(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
-		if (count - i > PREFETCH_SAMPLES)
-			prefetch_sample(b, first + i + PREFETCH_SAMPLES);
+		/* Prefetches a later sample, whose memory is unrelated to its neighbours'
+		 * memory. */
+		uint32_t later_label;
+		const uint8_t *later =
+			count - i > PREFETCH_SAMPLES
+				? batch_row(b, first + i + PREFETCH_SAMPLES, &later_label)
+				: NULL;
+		for (size_t at = 0; later != NULL && at < prefetched_bytes; at += 64)
+			__builtin_prefetch(later + at);
 		normalise_sample(b->norm, part, row, x);
 	}
 	return FAL_OK;

@@ -8,39 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the whole file and keeps up to `keep` bytes; more than `max_bytes` are refused.
- */
-static int
-read_bytes(struct source *s, uint64_t keep, uint64_t max_bytes, uint8_t **out, size_t *n)
-{
-	enum { STEP = 1 << 16 };
-	uint8_t *p = NULL;
-	size_t cap = 0, len = 0;
-	int got = 1;
-	while (got > 0 && len < keep) {
-		const uint64_t left = keep - len;
-		if (FAL_GROW(p, cap, len + STEP) < 0) {
-			got = source_nomem(s);
-			break;
-		}
-		got = source_some(s, p + len, left < STEP ? (unsigned)left : STEP);
-		len += got > 0 ? (size_t)got : 0;
-		if (max_bytes != 0 && len > max_bytes)
-			got = source_fail(s, FAL_ELIMIT, "above the limit of %ju bytes",
-					  max_bytes);
-	}
-	uint8_t scrap[4096];
-	while (got > 0)
-		got = source_some(s, scrap, sizeof(scrap));
-	if (got < 0) {
-		free(p);
-		return got;
-	}
-	*out = p;
-	*n = len;
-	return FAL_OK;
-}
-
 /* Makes a set of n samples of bytes, with memory for the samples. */
 static int
 make_byte_set(const struct source *s, uint32_t n, const uint32_t shape[static 3],
@@ -137,14 +104,30 @@ static int
 load_bytes(const char *file, uint32_t window, enum fal_cifar kind, uint64_t keep,
 	   const struct fal_set_opts *opts, struct fal_set *out, struct fal_diag *diag)
 {
+	enum { STEP = 1 << 16 };
 	struct fal_set set = { 0 };
 	struct source s;
-	uint8_t *p = NULL;
-	size_t n;
+	uint8_t *p = NULL, scrap[4096];
+	size_t cap = 0, n = 0;
 	int err = source_open(&s, file, diag);
 	if (err < 0)
 		return err;
-	err = read_bytes(&s, keep, opts->max_bytes, &p, &n);
+	int got = 1;
+	while (got > 0 && n < keep) {
+		const uint64_t left = keep - n;
+		if (FAL_GROW(p, cap, n + STEP) < 0) {
+			got = source_nomem(&s);
+			break;
+		}
+		got = source_some(&s, p + n, left < STEP ? (unsigned)left : STEP);
+		n += got > 0 ? (size_t)got : 0;
+		if (opts->max_bytes != 0 && n > opts->max_bytes)
+			got = source_fail(&s, FAL_ELIMIT, "above the limit of %ju bytes",
+					  opts->max_bytes);
+	}
+	while (got > 0) /* the rest must be readable, too */
+		got = source_some(&s, scrap, sizeof(scrap));
+	err = got < 0 ? got : FAL_OK;
 	if (err == FAL_OK)
 		err = window > 0 ? make_windows(&s, p, n, window, opts, &set)
 				 : make_images(&s, p, n, kind, opts, &set);

@@ -63,30 +63,6 @@ check_pair(const struct named_array *img, const struct named_array *lab, bool ta
 	return FAL_OK;
 }
 
-/* Sets the labels and the number of classes: `classes`, or with 0 the largest label + 1.
- */
-static int
-set_class_labels(const struct named_array *lab, uint32_t classes, struct fal_set *out,
-		 struct fal_diag *diag)
-{
-	const size_t size = fal_dtype_size(lab->a.dtype);
-	uint32_t limit = classes != 0 ? classes : FAL_CLASSES_MAX, found = 0;
-	for (uint32_t i = 0; i < lab->a.rows; i++) {
-		const int64_t v = fal_dtype_integer(lab->a.dtype, lab->a.data + i * size);
-		if (v < 0 || v >= limit)
-			return fal_diag_set(
-				diag, FAL_EFORMAT,
-				v < 0 ? "%s: label %jd of sample %u is below 0"
-				      : "%s: label %jd of sample %u is not below %u",
-				lab->name, v, i, limit);
-		if (v >= found)
-			found = (uint32_t)v + 1;
-		out->labels[i] = (uint32_t)v;
-	}
-	out->classes = classes != 0 ? classes : found;
-	return FAL_OK;
-}
-
 /* Makes the set of two arrays and takes the samples' memory. */
 static int
 make_pair_set(struct named_array *img, const struct named_array *lab,
@@ -104,8 +80,8 @@ make_pair_set(struct named_array *img, const struct named_array *lab,
 	set.labels = fal_calloc(set.n, sizeof(*set.labels));
 	if (set.labels == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", lab->name);
+	const size_t size = fal_dtype_size(lab->a.dtype);
 	if (opts->targets) {
-		const size_t size = fal_dtype_size(lab->a.dtype);
 		for (uint32_t i = 0; i < lab->a.rows; i++) {
 			const float v =
 				fal_dtype_float(lab->a.dtype, lab->a.data + i * size);
@@ -113,9 +89,27 @@ make_pair_set(struct named_array *img, const struct named_array *lab,
 		}
 		set.targets = true;
 		set.classes = 1;
-	} else if ((err = set_class_labels(lab, opts->classes, &set, diag)) < 0) {
-		fal_set_free(&set);
-		return err;
+	} else {
+		/* The number of classes is the given one, or the largest label + 1. */
+		const uint32_t limit =
+			opts->classes != 0 ? opts->classes : FAL_CLASSES_MAX;
+		for (uint32_t i = 0; i < lab->a.rows; i++) {
+			const int64_t v =
+				fal_dtype_integer(lab->a.dtype, lab->a.data + i * size);
+			if (v < 0 || v >= limit) {
+				fal_set_free(&set);
+				return fal_diag_set(
+					diag, FAL_EFORMAT,
+					v < 0 ? "%s: label %jd of sample %u is below 0"
+					      : "%s: label %jd of sample %u is not below "
+						"%u",
+					lab->name, v, i, limit);
+			}
+			if (v >= set.classes)
+				set.classes = (uint32_t)v + 1;
+			set.labels[i] = (uint32_t)v;
+		}
+		set.classes = opts->classes != 0 ? opts->classes : set.classes;
 	}
 	for (unsigned i = 0; i < 3; i++) {
 		/* The last dimensions of the file, preceded by ones. */

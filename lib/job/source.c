@@ -60,23 +60,6 @@ next_gzip_member(struct source *s)
 	return 1;
 }
 
-/* Reports the error `z` of inflate. */
-static int
-report_inflate_error(const struct source *s, int z)
-{
-	const bool is_member = s->z.total_in > (z == Z_BUF_ERROR ? 1 : 2);
-	if (z == Z_MEM_ERROR)
-		return source_nomem(s);
-	if (!is_member)
-		return source_fail(s, FAL_EFORMAT,
-				   "byte %ju: neither a gzip member nor zero padding",
-				   s->member_start);
-	if (z == Z_BUF_ERROR)
-		return source_fail(s, FAL_ETRUNC, "compressed data is truncated");
-	return source_fail(s, FAL_EFORMAT, "%s",
-			   s->z.msg != NULL ? s->z.msg : "compressed data is damaged");
-}
-
 /* Reads from the content of all gzip members, as source_some. */
 static int
 read_gzip(struct source *s, uint8_t *p, unsigned n)
@@ -90,8 +73,21 @@ read_gzip(struct source *s, uint8_t *p, unsigned n)
 		if (err < 0 || !s->in_member)
 			return err;
 		const int z = inflate(&s->z, Z_NO_FLUSH);
+		const bool is_member = s->z.total_in > (z == Z_BUF_ERROR ? 1 : 2);
+		if (z == Z_MEM_ERROR)
+			return source_nomem(s);
+		if (z != Z_OK && z != Z_STREAM_END && !is_member)
+			return source_fail(
+				s, FAL_EFORMAT,
+				"byte %ju: neither a gzip member nor zero padding",
+				s->member_start);
+		if (z == Z_BUF_ERROR)
+			return source_fail(s, FAL_ETRUNC, "compressed data is truncated");
 		if (z != Z_OK && z != Z_STREAM_END)
-			return report_inflate_error(s, z);
+			return source_fail(s, FAL_EFORMAT, "%s",
+					   s->z.msg != NULL
+						   ? s->z.msg
+						   : "compressed data is damaged");
 		s->in_member = z == Z_OK;
 	}
 	return (int)(n - s->z.avail_out);

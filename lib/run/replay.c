@@ -317,27 +317,6 @@ push_round(struct fal_replay *a, const struct fal_grid *g, uint32_t *samples)
 	return err;
 }
 
-/* Ends the round and makes the next version. */
-static int
-make_next_version(struct fal_replay *a, uint32_t samples)
-{
-	const struct fal_shard_order end = { .kind = FAL_ORDER_END,
-					     .round = a->round,
-					     .end = FAL_END_MERGE };
-	const struct fal_shard_order make = { .kind = FAL_ORDER_STEP,
-					      .version = a->version + 1,
-					      .lr = a->clock->lr,
-					      .divisor = samples,
-					      .clipped = samples > 0 &&
-							 a->set_conf.each.optim.clip > 0,
-					      .versions = a->conf.versions };
-	int err = a->is_nonfinite ? FAL_ENONFINITE : send_order(a, &end);
-	if (err == FAL_OK)
-		err = send_order(a, &make);
-	a->round++;
-	return err == FAL_OK && a->is_nonfinite ? FAL_ENONFINITE : err;
-}
-
 int
 fal_replay_clock(struct fal_replay *a, const struct fal_replay_clock *c,
 		 struct fal_replay_task *out)
@@ -376,5 +355,22 @@ fal_replay_clock(struct fal_replay *a, const struct fal_replay_clock *c,
 			err = FAL_ENONFINITE;
 	if (err == FAL_OK)
 		err = push_round(a, &g, &samples);
-	return err < 0 ? err : make_next_version(a, samples);
+	if (err < 0)
+		return err;
+	/* Ends the round and makes the next version. */
+	const struct fal_shard_order end = { .kind = FAL_ORDER_END,
+					     .round = a->round,
+					     .end = FAL_END_MERGE };
+	const struct fal_shard_order make = { .kind = FAL_ORDER_STEP,
+					      .version = a->version + 1,
+					      .lr = c->lr,
+					      .divisor = samples,
+					      .clipped = samples > 0 &&
+							 a->set_conf.each.optim.clip > 0,
+					      .versions = a->conf.versions };
+	err = a->is_nonfinite ? FAL_ENONFINITE : send_order(a, &end);
+	if (err == FAL_OK)
+		err = send_order(a, &make);
+	a->round++;
+	return err == FAL_OK && a->is_nonfinite ? FAL_ENONFINITE : err;
 }

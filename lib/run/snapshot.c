@@ -681,31 +681,6 @@ open_snapshot_file(int folder, const char *name, const char *file)
 	return fd;
 }
 
-static int
-read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
-	      struct fal_diag *diag)
-{
-	struct fal_buf text = { 0 };
-	char where[NAME + sizeof(manifest)];
-	snprintf(where, sizeof(where), "%s/%s", name, manifest);
-	const int fd = open_snapshot_file(folder, name, manifest);
-	ssize_t k = fd >= 0 ? 1 : -1;
-	while (k > 0 && text.n <= MANIFEST_MAX && fal_buf_room(&text, PIECE) != NULL) {
-		text.n -= PIECE;
-		k = FAL_TRY(READ, -1, read(fd, text.p + text.n, PIECE));
-		text.n += k > 0 ? (size_t)k : 0;
-	}
-	int err = text.err;
-	if (err == FAL_OK && k < 0)
-		err = report_errno(diag, name, manifest);
-	if (err == FAL_OK)
-		err = fal_snap_manifest_get(where, text.p, text.n, out, diag);
-	if (fd >= 0)
-		close(fd);
-	fal_buf_free(&text);
-	return err;
-}
-
 /* Compares the file's size and hash with its manifest. */
 static int
 check_state(int folder, const char *name, const struct fal_snap_manifest *m,
@@ -741,9 +716,25 @@ int
 fal_snapshot_read(int folder, const struct fal_files *job, struct fal_snapshot_found *f,
 		  struct fal_diag *why)
 {
-	char name[NAME];
+	char name[NAME], where[NAME + sizeof(manifest)];
+	struct fal_buf text = { 0 };
 	snapshot_name(f->clock, name);
-	int err = read_manifest(folder, name, &f->is, why);
+	snprintf(where, sizeof(where), "%s/%s", name, manifest);
+	const int fd = open_snapshot_file(folder, name, manifest);
+	ssize_t k = fd >= 0 ? 1 : -1;
+	while (k > 0 && text.n <= MANIFEST_MAX && fal_buf_room(&text, PIECE) != NULL) {
+		text.n -= PIECE;
+		k = FAL_TRY(READ, -1, read(fd, text.p + text.n, PIECE));
+		text.n += k > 0 ? (size_t)k : 0;
+	}
+	int err = text.err;
+	if (err == FAL_OK && k < 0)
+		err = report_errno(why, name, manifest);
+	if (err == FAL_OK)
+		err = fal_snap_manifest_get(where, text.p, text.n, &f->is, why);
+	if (fd >= 0)
+		close(fd);
+	fal_buf_free(&text);
 	if (err < 0)
 		return err;
 	if (f->is.past.clock != f->clock)
