@@ -19,6 +19,8 @@ static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
 static bool is_late;          /* the results of pushes come later, */
 static struct fal_shard_result late;
+static bool steps_wait; /* so do the results of steps */
+static struct fal_shard_result steps;
 static uint32_t here; /* workers of the last snapshot */
 static struct racked_tickets tickets;
 
@@ -98,7 +100,11 @@ on_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 		kept = o->versions;
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;
-	const int err = fal_shard_set_order(job.shard_set, o, silent ? &unheard : r);
+	const bool waits = steps_wait && o->kind == FAL_ORDER_STEP;
+	const int err = fal_shard_set_order(job.shard_set, o,
+					    silent  ? &unheard
+					    : waits ? &steps
+						    : r);
 	fal_shard_result_free(&unheard);
 	return err;
 }
@@ -126,12 +132,15 @@ on_moved(void *arg, const struct fal_map *map, int err)
 		holds = *map;
 }
 
-/* A job of so many shards, of a block each. */
+/* A job of so many shards, of a block each.  An epoch has one clock; with several, a
+ * clock may begin while the one before is open, no round ends before it is complete, and
+ * the last version is evaluated. */
 static void
-begin(uint32_t shards)
+begin_epochs(uint32_t shards, uint32_t epochs)
 {
 	static const float init[2 * FAL_BLOCK];
-	const struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
+	const struct fal_policy policy = { .rule = { .scheme = FAL_EPSP,
+						     .slack = epochs > 1 } };
 	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push, NULL },
 					   .send = on_send,
 					   .model = on_model,
@@ -146,7 +155,9 @@ begin(uint32_t shards)
 		.hash = "00",
 		.policy = &policy,
 		.policy_by = "job",
-		.grid = { .samples = 8, .batch = 8, .task = 2, .epochs = 1 },
+		.grid = { .samples = 8, .batch = 8, .task = 2, .epochs = epochs },
+		.test_samples = epochs > 1,
+		.skips = epochs > 1,
 		.params = shards * FAL_BLOCK,
 		.shards = shards,
 		.min_workers = 1
@@ -157,6 +168,12 @@ begin(uint32_t shards)
 	fal_map_even(&holds, shards, shards);
 	worker = (struct standin){ 0 };
 	tickets.n = 0;
+}
+
+static void
+begin(uint32_t shards)
+{
+	begin_epochs(shards, 1);
 }
 
 /* Two sessions of one process: the older session ends; then the other one leaves. */
@@ -372,6 +389,34 @@ snapshots_have_who_is_here(void **state)
 	fal_shard_result_free(&late);
 }
 
+/* The last version is evaluated once, also if it has been before the versions of earlier
+ * epochs are published. */
+static void
+last_version_is_evaluated_once(void **state)
+{
+	(void)state;
+	asks = NONE;
+	begin_epochs(2, 2);
+	join(1);
+	steps_wait = true;
+	for (uint32_t i = 1; worker.helds > 0; i++) {
+		struct standin_task task;
+		(void)claims(i, &task);
+		pushes(i, &task);
+	}
+	steps_wait = false;
+	assert_int_equal(worker.evals, 1);
+	const struct fal_msg m = standin_evaluated(2, worker.eval[0], 1);
+	check(tell(1, &m), 0, "EVALUATED");
+	assert_int_equal(lines("\"ev\":\"update\""), 0);
+	check(fal_coord_take_result(coord, now, &steps), 0, "heard");
+	assert_int_equal(lines("\"ev\":\"eval\""), 1);
+	assert_true(fal_coord_status(coord).done);
+	racked_finish(&job, now, NULL);
+	audited();
+	fal_shard_result_free(&steps);
+}
+
 /* A shard's FENCED of a contribution that is not fenced changes nothing. */
 static void
 orders_of_nobody(void **state)
@@ -425,6 +470,7 @@ main(void)
 		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
 		cmocka_unit_test_teardown(moves_wait_for_no_event, end),
 		cmocka_unit_test_teardown(snapshots_have_who_is_here, end),
+		cmocka_unit_test_teardown(last_version_is_evaluated_once, end),
 		cmocka_unit_test(words_of_nobody),
 		cmocka_unit_test_teardown(orders_of_nobody, end),
 		cmocka_unit_test_teardown(words_without_blocks, end),

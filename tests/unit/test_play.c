@@ -138,7 +138,7 @@ early_tasks_fill_the_barrier(void **state)
 		c.machine[i].rtt_s = rtt_s;
 	const double tasks_s = SHARE * task_s, gap_s = rtt_s + pull_s + push_s + step_s;
 	for (int early = 1; early < 4; early++) {
-		char rule[16];
+		char rule[24];
 		snprintf(rule, sizeof(rule), "epsp:%d/%d", early, SHARE);
 		struct fal_simulation p = play(&c, rule);
 		const double left = fmax(gap_s - early * task_s, 0);
@@ -161,7 +161,7 @@ a_fraction_moves_tasks(void **state)
 	double all = 0, all_enforced = 0;
 	for (int turn = 0; turn < 8; turn++) {
 		struct fal_cost c;
-		char rule[16];
+		char rule[24];
 		snprintf(rule, sizeof(rule), "epsp:%u/%d",
 			 1 + fal_rng_below(&rng, SHARE - 1), SHARE);
 		build(&c, 1, false);
