@@ -164,6 +164,7 @@ line_read_contribs(const struct recompute *r, const struct fal_ev_ledger *e)
 	for (size_t i = 0; i < e->contrib.n; i++) {
 		const struct fal_ev_contrib *c = &e->contrib.v[i];
 		struct contrib *to = &all[i];
+		const bool has_hashes = c->hashes.v != NULL;
 		size_t filled = 0, at = 0;
 		*to = (struct contrib){ .id = { c->c.v[0], c->c.v[1] },
 					.blocks = c->blocks,
@@ -182,7 +183,7 @@ line_read_contribs(const struct recompute *r, const struct fal_ev_ledger *e)
 					at < c->hashes.n ? c->hashes.v[at] : "";
 				at++;
 				to->computed += r->task[t].sum;
-				if (c->hashes.v == NULL ||
+				if (!has_hashes ||
 				    claim_is_right(hash, &r->task[t], to->fenced))
 					continue;
 				to->first = to->n_wrong++ == 0 ? t : to->first;

@@ -318,7 +318,7 @@ read_tensor_header(struct array_reader *r, struct fal_array *a)
 			"a header of %ju bytes is too long: not a safetensors file?", n);
 	char *text = fal_xcalloc(n, 1);
 	const char *name = r->opts->tensor;
-	struct fal_safetensor t;
+	struct fal_safetensor t = { .dims = 0 };
 	err = source_exact(&r->s, (uint8_t *)text, n);
 	if (err == FAL_OK)
 		err = fal_safetensors_find(r->s.path, text, n, name, &t, r->s.diag);
