@@ -118,9 +118,9 @@ on_run_line(void *arg, struct fal_trace_line *l)
 	return FAL_OK;
 }
 
-/* Reads the files.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM, FAL_ENOMEM;
- * FAL_ESTATE: the job is not done; FAL_EFORMAT: trace, job and model do not belong
- * together, or the trace does not chain. */
+/* Reads the files.  Errors with a diagnosis: FAL_EIO, FAL_ENOENT, FAL_EPERM; FAL_ESTATE:
+ * the job is not done; FAL_EFORMAT: trace, job and model do not belong together, or the
+ * trace does not chain.  FAL_ENOMEM comes without a diagnosis: the caller gives it. */
 static int
 run_read(struct run *r)
 {

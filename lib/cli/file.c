@@ -198,8 +198,8 @@ struct kept {
 };
 
 /* Writes a file beside `path`, and renames it.  The new file has the properties `kept`;
- * with NULL, this mode within the umask.  A failed sync of the folder is an error, unless
- * the file has another owner. */
+ * with NULL, this mode within the umask; 0: for us alone.  A failed sync of the folder is
+ * an error, unless the file has another owner. */
 static int
 replace_file(const char *path, const void *p, size_t n, mode_t mode,
 	     const struct kept *kept, struct fal_diag *diag)

@@ -161,15 +161,13 @@ fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
 	}
 }
 
-/* --- of work --------------------------------------------------------------------- */
+/* --- of time --------------------------------------------------------------------- */
 
 static uint64_t
 seconds_to_ns(double seconds)
 {
 	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 }
-
-/* --- of time --------------------------------------------------------------------- */
 
 static uint64_t
 clocks_ns(const struct fal_machine *m, double clocks)

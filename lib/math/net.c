@@ -101,7 +101,8 @@ plan_arena(struct fal_net *net)
 		scratch = n > scratch ? n : scratch;
 	}
 	net->in = reserve_floats(net, (uint64_t)m->inputs * net->batch);
-	uint64_t end = 0; /* of the parameters of the layers so far, in any order */
+	/* The end of the parameters so far: the tensors lie in any order. */
+	uint64_t end = 0;
 	for (uint32_t i = 0; i < m->layers; i++) {
 		const struct fal_layer *l = &m->layer[i];
 		struct layer_plan *p = &net->plan[i];

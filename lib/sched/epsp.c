@@ -44,8 +44,8 @@ worker_waits_for_coordinator(const struct fal_sched *s, const struct fal_worker 
  * would finish the task first.  Moves an unstarted task; or, with `clones`, if no task
  * can move, clones a running task at an idle worker.  The other worker must finish sooner
  * than the holder, by a round trip and by a part of the task, because projections are
- * uncertain.  *fresh: the slot of a worker whose projection is up to date.  False: no
- * task is given. */
+ * uncertain.  *fresh: the slot of a worker whose projection is up to date; set to the
+ * holder, or to FAL_NONE if a task is given.  False: no task is given. */
 static bool
 task_give(struct fal_sched *s, bool clones, double now, uint32_t *fresh)
 {

@@ -568,7 +568,7 @@ take_verify(struct fal_audit *a, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EFORMAT, "words: not two");
 		return;
 	}
-	size_t key[2] = { 0 }; /* their numbers, from 1; 0: unknown */
+	size_t key[2] = { 0 }; /* numbers of the two workers' keys, from 1; 0: unknown */
 	for (size_t i = 0; i < 2; i++) {
 		const struct audit_worker *worker = fal_audit_worker(a, w[i].id);
 		if (worker == NULL)
