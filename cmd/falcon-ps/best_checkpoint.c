@@ -142,8 +142,6 @@ ps_best_checkpoint_update(struct ps_server *s, const struct fal_coord_figures *n
 	if (coming)
 		return;
 	b->judged_clock = now->judged;
-	if (!better)
-		return;
 	if (params == NULL)
 		return;
 	char clock[24], accuracy[32], loss[32];

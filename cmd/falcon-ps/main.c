@@ -201,6 +201,34 @@ print_shards(const struct fal_files *j, uint32_t shards)
 	fal_table_print(&table);
 }
 
+/* Checks the options of coordinators and shard processes.  Returns 0 or an exit code. */
+static int
+check_common_options(struct ps_run *r)
+{
+	struct fal_diag diag = { "" };
+	const struct ps_options *o = &r->opt;
+	const char *own = o->join != NULL ? "127.0.0.1:0" : "127.0.0.1:7000";
+	const char *at = o->join != NULL ? o->join : o->upstream;
+	int err = fal_addrs_parse(o->listen != NULL ? o->listen : own, r->listen.v,
+				  FAL_ADDRS_MAX, &r->listen.n, &diag);
+	if (err < 0)
+		return ps_report_error(&diag, err);
+	if (o->join != NULL && r->listen.n > 1)
+		return fal_cli_usage(PROG,
+				     "--listen: '%s': with --join there is one address",
+				     o->listen);
+	if (fal_compress_parse(o->compress, &r->compress) < 0)
+		return fal_cli_usage(PROG,
+				     "--compress: '%s' is not auto, always or never",
+				     o->compress);
+	if (o->shards < 1 || o->shards > FAL_SHARDS_MAX)
+		return fal_cli_usage(PROG, "--shards: %" PRIu64 " is not 1 to %d",
+				     o->shards, FAL_SHARDS_MAX);
+	if (at != NULL && (err = fal_addr_parse(at, &r->coordinator, &diag)) < 0)
+		return ps_report_error(&diag, err);
+	return FAL_EXIT_DONE;
+}
+
 /* Checks the options of a group server, and whether this job may have one; sets the rule
  * by which its members share.  `path`: the job's file.  Returns 0 or an exit code. */
 static int
@@ -579,36 +607,18 @@ close_state:
 static int
 run_program(struct ps_run *r, const char *path)
 {
-	const struct ps_options *o = &r->opt;
-	const bool joins = o->join != NULL;
+	const bool joins = r->opt.join != NULL;
 	if (r->opt.keyring == NULL)
 		r->opt.keyring = "/etc/falcon/keyring";
 	const unsigned cores = r->opt.threads == 0 ? fal_cli_cores() : 0;
 	if (cores > 0)
 		r->opt.threads = cores < THREADS ? cores : THREADS;
 	r->program += fal_threads_bytes((uint32_t)r->opt.threads);
-	struct fal_diag diag = { "" };
-	const char *own = joins ? "127.0.0.1:0" : "127.0.0.1:7000";
-	const char *at = joins ? o->join : o->upstream;
-	int err = fal_addrs_parse(o->listen != NULL ? o->listen : own, r->listen.v,
-				  FAL_ADDRS_MAX, &r->listen.n, &diag);
-	if (err < 0)
-		return ps_report_error(&diag, err);
-	if (joins && r->listen.n > 1)
-		return fal_cli_usage(PROG,
-				     "--listen: '%s': with --join there is one address",
-				     o->listen);
-	if (fal_compress_parse(o->compress, &r->compress) < 0)
-		return fal_cli_usage(PROG,
-				     "--compress: '%s' is not auto, always or never",
-				     o->compress);
-	if (o->shards < 1 || o->shards > FAL_SHARDS_MAX)
-		return fal_cli_usage(PROG, "--shards: %" PRIu64 " is not 1 to %d",
-				     o->shards, FAL_SHARDS_MAX);
-	if (at != NULL && (err = fal_addr_parse(at, &r->coordinator, &diag)) < 0)
-		return ps_report_error(&diag, err);
-	int code = joins ? fal_client_key_load(PROG, o->key, FAL_ROLE_SHARD, &r->key)
-			 : check_job_options(r, path);
+	int code = check_common_options(r);
+	if (code == FAL_EXIT_DONE)
+		code = joins ? fal_client_key_load(PROG, r->opt.key, FAL_ROLE_SHARD,
+						   &r->key)
+			     : check_job_options(r, path);
 	if (code != FAL_EXIT_DONE)
 		return code;
 	if (r->opt.check && !joins)

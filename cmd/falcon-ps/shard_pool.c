@@ -503,21 +503,21 @@ ps_pool_place(struct ps_server *s)
 	if (err < 0)
 		return err;
 	p->own->count = before[at];
-	for (uint32_t i = 0, end; i < parts; i++, at = end) {
+	for (uint32_t i = 0; i < parts; i++) {
 		struct ps_member *m = part[i];
-		const uint32_t left = places - at;
+		const uint32_t first = before[at], left = places - at;
 		char own[40];
-		end = at + (m->max_shards < left ? m->max_shards : left);
+		at += m->max_shards < left ? m->max_shards : left;
 		/* the job's placement gives the process no block */
-		m->has_no_share = before[end] == before[at];
+		m->has_no_share = before[at] == first;
 		if (m->has_no_share)
 			continue;
-		m->first = before[at];
-		m->count = before[end] - before[at];
+		m->first = first;
+		m->count = before[at] - first;
 		ps_log(s->run, "%s of %u: %s", member_shards_text(m, own),
 		       fal_shard_set_count(s->shard_set), m->address);
 		pool_send_place(s, m);
-		for (uint32_t k = before[at]; k < before[end]; k++) {
+		for (uint32_t k = first; k < before[at]; k++) {
 			struct fal_shard_set_piece piece;
 			if (fal_shard_set_give(s->shard_set, k, &piece) < 0 ||
 			    pool_queue_piece(s, k, &piece) < 0)

@@ -232,8 +232,13 @@ plan_draw(struct recompute *r, uint64_t n, uint64_t *total)
 			return;
 		uint64_t at = fal_rng_u64(&r->rng) % all;
 		struct anchor *p = r->anchor;
-		for (; p->is_drawn || at >= p->reach; p++)
-			at -= p->is_drawn ? 0 : p->reach;
+		for (;; p++) { /* ends, as at < all */
+			if (p->is_drawn)
+				continue;
+			if (at < p->reach)
+				break;
+			at -= p->reach;
+		}
 		p->is_drawn = true;
 		p->reach = anchor_end(r, p, n - *total) - p->clock;
 		*total += p->reach;

@@ -401,8 +401,21 @@ put_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 }
 
 static void
-json_shards(struct fal_buf *out, const struct fal_shard_rows *r,
-	    const struct fal_trace_moves *m)
+json_moves(struct fal_buf *out, const struct fal_trace_moves *m)
+{
+	fal_json_member_u64(out, "moves", m->moves);
+	if (m->moves == 0)
+		return;
+	fal_json_member_open(out, "last_move", '{');
+	fal_json_member_str(out, "by", m->by);
+	fal_json_member_fixed(out, "at", m->t, 6);
+	fal_json_member_fixed(out, "took", m->took, 6);
+	fal_json_member_u64(out, "blocks", m->blocks);
+	fal_json_close(out, '}');
+}
+
+static void
+json_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 {
 	fal_json_member_open(out, "shards", '[');
 	for (uint32_t i = 0; i < r->n; i++) {
@@ -425,15 +438,6 @@ json_shards(struct fal_buf *out, const struct fal_shard_rows *r,
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, ']');
-	fal_json_member_u64(out, "moves", m->moves);
-	if (m->moves == 0)
-		return;
-	fal_json_member_open(out, "last_move", '{');
-	fal_json_member_str(out, "by", m->by);
-	fal_json_member_fixed(out, "at", m->t, 6);
-	fal_json_member_fixed(out, "took", m->took, 6);
-	fal_json_member_u64(out, "blocks", m->blocks);
-	fal_json_close(out, '}');
 }
 
 /* ---- the job ---- */
@@ -558,8 +562,10 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	if (s->shards.n > 0)
-		json_shards(out, &s->shards, &s->moves);
+	if (s->shards.n > 0) {
+		json_shards(out, &s->shards);
+		json_moves(out, &s->moves);
+	}
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
 	fal_json_member_fixed(out, "clocks_s", s->rate.clocks, 3);

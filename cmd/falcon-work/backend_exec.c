@@ -215,21 +215,22 @@ trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *
 {
 	const struct sample_layout l = sample_layout_of(s);
 	void *x = (uint8_t *)data + l.x_at, *at = (uint8_t *)data + l.y_at;
-	int64_t *y = at, *next = x;
-	/* Of a text: x gets windows, and y the byte that follows each byte. */
-	for (uint32_t i = 0; i < j->count && l.text; i++) {
-		const uint32_t id = fal_order_at(j->batch.order, j->first + i);
-		uint32_t none;
-		const uint8_t *row = fal_samples_row(j->batch.samples, id, &none);
-		if (row == NULL)
-			return FAL_ENOENT;
-		for (uint32_t k = 0; k < l.y_each; k++) {
-			*next++ = row[k];
-			*y++ = row[k + 1];
+	int64_t *y = at;
+	if (l.text) { /* x gets windows, and y the byte that follows each byte */
+		int64_t *next = x;
+		for (uint32_t i = 0; i < j->count; i++) {
+			const uint32_t id = fal_order_at(j->batch.order, j->first + i);
+			uint32_t none;
+			const uint8_t *row = fal_samples_row(j->batch.samples, id, &none);
+			if (row == NULL)
+				return FAL_ENOENT;
+			for (uint32_t k = 0; k < l.y_each; k++) {
+				*next++ = row[k];
+				*y++ = row[k + 1];
+			}
 		}
-	}
-	if (l.text)
 		return FAL_OK;
+	}
 	int err =
 		l.whole ? fal_batch_fill_integers(&j->batch, j->first, j->count, x, label)
 			: fal_batch_fill(&j->batch, j->first, j->count, x, label);
@@ -238,6 +239,30 @@ trainer_job_fill_samples(const struct fal_setup *s, const struct fal_lane_task *
 	for (uint32_t i = 0; i < j->count && err == FAL_OK && !l.targets; i++)
 		y[i] = label[i];
 	return err;
+}
+
+/* Fills memory with invented samples, the same on all machines. */
+static void
+fill_made_up_samples(const struct fal_setup *s, void *data)
+{
+	const struct sample_layout l = sample_layout_of(s);
+	const uint32_t task = s->job.task;
+	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
+	void *x_at = (uint8_t *)data + l.x_at, *y_at = (uint8_t *)data + l.y_at;
+	int64_t *y = y_at, *whole = x_at;
+	float *x = x_at, *target = y_at;
+	for (uint64_t i = 0; i < (uint64_t)task * l.x_each; i++)
+		if (l.text) /* letters, which every text has */
+			whole[i] = 'a' + (int64_t)fal_rng_below(&r, 26);
+		else if (l.whole)
+			whole[i] = fal_rng_below(&r, 2);
+		else
+			x[i] = fal_rng_unit(&r);
+	for (uint64_t i = 0; i < task && l.targets; i++)
+		target[i] = fal_rng_unit(&r);
+	for (uint64_t i = 0; i < (uint64_t)task * l.y_each && !l.targets; i++)
+		y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&r, 26)
+			      : (int64_t)fal_rng_below(&r, s->manifest.train.classes);
 }
 
 /* --- the backend -------------------------------------------------------------------- */
@@ -371,30 +396,9 @@ compute_fixed(struct exec_backend *m, struct trainer *t, unsigned area,
 		.params = m->params,
 		.serial = UINT64_MAX,
 	};
-	uint8_t *data = trainer_samples(t);
-	if (data != NULL) {
-		/* Fills the memory with invented samples, the same on all machines. */
-		const struct fal_setup *s = m->setup;
-		const struct sample_layout l = sample_layout_of(s);
-		const uint64_t count = s->job.task;
-		struct fal_rng rng = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
-		void *x_at = data + l.x_at, *y_at = data + l.y_at;
-		int64_t *y = y_at, *whole = x_at;
-		float *x = x_at, *target = y_at;
-		for (uint64_t i = 0; i < count * l.x_each; i++)
-			if (l.text) /* letters, which every text has */
-				whole[i] = 'a' + (int64_t)fal_rng_below(&rng, 26);
-			else if (l.whole)
-				whole[i] = fal_rng_below(&rng, 2);
-			else
-				x[i] = fal_rng_unit(&rng);
-		for (uint64_t i = 0; i < count && l.targets; i++)
-			target[i] = fal_rng_unit(&rng);
-		for (uint64_t i = 0; i < count * l.y_each && !l.targets; i++)
-			y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&rng, 26)
-				      : (int64_t)fal_rng_below(&rng,
-							       s->manifest.train.classes);
-	}
+	void *samples = trainer_samples(t);
+	if (samples != NULL)
+		fill_made_up_samples(m->setup, samples);
 	trainer_compute(t, &task, r);
 	if (r->end != TRAINER_DONE)
 		return;

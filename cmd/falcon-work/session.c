@@ -424,6 +424,50 @@ on_agent_came(void *arg, uint32_t lane, uint32_t blocks)
 	lane_add_blocks(s->runtime.lanes, lane, blocks);
 }
 
+static void
+send_ready(struct session *s)
+{
+	const struct fal_emul *e = s->opt->emulate;
+	const struct backend_profile *p = &s->runtime.profile;
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	memcpy(m.ready.fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	memcpy(m.ready.kernels, p->kernels, sizeof(m.ready.kernels));
+	memcpy(m.ready.data, p->data_hash, FAL_DATA_HASH);
+	m.ready.task_ns = p->task_ns;
+	m.ready.large = p->large_batch;
+	m.ready.large_ns = p->large_ns;
+	if (e != NULL) {
+		m.ready.task_ns = fal_emul_probe_ns(e, s->runtime.setup.job.task);
+		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
+	}
+	s->phase = READY;
+	/* the coordinator may refuse the worker's numerics */
+	s->client.is_candidate = true;
+	fal_client_send(&s->client, &m);
+	fal_cli_notify("READY=1\nSTATUS=working");
+	if (!s->opt->verbose)
+		return;
+	const struct fal_model *model = s->runtime.setup.model;
+	char frozen[256] = ""; /* tensors */
+	uint32_t more = 0;
+	size_t n = 0;
+	for (uint32_t i = 0; i < model->tensors; i++)
+		if (model->tensor[i].frozen && n + strlen(model->tensor[i].name) < 200)
+			n += (size_t)snprintf(frozen + n, sizeof(frozen) - n, "%s %s",
+					      n == 0 ? "; not stepped:" : ",",
+					      model->tensor[i].name);
+		else
+			more += model->tensor[i].frozen;
+	if (more > 0)
+		snprintf(frozen + n, sizeof(frozen) - n, " and %u more", more);
+	fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
+		    s->client.at, s->runtime.setup.job.name,
+		    fal_suite_name(fal_chan_suite(s->client.chan)),
+		    fal_chan_is_unsealed(s->client.chan) ? ", unsealed on this machine"
+							 : "",
+		    (double)m.ready.task_ns * 1e-6, frozen);
+}
+
 /* --- the job ---------------------------------------------------------------------- */
 
 /* Called when a task of this clock begins: from time to time logs the progress of the
@@ -560,48 +604,9 @@ session_on_chunk(void *arg)
 {
 	struct session *s = arg;
 	runtime_release_tasks(&s->runtime);
-	if (s->phase >= READY || fal_client_is_over(&s->client) ||
-	    !runtime_is_ready(&s->runtime) || !links_all(s, LINK_IS_OPEN))
-		return;
-	const struct fal_emul *e = s->opt->emulate;
-	const struct backend_profile *p = &s->runtime.profile;
-	struct fal_msg m = { .type = FAL_MSG_READY };
-	memcpy(m.ready.fingerprint, p->fingerprint, FAL_FINGERPRINT);
-	memcpy(m.ready.kernels, p->kernels, sizeof(m.ready.kernels));
-	memcpy(m.ready.data, p->data_hash, FAL_DATA_HASH);
-	m.ready.task_ns = p->task_ns;
-	m.ready.large = p->large_batch;
-	m.ready.large_ns = p->large_ns;
-	if (e != NULL) {
-		m.ready.task_ns = fal_emul_probe_ns(e, s->runtime.setup.job.task);
-		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
-	}
-	s->phase = READY;
-	/* the coordinator may refuse the worker's numerics */
-	s->client.is_candidate = true;
-	fal_client_send(&s->client, &m);
-	fal_cli_notify("READY=1\nSTATUS=working");
-	if (!s->opt->verbose)
-		return;
-	const struct fal_model *model = s->runtime.setup.model;
-	char frozen[256] = ""; /* tensors */
-	uint32_t more = 0;
-	size_t n = 0;
-	for (uint32_t i = 0; i < model->tensors; i++)
-		if (model->tensor[i].frozen && n + strlen(model->tensor[i].name) < 200)
-			n += (size_t)snprintf(frozen + n, sizeof(frozen) - n, "%s %s",
-					      n == 0 ? "; not stepped:" : ",",
-					      model->tensor[i].name);
-		else
-			more += model->tensor[i].frozen;
-	if (more > 0)
-		snprintf(frozen + n, sizeof(frozen) - n, " and %u more", more);
-	fal_cli_err(PROG, "%s: joined job %s by %s%s; a task takes %.3f ms%s",
-		    s->client.at, s->runtime.setup.job.name,
-		    fal_suite_name(fal_chan_suite(s->client.chan)),
-		    fal_chan_is_unsealed(s->client.chan) ? ", unsealed on this machine"
-							 : "",
-		    (double)m.ready.task_ns * 1e-6, frozen);
+	if (s->phase < READY && !fal_client_is_over(&s->client) &&
+	    runtime_is_ready(&s->runtime) && links_all(s, LINK_IS_OPEN))
+		send_ready(s);
 }
 
 /* The probe or the loading of a local copy has ended. */

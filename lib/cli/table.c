@@ -131,25 +131,48 @@ shorten_name(const char *s, size_t most)
 			   s + prefix_of_chars(s, width - room / 2));
 }
 
+static void
+short_names_free(struct short_name *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(v[i].text);
+	free(v);
+}
+
+/* The first cells of all rows, shortened and sorted. */
+static struct short_name *
+short_names_of(const struct fal_table *t, size_t rows, size_t most)
+{
+	struct short_name *v = fal_xcalloc(rows, sizeof(*v));
+	for (size_t r = 0; r < rows; r++) {
+		v[r].name = t->cell[r * t->columns];
+		v[r].text = shorten_name(v[r].name, most);
+	}
+	qsort(v, rows, sizeof(*v), compare_short_names);
+	return v;
+}
+
+/* Do two different names look alike? */
+static bool
+any_look_alike(const struct short_name *v, size_t rows)
+{
+	for (size_t r = 1; r < rows; r++)
+		if (strcmp(v[r - 1].text, v[r].text) == 0 &&
+		    strcmp(v[r - 1].name, v[r].name) != 0)
+			return true;
+	return false;
+}
+
 /* Shortens the first column to `most` characters, or to more if two would look alike. */
 static void
 shorten_names(struct fal_table *t, size_t rows, size_t most)
 {
-	struct short_name *v = fal_xcalloc(rows, sizeof(*v));
-	for (bool alike = true; alike; most += alike) { /* whole names differ */
-		for (size_t r = 0; r < rows; r++) {
-			v[r].name = t->cell[r * t->columns];
-			v[r].text = shorten_name(v[r].name, most);
-		}
-		qsort(v, rows, sizeof(*v), compare_short_names);
-		alike = false;
-		for (size_t r = 1; r < rows; r++)
-			alike |= strcmp(v[r - 1].text, v[r].text) == 0 &&
-				 strcmp(v[r - 1].name, v[r].name) != 0;
-		for (size_t r = 0; r < rows; r++)
-			free(v[r].text);
+	struct short_name *v;
+	while (any_look_alike(v = short_names_of(t, rows, most), rows)) {
+		short_names_free(v, rows);
+		most++; /* whole names differ */
 	}
-	free(v);
+	short_names_free(v, rows);
 	for (size_t r = 0; r < rows; r++) {
 		char **cell = &t->cell[r * t->columns], *text = shorten_name(*cell, most);
 		free(*cell);

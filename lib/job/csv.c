@@ -100,11 +100,12 @@ read_field(struct csv_reader *r, enum field_end *end)
 			}
 			err = append_byte(r);
 		}
-	} else
+	} else {
 		while (err == FAL_OK && r->next != r->comma && r->next >= 0 &&
 		       r->next != '\n' && r->next != '\r')
 			err = r->next == '"' ? FAIL(r, "a quote within a field")
 					     : append_byte(r);
+	}
 	r->field[r->len] = '\0';
 	if (err == FAL_OK && r->next == '\r') {
 		err = next_byte(r);
@@ -265,13 +266,16 @@ read_csv_record(struct csv_reader *r, const struct fal_set_opts *opts)
 			return FAIL(r, "column '%s': is empty",
 				    FAL_QUOTE(i == r->label ? r->label_name
 							    : r->name[column]));
+		if (i == r->label) {
+			err = add_label(r, opts->targets, limit);
+			if (err < 0)
+				return err;
+			continue;
+		}
 		float v;
-		err = i == r->label ? add_label(r, opts->targets, limit)
-				    : parse_field(r, r->name[column], &v);
+		err = parse_field(r, r->name[column], &v);
 		if (err < 0)
 			return err;
-		if (i == r->label)
-			continue;
 		if (opts->max_bytes != 0 &&
 		    (r->values + 1) * sizeof(float) > opts->max_bytes)
 			return csv_fail(r, FAL_ELIMIT, r->field_line,

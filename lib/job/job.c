@@ -1015,6 +1015,14 @@ fal_job_server_only_key(const struct fal_job *job)
 	return job->nonfinite == FAL_JOB_NONFINITE_SKIP ? "job.nonfinite = skip" : NULL;
 }
 
+static int
+report_no_match(const struct tensor_patterns *k, const char *pattern,
+		struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor", k->key,
+			    FAL_QUOTE(pattern));
+}
+
 /* Marks the tensors that the key matches with 1 + rule. */
 static int
 mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t *marks,
@@ -1025,8 +1033,7 @@ mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t
 	if (k->text == NULL)
 		return FAL_OK;
 	snprintf(copy, sizeof(copy), "%s", k->text);
-	const char *unmatched = NULL;
-	for (char *p = strtok_r(copy, " \t", &rest); p != NULL && unmatched == NULL;
+	for (char *p = strtok_r(copy, " \t", &rest); p != NULL;
 	     p = strtok_r(NULL, " \t", &rest)) {
 		uint32_t n = 0;
 		for (uint32_t i = 0; i < m->tensors; i++)
@@ -1035,15 +1042,10 @@ mark_tensors(const struct fal_model *m, const struct tensor_patterns *k, uint8_t
 				n++;
 			}
 		if (n == 0 && !k->is_lax)
-			unmatched = p;
+			return report_no_match(k, p, diag);
 		all += n;
 	}
-	if (unmatched == NULL && all == 0)
-		unmatched = k->text;
-	return unmatched == NULL
-		       ? FAL_OK
-		       : fal_diag_set(diag, FAL_EINVAL, "model.%s: '%s' names no tensor",
-				      k->key, FAL_QUOTE(unmatched));
+	return all > 0 ? FAL_OK : report_no_match(k, k->text, diag);
 }
 
 /* The scales of a tensor. */

@@ -188,6 +188,26 @@ cell_use(const struct report_cell *c, double least)
 	};
 }
 
+/* Returns the least wait of a line among the workers that had tasks and that others wait
+ * for.  Nobody waits for a worker whose rounds are dropped.  Infinite: there is no such
+ * worker, and all waits are the coordinator's. */
+static double
+frame_least_wait(struct fal_report_state *s, size_t at)
+{
+	double least = HUGE_VAL;
+	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
+		struct report_row *w = &s->row[i];
+		const uint64_t dropped = s->summary.worker[i].dropped;
+		const struct report_cell *c = &w->cell[at];
+		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
+		if (frame_has_row(s, i, at) && asked && dropped == w->dropped &&
+		    w->wait < least)
+			least = w->wait;
+		w->dropped = dropped;
+	}
+	return least;
+}
+
 /* Adds a clock of shared rounds, computed at `speed` samples a second, to the sums: the
  * ideal seconds of the clock; the finish of each worker, and its lag behind a common
  * finish; and the cost of whole tasks, which under slack need not fit the clock. */
@@ -256,16 +276,10 @@ frame_classify(struct fal_report_state *s, size_t at)
 static void
 report_close_frame(struct fal_report_state *s, size_t at)
 {
-	const bool waits = fal_rule_traits(&s->rule).waits;
 	double speed = 0;
-	/* The least wait of a line among the workers that had tasks and that others wait
-	 * for.  Nobody waits for a worker whose rounds are dropped.  Infinite: there is
-	 * no such worker, and all waits are the coordinator's. */
-	double least = HUGE_VAL;
 	for (size_t i = 0; i < s->rows; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_cell *c = &w->cell[at];
-		const uint64_t dropped = s->summary.worker[i].dropped;
 		if (c->load.clocks > 0) {
 			w->load = c->load;
 			w->wait = (c->wait - c->load.latency) / (double)c->load.clocks;
@@ -274,16 +288,12 @@ report_close_frame(struct fal_report_state *s, size_t at)
 			w->speed = c->samples / c->load.lane_s;
 			w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
 		}
-		const bool asked = w->load.tasks > 0 || c->load.clocks > c->idle;
-		if (frame_has_row(s, i, at)) {
+		if (frame_has_row(s, i, at))
 			speed += w->speed;
-			if (waits && asked && dropped == w->dropped && w->wait < least)
-				least = w->wait;
-		}
-		w->dropped = waits ? dropped : w->dropped;
 	}
 	/* A clock with missing lines would have work without workers. */
 	const bool is_complete = speed > 0 && !(report_shared(s) && s->partial[at]);
+	const double least = frame_least_wait(s, at);
 	for (size_t i = 0; i < s->rows && is_complete; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_cell *c = &w->cell[at];
@@ -408,7 +418,7 @@ cell_add_line(struct report_cell *c, const struct report_line *t, double size)
 }
 
 /* Notes the speed of each pace, converted to full tasks, in the ring of the row's number
- * of lanes, which may be new.  Notes nothing if the row has too many rings. */
+ * of lanes, which may be new.  Notes nothing if that would be a ring too many. */
 static void
 row_note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
 		const struct report_line *t)
@@ -1168,36 +1178,38 @@ report_best_sharing(const struct fal_report *r, uint64_t task, struct fal_bound_
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
+/* Returns the largest halving of the task that leaves little idle and is faster; 0: none
+ * does.  *left is the idle share that it leaves.  If the sharing of the median clock does
+ * not explain the loss, changing speeds do: then the loss is in proportion to the size.
+ */
+static uint64_t
+report_smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
+		    double *left)
+{
+	const struct sharing now = report_best_sharing(r, r->task, v);
+	const bool steady = now.idle >= loss / 2 * now.clock;
+	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
+		const struct sharing then = report_best_sharing(r, task, v);
+		*left = steady ? then.idle / then.clock
+			       : loss * (double)task / (double)r->task;
+		if (*left <= LEFT_IDLE)
+			return !steady || then.clock < now.clock ? task : 0;
+	}
+	return 0;
+}
+
 static void
 find_granularity(struct fal_report *r)
 {
 	const double loss = report_share(r, FAL_REPORT_GRANULARITY);
 	char what[96];
 	const unsigned long lanes = (unsigned long)report_lane_count(r);
-	/* The largest halving of the task that leaves little idle and is faster, and the
-	 * idle share that it leaves; 0: none does.  If the sharing of the median clock
-	 * does not explain the loss, changing speeds do: then the loss is in proportion
-	 * to the size. */
-	uint64_t smaller = 0;
 	double left = 0;
-	if (r->shared) {
-		struct fal_bound_lanes *v = r->state->lanes;
-		const struct sharing now = report_best_sharing(r, r->task, v);
-		const bool steady = now.idle >= loss / 2 * now.clock;
-		for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
-			const struct sharing then = report_best_sharing(r, task, v);
-			left = steady ? then.idle / then.clock
-				      : loss * (double)task / (double)r->task;
-			if (!(left <= LEFT_IDLE))
-				continue;
-			if (!steady || then.clock < now.clock)
-				smaller = task;
-			break;
-		}
-	}
-	if (smaller > 0)
+	const uint64_t task =
+		r->shared ? report_smaller_task(r, loss, r->state->lanes, &left) : 0;
+	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %ju would leave %.1f %%" OTHER,
-			 smaller, 100 * left);
+			 task, 100 * left);
 	else
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER

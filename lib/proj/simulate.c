@@ -262,13 +262,15 @@ sim_end_round(struct sim *g, const struct fal_act *a)
 		return;
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
 	double claimed = 0; /* of the tasks that are claimed and computed */
-	for (uint32_t i = r.first; a->fate >= FAL_FATE_DROP && i - r.first < r.tasks;
-	     i++) {
-		const struct fal_ltask *t = fal_ledger_task(r.ledger, i);
-		if (t->contrib != FAL_NONE && !t->due)
-			claimed += fal_grid_range_samples(&g->grid, r.clock, i, 1);
+	if (a->fate >= FAL_FATE_DROP) {
+		for (uint32_t i = r.first; i - r.first < r.tasks; i++) {
+			const struct fal_ltask *t = fal_ledger_task(r.ledger, i);
+			if (t->contrib != FAL_NONE && !t->due)
+				claimed +=
+					fal_grid_range_samples(&g->grid, r.clock, i, 1);
+		}
+		g->t.won -= claimed;
 	}
-	g->t.won -= claimed;
 	if (a->fate == FAL_FATE_RETRY) {
 		g->t.duplicates += claimed;
 		return;

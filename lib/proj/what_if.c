@@ -147,6 +147,34 @@ cost_set_grid(struct fal_cost *cost, struct fal_grid to)
 
 /* --- many machines ----------------------------------------------------------------- */
 
+struct machine_specs {
+	struct machine_spec *v; /* their texts are parts of the user's text */
+	size_t n, cap;
+	uint64_t workers; /* of all of them */
+};
+
+/* Parses and adds N[,NAME=VALUE...]. */
+static int
+specs_parse(const struct fal_cost *cost, char *text, struct machine_specs *g,
+	    struct fal_diag *diag)
+{
+	struct machine_spec s = { 0 };
+	char *rest = text, *item = strsep(&rest, ",");
+	int err = FAL_OK;
+	if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - g->workers, &s.count) < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "'%s': not a number of workers, of up to %d in all",
+				    item, FAL_MACHINES_MAX);
+	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
+		err = spec_parse_item(cost, item, &s, diag);
+	if (err < 0)
+		return err;
+	FAL_XGROW(g->v, g->cap, g->n + 1);
+	g->v[g->n++] = s;
+	g->workers += s.count;
+	return FAL_OK;
+}
+
 /* Draws a machine from `from` and adds it to `to`, with at most `most` paces. */
 static void
 spec_draw(struct fal_cost *to, const struct fal_cost *from, const struct machine_spec *s,
@@ -180,29 +208,14 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_PROJ, 0);
 	struct fal_cost all = *cost;
 	struct fal_grid grid = cost->grid;
-	struct machine_spec *v = NULL; /* the texts are parts of `text` */
-	size_t n = 0, cap = 0;
-	uint64_t workers = 0; /* of all specs */
-	char *text = fal_xstrdup(spec), *rest = text, *one, *item;
+	struct machine_specs g = { 0 };
+	char *text = fal_xstrdup(spec), *rest = text, *one;
 	int err = FAL_OK;
-	/* N[,NAME=VALUE...];... */
-	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL) {
-		FAL_XGROW(v, cap, n + 1);
-		struct machine_spec *s = &v[n++];
-		*s = (struct machine_spec){ 0 };
-		item = strsep(&one, ",");
-		if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - workers, &s->count) < 0)
-			err = fal_diag_set(
-				diag, FAL_EINVAL,
-				"'%s': not a number of workers, of up to %d in all", item,
-				FAL_MACHINES_MAX);
-		while (err == FAL_OK && (item = strsep(&one, ",")) != NULL)
-			err = spec_parse_item(cost, item, s, diag);
-		workers += s->count;
-	}
+	while (err == FAL_OK && (one = strsep(&rest, ";")) != NULL)
+		err = specs_parse(cost, one, &g, diag);
 	/* The batch and the samples of an epoch for so many workers: whole tasks, unless
 	 * a clock is a part of one. */
-	const double grow = (double)workers / (double)cost->machines;
+	const double grow = (double)g.workers / (double)cost->machines;
 	const uint32_t unit = grid.batch < grid.task ? 1 : grid.task;
 	const double batch = fmax(round(grid.batch * grow / unit), 1) * unit;
 	/* The caller decides the length of an epoch. */
@@ -214,19 +227,19 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	if (err == FAL_OK) {
 		grid.batch = (uint32_t)batch;
 		grid.samples = (uint32_t)(batch * clocks);
-		const uint64_t even = PACES / workers;
+		const uint64_t even = PACES / g.workers;
 		const size_t most = even > LEAST ? (size_t)even : LEAST;
 		all.machine = NULL;
 		all.machines = all.cap = 0;
-		for (size_t i = 0; i < n; i++)
-			for (uint64_t k = 0; k < v[i].count; k++)
-				spec_draw(&all, cost, &v[i], most, &r);
+		for (size_t i = 0; i < g.n; i++)
+			for (uint64_t k = 0; k < g.v[i].count; k++)
+				spec_draw(&all, cost, &g.v[i], most, &r);
 		cost_set_grid(&all, grid);
 		fal_cost_free(cost);
 		*cost = all;
 	}
 	free(text);
-	free(v);
+	free(g.v);
 	return err;
 }
 

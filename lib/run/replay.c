@@ -181,32 +181,40 @@ make_image(struct fal_shard_set *r, uint64_t version, struct fal_image *out)
 	return fal_shard_set_take_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
 }
 
-int
-fal_replay_compare(struct fal_replay *a, int folder, const struct fal_snapshot_found *f,
-		   char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
+/* Compares the contents that job and data determine.  The coordinator chooses held copies
+ * and the number of kept versions. */
+static bool
+images_equal(const struct fal_image *a, const struct fal_image *b,
+	     char differs[static FAL_IMAGE_NAME])
 {
-	struct fal_shard_set *kept = NULL;
-	struct fal_image replayed = { 0 }, written = { 0 };
-	int err = load_shard_set(a, folder, f, &kept, diag);
-	if (err == FAL_OK)
-		err = make_image(a->shard_set, a->version, &replayed);
-	if (err == FAL_OK)
-		err = make_image(kept, f->is.image.version, &written);
-	/* Compares the contents that job and data determine.  The coordinator chooses
-	 * held copies and the number of kept versions. */
-	const char *name = replayed.is.steps != written.is.steps ? "steps" : NULL;
-	for (uint32_t i = 0; i < replayed.arrays && err == FAL_OK && name == NULL; i++) {
-		const struct fal_image_array *x = &replayed.array[i], *y = written.array;
-		const struct fal_image_array *end = y + written.arrays;
+	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
+	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
+		const struct fal_image_array *x = &a->array[i], *y = b->array;
+		const struct fal_image_array *end = y + b->arrays;
 		while (y < end && strcmp(y->name, x->name) != 0)
 			y++;
 		if (strncmp(x->name, "held.", 5) != 0 && y < end &&
 		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
 			name = x->name;
 	}
-	const bool same = name == NULL;
+	snprintf(differs, FAL_IMAGE_NAME, "%s", name != NULL ? name : "");
+	return name == NULL;
+}
+
+int
+fal_replay_compare(struct fal_replay *a, int folder, const struct fal_snapshot_found *f,
+		   char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
+{
+	struct fal_shard_set *kept = NULL;
+	struct fal_image replayed = { 0 }, written = { 0 };
+	bool same = false;
+	int err = load_shard_set(a, folder, f, &kept, diag);
 	if (err == FAL_OK)
-		snprintf(differs, FAL_IMAGE_NAME, "%s", same ? "" : name);
+		err = make_image(a->shard_set, a->version, &replayed);
+	if (err == FAL_OK)
+		err = make_image(kept, f->is.image.version, &written);
+	if (err == FAL_OK)
+		same = images_equal(&replayed, &written, differs);
 	fal_image_free(&replayed);
 	fal_image_free(&written);
 	fal_shard_set_free(kept);

@@ -1006,20 +1006,22 @@ fal_trace_shard_check(struct fal_trace_line *l, const struct fal_trace_job *job)
 
 /* ---- staleness --------------------------------------------------------------------- */
 
+static void
+stale_count(struct fal_stale *s, enum fal_stale_kind kind, uint64_t value,
+	    uint64_t samples)
+{
+	s->samples[kind][value < FAL_STALE_MAX ? value : FAL_STALE_MAX] += samples;
+}
+
 void
 fal_stale_add(struct fal_stale *s, const struct fal_trace_round *r, uint64_t version)
 {
 	const uint64_t since = r->version + 1;
-	const uint64_t value[] = {
-		[FAL_STALE_CLOCKS] = r->stale.clocks,
-		[FAL_STALE_UPDATES] = version > since ? version - since : 0,
-		[FAL_STALE_RANK] = r->stale.rank, /* 0: not ranked */
-	};
-	for (int k = 0; k < FAL_STALE_KINDS; k++)
-		if (k != FAL_STALE_RANK || value[k] > 0)
-			s->samples[k]
-				  [value[k] < FAL_STALE_MAX ? value[k] : FAL_STALE_MAX] +=
-				r->samples;
+	stale_count(s, FAL_STALE_CLOCKS, r->stale.clocks, r->samples);
+	stale_count(s, FAL_STALE_UPDATES, version > since ? version - since : 0,
+		    r->samples);
+	if (r->stale.rank > 0)
+		stale_count(s, FAL_STALE_RANK, r->stale.rank, r->samples);
 }
 
 const char *

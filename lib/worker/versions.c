@@ -106,22 +106,27 @@ agent_put_waits(struct fal_agent *a, struct fal_buf *out)
 
 /* ---- versions ---- */
 
-/* A version is coming if some shard is sending missing blocks of it.  If other blocks
- * came before a shard's first block, the shard is still making its part, and waits for
+/* Returns true if some shard is sending the missing blocks.  If other blocks came
+ * before a shard's first block, the shard is still making its part, and waits for
  * contributions, as before PUBLISHED. */
+static bool
+is_being_sent(const struct snapshot *s, uint32_t blocks)
+{
+	if (s->blocks_left == blocks)
+		return s->shards_published != 0;
+	uint64_t begun = s->shards_begun;
+	while (begun != 0 && s->lacking[__builtin_ctzll(begun)] == 0)
+		begun &= begun - 1;
+	return begun != 0;
+}
+
 bool
 versions_are_coming(const struct fal_agent *a)
 {
-	for (size_t i = 0; i < a->versions.n; i++) {
-		const struct snapshot *s = a->versions.v[i];
-		uint64_t sending = s->shards_begun;
-		while (sending != 0 && s->lacking[__builtin_ctzll(sending)] == 0)
-			sending &= sending - 1;
-		if (s->blocks_left == a->blocks)
-			sending = s->shards_published;
-		if (s->blocks_left > 0 && sending != 0)
+	for (size_t i = 0; i < a->versions.n; i++)
+		if (a->versions.v[i]->blocks_left > 0 &&
+		    is_being_sent(a->versions.v[i], a->blocks))
 			return true;
-	}
 	return false;
 }
 
