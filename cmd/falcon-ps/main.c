@@ -131,9 +131,10 @@ log_memory(const struct ps_run *r)
 {
 	const struct ps_options *o = &r->opt;
 	const struct fal_files *j = &r->job;
+	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
 	const uint64_t params = j->model->values;
 	const uint32_t blocks = fal_blocks(j->model->params),
-		       tasks = fal_files_clock_tasks(j);
+		       tasks = fal_grid_tasks(&grid, 0);
 	char more[64] = "", beside[96] = "";
 	if (j->job.block == FAL_JOB_BLOCK_TENSOR)
 		snprintf(more, sizeof(more), " (%u without model.block = tensor)",

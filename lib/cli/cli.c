@@ -167,6 +167,7 @@ take_option(struct fal_cli *cli, size_t i)
 	s->given[i] = true;
 	int err = FAL_OK;
 	struct fal_opt_list *list = o->to;
+	assert(o->kind <= FAL_OPT_LIST);
 	switch (o->kind) {
 	case FAL_OPT_FLAG:
 		*(bool *)o->to = true;

@@ -542,9 +542,9 @@ fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t see
 	for (uint32_t i = 0; i < n; i++)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_net_grad(net, a, params, &(struct fal_task){ x, label, n }, grad, &res);
-	/* Of the last results, the first two are subnormal or have a subnormal factor: a
-	 * thread that flushes such numbers to zero gets other bits.  The other two are
-	 * products of small values, which are left out. */
+	/* The first two of the last results are subnormal or have a subnormal factor: a
+	 * thread that flushes such numbers to zero gets other bits.  The last two are
+	 * products of small values, which the matrix product leaves out. */
 	float *last = grad + m->params;
 	const float one = 1, b[2] = { small[0], small[1] };
 	const uint64_t before = fal_kern_begin();

@@ -130,8 +130,8 @@ fal_group_on_version(struct fal_group *g, const struct fal_group_ends *e,
 			g->name[kept++] = g->name[i];
 	g->names = kept;
 	const struct version_name *name = find_version_name(g, v->version);
-	/* Below, a new version keeps its number if the number is higher than all earlier
-	 * numbers below. */
+	/* A new version keeps its number in the group below if the number is higher than
+	 * all earlier numbers below. */
 	const bool keeps = v->version >= g->next_below && fal_branch_of(v->version) == 0;
 	const uint64_t below = name != NULL ? name->below
 			       : keeps      ? v->version

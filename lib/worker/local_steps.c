@@ -132,7 +132,7 @@ local_begin(struct fal_agent *a)
 		float *w = a->local.weights->params;
 		memcpy(w, base->params, a->conf.n * sizeof(float));
 		memcpy(a->local.weights->exps, base->exps, a->blocks);
-		/* Adds those of the worker's own changes that the version lacks. */
+		/* Adds the worker's own changes that the version lacks. */
 		for (int k = 1; k >= 0 && l->base == FAL_BASE_REBASE; k--) {
 			const struct change *c = &a->local.change[k];
 			const bool lacks = c->exists && c->round > l->since;

@@ -108,17 +108,31 @@ one() {
 	[ "$status" -le 1 ]
 }
 
+# tasks SAMPLES: of a clock of so many, by $task, $each and the $quarters of it in the tail.
+tasks() {
+	local head=$(((4 - quarters) * $1 / (4 * task)))
+	echo $((head + ($1 - head * task + each - 1) / each))
+}
+
 @test "the last clock of an epoch is shorter, and has more tasks than the others" {
-	job=(--set batch.size=129 --set batch.task=7 --set batch.tail=0.4
-		--set batch.tail-task=1 --set "sync.scheme=$(scheme shared)" "${job[@]}")
+	local batch task each quarters full=0 last=0
+	until ((last > full)); do
+		batch=$((RANDOM % 120 + 16)) task=$((RANDOM % 9 + 2)) quarters=$((RANDOM % 3 + 1))
+		each=$((RANDOM % (task - 1) + 1))
+		full=$(tasks "$batch") last=$(tasks $((256 % batch)))
+	done
+	job=(--set "batch.size=$batch" --set "batch.task=$task" --set "batch.tail-task=$each"
+		--set "batch.tail=0.$((quarters * 25))" --set "sync.scheme=$(scheme shared)"
+		"${job[@]}")
 	at_unix
 	work "w1" --lanes "1:$((RANDOM % 3 + 1))"
 	work "w2" --lanes 1
 	ended "$ps" ps
 	same tasks "$(jq -cs 'map(select(.ev == "ledger") | .tasks) | unique' \
-		"$state/trace.jsonl")" '[63,67]'
+		"$state/trace.jsonl")" "[$full,$last]"
 	anew 0 100%
-	has "$output" $'\nrecomputed 20 of 20 clocks: equal\n'
+	full=$((10 * (256 / batch + 1)))
+	has "$output" $'\n'"recomputed $full of $full clocks: equal"$'\n'
 }
 
 @test "a value of one task forged by one unit: clock, contribution and key are found" {

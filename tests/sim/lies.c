@@ -261,7 +261,7 @@ struct company {
 		bool works;
 	} member[2 * MAX_WORKERS * (MAX_RESTARTS + 1)]; /* by id, from 1 */
 	uint64_t last; /* the last worker without a finite result */
-	bool alone;    /* as the job failed for that: all who worked have its key */
+	bool alone;    /* all workers at work had its key when the job failed for that */
 };
 
 static bool

@@ -19,7 +19,7 @@ static struct fal_map holds;  /* the last map in ops.moved */
 static struct standin worker; /* session 1 */
 static bool is_late;          /* the results of pushes come later, */
 static struct fal_shard_result late;
-static bool steps_wait; /* so do the results of steps */
+static bool steps_wait; /* the results of steps come later, */
 static struct fal_shard_result steps;
 static uint32_t here; /* workers of the last snapshot */
 static struct racked_tickets tickets;
@@ -101,10 +101,9 @@ on_order(void *arg, const struct fal_shard_order *o, struct fal_shard_result *r)
 	if (o->kind == FAL_ORDER_MIGRATE_BEGIN)
 		told = o->map->epoch;
 	const bool waits = steps_wait && o->kind == FAL_ORDER_STEP;
-	const int err = fal_shard_set_order(job.shard_set, o,
-					    silent  ? &unheard
-					    : waits ? &steps
-						    : r);
+	if (silent || waits)
+		r = silent ? &unheard : &steps;
+	const int err = fal_shard_set_order(job.shard_set, o, r);
 	fal_shard_result_free(&unheard);
 	return err;
 }
@@ -389,8 +388,8 @@ snapshots_have_who_is_here(void **state)
 	fal_shard_result_free(&late);
 }
 
-/* The last version is evaluated once, also if it has been before the versions of earlier
- * epochs are published. */
+/* The last version is evaluated once, even if its evaluation ends before the versions of
+ * earlier epochs are published. */
 static void
 last_version_is_evaluated_once(void **state)
 {
